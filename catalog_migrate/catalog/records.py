@@ -404,7 +404,9 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     with every committed edit of positions. ``reads`` is the shard that a sink's positions are
     of: after a migration it stays the old one until that is read to its end. ``edit`` is the
     newest committed edit of positions as JSON, its exact lines: whoever starts the query
-    repeats it on a checkpoint that lacks it.
+    repeats it on a checkpoint that lacks it. ``snapshot`` numbers the snapshots of a POSTGRES
+    source, of ``snapshot_tables`` upstream (``schema.table``; empty: of all, and its slot is made
+    anew): whoever starts the query takes the newest where that was not done.
     """
 
     checkpoint: str
@@ -414,6 +416,8 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: dict[str, str] = {}
     former: dict[str, str] = {}
     generation: int = 0
+    snapshot: int = 1
+    snapshot_tables: tuple[str, ...] = ()
 
     @property
     def known_topics(self) -> dict[str, str]:

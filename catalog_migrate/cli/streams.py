@@ -106,6 +106,10 @@ def positions(name: str, sink: bool, format_: str) -> None:
     if found.version is not None:
         emit(f"{found.source} reads version {found.version} next\n")
         return
+    if found.lsn is not msgspec.UNSET:
+        emit(f"{found.source} reads from {found.lsn} on, timeline {found.timeline} of server "
+             f"{found.cluster}\n")
+        return
     rows = [
         (f"{topic}:{number}", str(offset))
         for topic, partitions in found.positions.items() for number, offset in partitions.items()

@@ -20,6 +20,10 @@ MARK = "catalog_migrate.failure"
 """Stands before the JSON of an error in the text of an exception."""
 
 
+NEW_SNAPSHOT = "take a new snapshot: ALTER SOURCE … UNSAFE RESET SPLITS REASON '…'"
+"""What helps where changes are not to be had any more; a hold says the source's name in it."""
+
+
 class ReplicationFailed(CatalogMigrateError, RuntimeError):
     """The server would not give its changes, for a reason that has no class of its own."""
 

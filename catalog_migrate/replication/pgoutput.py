@@ -146,6 +146,32 @@ def oldest_change(messages: Iterable[bytes]) -> int | None:
     return None
 
 
+def count(messages: Iterable[tuple[int, bytes]], *, start: int, end: int) -> dict[str, int]:
+    """How many changes each table has in the transactions of one batch, as :func:`decode` gives.
+
+    Columns are not looked at. For protocol 1 only, which streams no transaction under way.
+    """
+    names: dict[int, str] = {}
+    found: dict[str, int] = {}
+    wanted = False
+    for _, data in messages:
+        kind = data[0]
+        if kind == 66:
+            wanted = start <= _BEGIN.unpack_from(data)[0] < end
+        elif kind == 82:
+            schema, name, _ = data[5:].split(b"\0", 2)
+            full = f"{schema.decode() or 'pg_catalog'}.{name.decode()}"
+            names[_INT.unpack_from(data, 1)[0]] = full
+        elif wanted and (kind in _ROW_KINDS or kind == 84):
+            numbers = (
+                [_INT.unpack_from(data, 1)[0]] if kind in _ROW_KINDS
+                else [each for (each,) in _INT.iter_unpack(data[6:])]
+            )
+            for number in numbers:
+                found[names[number]] = found.get(names[number], 0) + 1
+    return found
+
+
 _ROW_KINDS = frozenset(b"IUD")
 _PASSED_OVER = frozenset(b"OYM")
 """Origins, types and messages of applications (heartbeats among them)."""

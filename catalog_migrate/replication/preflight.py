@@ -18,7 +18,7 @@ from catalog_migrate.connections.findings import (
     TookTooLong,
     within,
 )
-from catalog_migrate.replication.errors import ReplicationFailed
+from catalog_migrate.replication.errors import NEW_SNAPSHOT, ReplicationFailed
 from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables
 from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.types import UpstreamTable, quoted_name
@@ -210,7 +210,7 @@ def _server_findings(
             subject, "SLOT", False,
             f"slot {name} is lost ({slot.invalidation or 'wal_removed'}): the server removed the"
             " log that it needs",
-            "raise max_slot_wal_keep_size, then take a new snapshot",
+            f"raise max_slot_wal_keep_size, then {NEW_SNAPSHOT}",
         )
     elif slot.active_pid is not None and not _is_ours(opened, slot.active_pid):
         yield Finding(

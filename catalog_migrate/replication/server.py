@@ -18,6 +18,7 @@ from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.values import table_of
 from catalog_migrate.replication.errors import (
+    NEW_SNAPSHOT,
     OtherServer,
     OtherTimeline,
     PublicationMissing,
@@ -251,7 +252,8 @@ def check_position(
         raise OtherServer(
             f"the server has the system identifier {system}, and the position belongs to"
             f" {position.system}",
-            remedy="name the server that was read from until now, or take a new snapshot of this",
+            remedy="ALTER CONNECTION … to the server that was read from until now, or"
+            f" {NEW_SNAPSHOT}, with WITH (ACCEPT NEW TOPIC = true) before REASON",
             system=system, expected=position.system,
         )
     if timeline == position.timeline:
@@ -262,7 +264,7 @@ def check_position(
         raise OtherTimeline(
             f"the position {position} on timeline {position.timeline} is not on timeline {timeline}"
             f" of the server, which left that timeline at {where}",
-            remedy="changes after that place were read and are lost upstream: take a new snapshot",
+            remedy=f"changes after that place were read and are lost upstream: {NEW_SNAPSHOT}",
             timeline=timeline, left=left,
         )
     return msgspec.structs.replace(position, timeline=timeline)
@@ -320,6 +322,16 @@ def read_slot(opened: psycopg.Connection[Any], name: str) -> Slot | None:
     )
 
 
+def log_end(opened: psycopg.Connection[Any]) -> int:
+    """How far the server's log is written to its disk; of a standby, how far it has come."""
+    row = opened.execute(
+        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+        " ELSE pg_current_wal_flush_lsn() END::text"
+    ).fetchone()
+    assert row is not None
+    return lsn_number(row[0])
+
+
 def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
     """The slot, when the changes from ``position`` on can be read from it."""
     if slot is None:
@@ -342,15 +354,16 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
         raise SlotAhead(
             f"replication slot {name} was advanced to {lsn_text(slot.confirmed)}, past the position"
             f" {position}: the changes between are not to be had",
-            remedy="somebody else read from it, or an old checkpoint came back: take a new"
-            " snapshot, or accept the gap by an unsafe operation",
+            remedy=f"somebody else read from it, or an old checkpoint came back: {NEW_SNAPSHOT};"
+            " or go on with what the slot has: ALTER SOURCE … UNSAFE INJECT OFFSETS (TO earliest)"
+            " REASON '…'",
             slot=name, confirmed=slot.confirmed, position=position.lsn,
         )
     if position.lsn > slot.log_end:
         raise OtherTimeline(
             f"the server's log ends at {lsn_text(slot.log_end)}, before the position {position}:"
             " the server was restored from an older copy",
-            remedy="changes after that place were read and are lost upstream: take a new snapshot",
+            remedy=f"changes after that place were read and are lost upstream: {NEW_SNAPSHOT}",
             slot=name, log_end=slot.log_end, position=position.lsn,
         )
     return slot
@@ -358,13 +371,14 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
 
 @contextmanager
 def create_slot(
-    connection: Resolved, name: str, *, timeout: float = 60.0
+    connection: Resolved, name: str, *, temporary: bool = False, timeout: float = 60.0
 ) -> Iterator[CreatedSlot]:
     """A new slot; its snapshot can be read until the end of the ``with`` block.
 
     The server waits for the transactions that are open, at most ``timeout`` seconds. From
     PostgreSQL 17 on it is a failover slot, which standbys that synchronize slots have as well. The
-    slot stays, whatever happens in the block. Raises SlotInUse when there is one of that name.
+    slot stays, whatever happens in the block, unless it is ``temporary``: then it ends with it.
+    Raises SlotInUse when there is one of that name.
     """
     import psycopg
 
@@ -373,8 +387,8 @@ def create_slot(
         system, timeline = read_identity(opened)
         # a standby refuses to have failover slots of its own
         row = opened.execute("SELECT pg_is_in_recovery()").fetchone()
-        failover = version >= 170000 and row is not None and not row[0]
-    quoted = quoted_name(name)
+        failover = version >= 170000 and not temporary and row is not None and not row[0]
+    quoted = quoted_name(name) + (" TEMPORARY" if temporary else "")
     if version >= 150000:
         more = ", FAILOVER" if failover else ""
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} (SNAPSHOT 'export'{more})"

@@ -11,6 +11,7 @@ from catalog_migrate.connections.findings import Finding, failed
 from catalog_migrate.connections.postgres_probe import postgres_session
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.replication.errors import (
+    NEW_SNAPSHOT,
     PublicationMissing,
     ReplicationFailed,
     ReplicationNotAllowed,
@@ -22,10 +23,9 @@ from catalog_migrate.replication.errors import (
 if TYPE_CHECKING:
     import psycopg
 
-AGAIN = "take a new snapshot: the changes since the last position are not to be had"
+AGAIN = f"{NEW_SNAPSHOT} (the changes since the last position are not to be had)"
 KEEP_MORE = (
-    "raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then take a new"
-    " snapshot: the changes since the last position are not to be had"
+    f"raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then {AGAIN}"
 )
 _TEXT_FORM = (
     "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';"

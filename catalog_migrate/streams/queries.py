@@ -55,7 +55,8 @@ class QuerySpec:
     absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
     Kafka source) maps a topic's name to its id, for row keys. ``registry`` holds the options of the
     schema registry of its format like ``connection``, ``registry_name`` is that connection's.
-    ``tables``, ``slot`` and ``ignores_new_columns`` are of a POSTGRES source.
+    ``tables``, ``slot`` and ``ignores_new_columns`` are of a POSTGRES source, so are
+    ``snapshot_number`` and ``snapshot_tables`` (``schema.table``; empty: all).
     """
 
     item_id: str
@@ -74,6 +75,8 @@ class QuerySpec:
     tables: tuple[OutputTable, ...] = ()
     slot: str = ""
     ignores_new_columns: bool = False
+    snapshot_number: int = 1
+    snapshot_tables: tuple[str, ...] = ()
 
     @property
     def redactor(self) -> Redactor:
@@ -83,8 +86,13 @@ class QuerySpec:
 
     @property
     def snapshot(self) -> str:
-        """The folder of a POSTGRES source's snapshot, beside all checkpoints that it ever has."""
-        return self.checkpoint.rpartition("/")[0] + "/snapshot"
+        """The folder of a POSTGRES source's newest snapshot, see :meth:`snapshot_at`."""
+        return self.snapshot_at(self.snapshot_number)
+
+    def snapshot_at(self, number: int) -> str:
+        """The folder of a snapshot, beside all checkpoints that the source ever has."""
+        folder = self.checkpoint.rpartition("/")[0] + "/snapshot"
+        return folder if number == 1 else f"{folder}-{number}"
 
     @property
     def destinations(self) -> Mapping[str, str]:

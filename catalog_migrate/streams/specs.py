@@ -118,6 +118,8 @@ def spec_of(
         tables=tuple(_outputs(state, item, external)),
         slot=slot_of(state, item_id) if external.tables else "",
         ignores_new_columns=policy_of(external, upstream_columns) == "ignore",
+        snapshot_number=stream.snapshot,
+        snapshot_tables=stream.snapshot_tables,
     )
 
 

@@ -37,6 +37,7 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
+    from catalog_migrate.replication.position import Position
     from catalog_migrate.replication.server import Lag
     from catalog_migrate.replication.types import UpstreamTable
 
@@ -63,6 +64,25 @@ class TopicContents(msgspec.Struct, frozen=True):
     at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
     exact: bool = True
     gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
+
+
+class SlotContents(msgspec.Struct, frozen=True):
+    """What a server says of the slot of a POSTGRES source, and of a position.
+
+    ``earliest`` is the LSN from which the slot has the changes, None with a ``problem`` when it has
+    none that can be read; ``latest`` is the end of the server's log. ``here`` is the position on
+    the server's timeline; None, with why in ``foreign``, for one that its log does not have.
+    ``counts`` gives the changes of each table between two LSNs, None where nobody can say.
+    """
+
+    system: str
+    timeline: int
+    earliest: int | None
+    latest: int
+    here: Position | None
+    counts: Callable[[int, int], Mapping[str, int] | None]
+    problem: str = ""
+    foreign: str = ""
 
 
 class Upstreams(Protocol):
@@ -121,6 +141,14 @@ class Upstreams(Protocol):
         :class:`UnsafeBlocked` for a topic that is not there.
         """
 
+    def slot(
+        self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
+    ) -> AbstractContextManager[SlotContents]:
+        """What a POSTGRES source's server says of its slot, as long as the block lasts.
+
+        Raises :class:`EngineFailure` for a server that does not answer or says no.
+        """
+
 
 def identify(spec: QuerySpec) -> Upstream:
     """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
@@ -143,6 +171,14 @@ def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
 def require_same(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None:
     """:class:`UpstreamChanged` when the ids are not those that were written down."""
     what = "cluster" if spec.external.connector == "KAFKA" else "server"
+    if stream.upstream != found.upstream and spec.tables:
+        raise UpstreamChanged(
+            f"{spec.kind} {spec.name} belongs to {what} {stream.upstream}, the connection now "
+            f"leads to {found.upstream}: its positions mean nothing there; point the connection "
+            "back, or take a new snapshot of this one: "
+            f"ALTER SOURCE {spec.name} UNSAFE RESET SPLITS WITH (ACCEPT NEW TOPIC = true) "
+            "REASON '…'",
+        )
     if stream.upstream != found.upstream:
         raise UpstreamChanged(
             f"{spec.kind} {spec.name} belongs to {what} {stream.upstream}, the connection now "
@@ -218,7 +254,8 @@ def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
         spec.connection, str(spec.external.options["PUBLICATION"]), spec.slot,
         [table.upstream.postgres_name for table in spec.tables],
         format="MIRROR" if is_mirror(spec.external) else "CHANGES",
-        new=not store_at(spec.snapshot).exists(SNAPSHOT_LOADED), subject=f"source {spec.name}",
+        new=spec.snapshot_number == 1 and not store_at(spec.snapshot).exists(SNAPSHOT_LOADED),
+        subject=f"source {spec.name}",
     )
 
 
@@ -253,6 +290,61 @@ def kafka_contents(
             f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
             remedy="see to the broker and to what this user may do there",
         ) from None
+
+
+@contextmanager
+def postgres_slot(
+    spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
+) -> Iterator[SlotContents]:
+    """What the server of a POSTGRES source says of its slot; see the port."""
+    from catalog_migrate.replication import pgoutput, server, sessions
+    from catalog_migrate.replication.errors import OtherServer, OtherTimeline, ReplicationFailed
+    from catalog_migrate.replication.position import Position, lsn_text
+
+    subject = f"{spec.kind} {spec.name}"
+    try:
+        with sessions.session(spec.connection, subject=subject, timeout=timeout) as opened:
+            system, timeline = server.read_identity(opened)
+            slot = server.read_slot(opened, spec.slot)
+            end = server.log_end(opened) if slot is None else slot.log_end
+            here, foreign, problem = None, "", ""
+            try:
+                if position is not None:
+                    here = server.check_position(opened, spec.connection, position)
+            except (OtherServer, OtherTimeline) as error:
+                foreign = error.message
+            if here is not None and here.lsn > end:
+                foreign = (
+                    f"the server's log ends at {lsn_text(end)}, before the position {position}"
+                )
+                here = None
+            try:
+                server.check_slot(slot, spec.slot, Position(end, timeline, system))
+            except ReplicationFailed as error:
+                problem = error.message
+            earliest = None if slot is None or problem else slot.confirmed
+
+            def counts(start: int, stop: int) -> Mapping[str, int] | None:
+                if earliest is None or start < earliest or stop > end:
+                    return None
+                publication = str(spec.external.options["PUBLICATION"])
+                wanted = {table.upstream.full_name for table in spec.tables}
+                try:
+                    with (
+                        sessions.refusals(opened, spec.connection, timeout), opened.transaction(),
+                    ):
+                        messages = server.peek(opened, spec.slot, publication, stop)
+                        found = pgoutput.count(messages, start=start, end=stop)
+                except ReplicationFailed:  # its own query reads from it, or it takes too long
+                    return None
+                return {name: found.get(name, 0) for name in sorted(wanted)}
+
+            yield SlotContents(system, timeline, earliest, end, here, counts, problem, foreign)
+    except (ConnectionFailed, ReplicationFailed) as error:
+        raise EngineFailure(
+            f"{subject}: {error.message}; nothing was done", condition=error.code,
+            remedy=error.remedy,
+        ) from error
 
 
 def _contents(
@@ -316,3 +408,4 @@ class ServerUpstreams:
     drop_slot = staticmethod(drop_slot)
     lag = staticmethod(slot_lag)
     contents = staticmethod(kafka_contents)
+    slot = staticmethod(postgres_slot)

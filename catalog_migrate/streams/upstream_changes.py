@@ -46,7 +46,8 @@ Discover = Callable[[UpstreamTable], Sequence[UpstreamColumn]]
 def hold_reason(error: CatalogMigrateError, name: str) -> str:
     """Why a source is held, and what to write."""
     if not isinstance(error, TableChanged):
-        return error.message + (f"; {error.remedy}" if error.remedy else "")
+        remedy = (error.remedy or "").replace("ALTER SOURCE …", f"ALTER SOURCE {name}")
+        return error.message + (f"; {remedy}" if remedy else "")
     news = news_of(error)
     if news is None:
         return (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.replication.errors import TableChanged, UnreadableMessage
-from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.pgoutput import Change, count, decode
 from catalog_migrate.replication.types import Column, Expected
 from tests.replication import messages as m
 
@@ -71,6 +71,19 @@ class TestKinds:
             for one in transaction(m.insert(2, [lsn, "a"]), lsn=lsn)
         ]
         assert [one.lsn for one in changes(*sent, start=100, end=200)] == [100, 150]
+
+    def test_counts(self) -> None:
+        """As many changes of each table as are decoded; columns are not looked at."""
+        sent = RELATIONS + [
+            one for lsn in (99, 100, 150, 200)
+            for one in transaction(
+                m.insert(2, [lsn, "a"]), m.insert(1, [lsn, "a", "b"]), m.truncate(1, 2), lsn=lsn
+            )
+        ]
+        found = changes(*sent, start=100, end=200)
+        assert count([(0, one) for one in sent], start=100, end=200) == {
+            table: sum(one.table == table for one in found) for table in ("public.t", "public.u")
+        }
 
     def test_old_images(self) -> None:
         """FULL gives the old row, and from it what was not sent; a key that changed its old key;

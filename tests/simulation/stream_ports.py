@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.types import UpstreamTable
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
@@ -28,7 +29,12 @@ from catalog_migrate.streams.ports import Event, Ports
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus
 from catalog_migrate.streams.tables import Stretch
-from catalog_migrate.streams.upstream import TopicContents, Upstream, topics_of_query
+from catalog_migrate.streams.upstream import (
+    SlotContents,
+    TopicContents,
+    Upstream,
+    topics_of_query,
+)
 from tests.simulation.streaming import BARRED, StreamWorld, resolve
 
 
@@ -104,6 +110,12 @@ class SimulatedUpstreams:
     def drop_slot(self, connection: Resolved, name: str) -> bool:
         """As above."""
         raise NotImplementedError((connection, name))
+
+    def slot(
+        self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
+    ) -> AbstractContextManager[SlotContents]:
+        """As :meth:`tables`."""
+        raise NotImplementedError((spec, position, timeout))
 
     @contextmanager
     def contents(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure"]
+__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure", "snapshot_files"]
 
 SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
@@ -120,6 +120,13 @@ def changes_range(
     settings = Settings(connection, slot, publication, tables, start, end, timeout=timeout)
     with unlogged():
         return spark.read.format(_register(spark, settings)).load()
+
+
+def snapshot_files(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """The rows in files of a staged snapshot, none for no files."""
+    if not files:
+        return spark.createDataFrame([], SCHEMA)
+    return spark.read.schema(SCHEMA).parquet(*files)
 
 
 def _register(spark: SparkSession, settings: Settings) -> str:

@@ -4,6 +4,11 @@ The first start makes the slot and copies the rows that stand under the slot's s
 beside the checkpoint; a manifest written behind them proves that they are whole. They go into the
 tables once, each under a transaction of its own, and only then the stream begins. A start that is
 killed before the manifest drops its slot and begins anew; behind it, it goes on from the files.
+
+An unsafe operation asks for another snapshot by its number. One of all tables is as the first: the
+slot is made anew and the stream begins there. One of some tables is read under a slot that lasts as
+long as that takes, and the stream goes on where it was: a mirror passes over what is older than a
+row, and among CHANGES each still stands once.
 """
 
 from __future__ import annotations
@@ -15,20 +20,47 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
+from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.errors import SlotInUse, TableChanged
 from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.server import create_slot, discover, drop_slot
-from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
+from catalog_migrate.replication.server import (
+    create_slot,
+    discover,
+    drop_slot,
+    identity,
+    log_end,
+)
+from catalog_migrate.replication.sessions import session
+from catalog_migrate.replication.snapshot import (
+    MANIFEST,
+    Manifest,
+    StagedTable,
+    read_manifest,
+    stage,
+)
 from catalog_migrate.replication.types import Column, Expected, UpstreamTable
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.spark.batches import append_once
-from catalog_migrate.streams.spark.postgres_changes import changes
-from catalog_migrate.streams.spark.postgres_writer import changes_rows, snapshot_rows
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror, snapshot_app
+from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
+from catalog_migrate.streams.spark.postgres_writer import (
+    CHANGES,
+    changes_rows,
+    merge_once,
+    snapshot_merge_statement,
+    snapshot_rows,
+)
+from catalog_migrate.streams.spark.settings import query_session
+from catalog_migrate.streams.upstream_tables import (
+    SNAPSHOT_LOADED,
+    is_mirror,
+    keeps_deleted,
+    snapshot_app,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,26 +89,63 @@ def begin(
         position = Position.of(store.read(SNAPSHOT_LOADED).decode())
         _clear(store)
         return position
+    # what goes on begins where it began: this counts for a source without a batch
+    begun = stream_start(spec) if spec.snapshot_tables else None
     folder, manifest = _staged(spec, store, say)
-    mirror = is_mirror(spec.external)
     by_name = {each.table: each for each in manifest.tables}
+    # the settings of a MERGE would count for whatever starts beside it
+    spark = query_session(spark)
     for table in spec.tables:
-        files = by_name[table.upstream.full_name].files
-        if not files:
-            continue
-        rows = spark.read.parquet(*(local_path(store.place(f"{folder}/{each}")) for each in files))
-        append_once(
-            snapshot_rows(rows, table) if mirror else changes_rows(rows, table),
-            local_path(table.shard), snapshot_app(spec.item_id), 1,
-        )
+        staged = by_name.get(table.upstream.full_name)
+        if staged is not None:
+            places = [local_path(store.place(f"{folder}/{each}")) for each in staged.files]
+            rows = placed(snapshot_files(spark, places), table, staged)
+            _load(rows, spec, table, manifest.position)
+    begins = begun or manifest.position
     counted = sum(each.rows for each in manifest.tables)
     say(
         f"source {spec.name}: the {counted:,} rows of its snapshot are in, changes follow from"
-        f" {manifest.position}"
+        f" {begins}"
     )
-    store.put_if_absent(SNAPSHOT_LOADED, manifest.position.json().encode())
+    store.put_if_absent(SNAPSHOT_LOADED, begins.json().encode())
     _clear(store)
-    return manifest.position
+    return begins
+
+
+def stream_start(spec: QuerySpec) -> Position | None:
+    """Where the changes began after the newest snapshot that is in the tables; None before it."""
+    for number in range(spec.snapshot_number, 0, -1):
+        with suppress(FileNotFoundError):
+            return Position.of(store_at(spec.snapshot_at(number)).read(SNAPSHOT_LOADED).decode())
+    return None
+
+
+def _load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) -> None:
+    """The rows of a snapshot into a table of ours, once; a mirror becomes what they are."""
+    path, app = local_path(table.shard), snapshot_app(spec.item_id)
+    if not is_mirror(spec.external):
+        append_once(changes_rows(rows, table), path, app, spec.snapshot_number)
+    elif spec.snapshot_number == 1:
+        append_once(snapshot_rows(rows, table), path, app, 1)
+    else:
+        merge_once(
+            snapshot_rows(rows, table),
+            snapshot_merge_statement(
+                table, f"delta.{quote_sql(path)}", CHANGES, at.lsn,
+                soft=keeps_deleted(spec.external),
+            ),
+            app, spec.snapshot_number,
+        )
+
+
+def placed(rows: DataFrame, table: OutputTable, staged: StagedTable) -> DataFrame:
+    """Rows of a snapshot with their values in the places that our columns of upstream have."""
+    there = {name: place for place, name in enumerate(staged.columns)}
+    values = ", ".join(
+        f"get(after, {there[each.name]})" if each.name in there else "CAST(NULL AS STRING)"
+        for each in table.upstream.columns
+    )
+    return rows.withColumn("after", F.expr(f"array({values})"))
 
 
 def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> DataFrame:
@@ -116,21 +185,33 @@ def _staged(
 
 def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
     """Make the slot, and copy the rows under its snapshot into a new folder."""
-    names = [table.upstream.postgres_name for table in spec.tables]
+    tables = [
+        table.upstream for table in spec.tables
+        if not spec.snapshot_tables or table.upstream.full_name in spec.snapshot_tables
+    ]
     there = discover(
-        spec.connection, names, publication=_publication(spec), subject=f"source {spec.name}"
+        spec.connection, [table.postgres_name for table in tables],
+        publication=_publication(spec), subject=f"source {spec.name}",
     )
     wanted = expected(spec)
+    first = spec.snapshot_number == 1
     for table in there:
-        require_expected(table, wanted[table.full_name])
+        if first:
+            require_expected(table, wanted[table.full_name])
+        else:
+            require_taken_over(spec, table, wanted[table.full_name])
+    slot_name, temporary = spec.slot, bool(spec.snapshot_tables)
     folder = uuid4().hex
     store.make_folder(folder, above=True)
-    if not store.put_if_absent(_SLOT, spec.slot.encode()):
-        # of a start that was killed: nothing was read from it; one that others have made stays
+    if temporary:
+        slot_name = f"{spec.slot[:54]}_snapshot"
+    elif not store.put_if_absent(_SLOT, spec.slot.encode()) or _was_ours(spec):
+        # of a start that was killed: nothing was read from it; of the stream of before: the
+        # operation that asked for this snapshot has committed. One that others have made stays
         drop_slot(spec.connection, spec.slot)
     say(
         f"source {spec.name}: copies the rows of {', '.join(each.full_name for each in there)}"
-        f" under the snapshot of slot {spec.slot}"
+        f" under the snapshot of slot {slot_name}"
     )
     told = time.monotonic()
 
@@ -142,14 +223,15 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
 
     _clear(store, but=folder)
     try:
-        with create_slot(spec.connection, spec.slot) as slot:
+        with create_slot(spec.connection, slot_name, temporary=temporary) as slot:
             stage(
                 spec.connection, slot, there,
                 lambda name, data: store.put_all({f"{folder}/{name}": data}),
                 publication=_publication(spec), on_progress=progress,
             )
     except SlotInUse:
-        store.delete(_SLOT)  # it is somebody else's
+        if not temporary:
+            store.delete(_SLOT)  # it is somebody else's
         raise
     if not store.put_if_absent(_STAGED, folder.encode()):
         raise EngineFailure(
@@ -157,6 +239,17 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
             condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
         )
     return folder
+
+
+def _was_ours(spec: QuerySpec) -> bool:
+    """Whether a slot of this name on this very server was made for an earlier snapshot."""
+    for number in range(spec.snapshot_number - 1, 0, -1):
+        earlier = store_at(spec.snapshot_at(number))
+        with suppress(FileNotFoundError):
+            made = earlier.read(_SLOT).decode() == spec.slot
+            loaded = Position.of(earlier.read(SNAPSHOT_LOADED).decode())
+            return made and loaded.system == identity(spec.connection)[0]
+    return False
 
 
 def _clear(store: Store, but: str = "") -> None:
@@ -185,6 +278,26 @@ def require_expected(table: UpstreamTable, wanted: Expected) -> None:
             f"{table.full_name} has other columns than when the source was created",
             table=table.full_name, old=known, new=there,
             remedy="drop the source and create it again: nothing was read yet",
+        )
+
+
+def require_taken_over(spec: QuerySpec, table: UpstreamTable, wanted: Expected) -> None:
+    """TableChanged when a table upstream has columns that its source has not taken over yet.
+
+    What has gone since may be missing, what ``UPSTREAM COLUMNS = ignore`` leaves out may be there.
+    """
+    there = table.expected(keyed=False).columns
+    forms = {column.name: (column.type_oid, column.modifier) for column in there}
+    known = [column for column in wanted.columns if not column.until or column.name in forms]
+    missing = [
+        each for each in known if forms.pop(each.name, None) != (each.type_oid, each.modifier)
+    ]
+    if missing or (forms and wanted.new_columns == "refuse"):
+        with session(spec.connection, timeout=5.0) as opened:
+            lsn = log_end(opened)
+        raise TableChanged(
+            f"{table.full_name} has other columns than its changes had",
+            table=table.full_name, old=tuple(wanted.columns), new=there, lsn=lsn,
         )
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _AT = "struct(lsn, sequence, step)"
-_CHANGES = "__catalog_migrate_changes"
+CHANGES = "__catalog_migrate_changes"
+"""What a MERGE calls the rows that it takes."""
 
 
 class _Facts(msgspec.Struct, frozen=True):
@@ -86,21 +87,34 @@ class ChangesWriter:
                 "not sent because it stayed the same",
                 condition="UNCHANGED_VALUE_OF_ANOTHER_KEY",
                 remedy=f"ALTER TABLE {table.upstream.full_name} REPLICA IDENTITY FULL upstream,"
-                " then take a new snapshot of it",
+                f" then take a new snapshot: ALTER SOURCE {self._spec.name} UNSAFE RESET SPLITS"
+                " REASON '…'",
             )
-        session = rows.sparkSession
-        last_rows(rows, table, facts).createOrReplaceTempView(_CHANGES)
-        session.conf.set(_APP, batch.query_id)
-        session.conf.set(_VERSION, str(batch.number))
-        try:
-            session.sql(merge_statement(
-                table, f"delta.{quote_sql(path)}", _CHANGES, facts,
+        merge_once(
+            last_rows(rows, table, facts),
+            merge_statement(
+                table, f"delta.{quote_sql(path)}", CHANGES, facts,
                 soft=keeps_deleted(self._spec.external),
-            ))
-        finally:
-            session.conf.unset(_APP)
-            session.conf.unset(_VERSION)
-            session.catalog.dropTempView(_CHANGES)
+            ),
+            batch.query_id, batch.number,
+        )
+
+
+def merge_once(rows: DataFrame, statement: str, app: str, version: int) -> None:
+    """Carry out a MERGE of ``rows``, called CHANGES in it, under the transaction (app, version).
+
+    A table that has it skips it. Nothing else may write in the session of the rows meanwhile.
+    """
+    session = rows.sparkSession
+    rows.createOrReplaceTempView(CHANGES)
+    session.conf.set(_APP, app)
+    session.conf.set(_VERSION, str(version))
+    try:
+        session.sql(statement)
+    finally:
+        session.conf.unset(_APP)
+        session.conf.unset(_VERSION)
+        session.catalog.dropTempView(CHANGES)
 
 
 def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
@@ -228,6 +242,36 @@ def merge_statement(
         else:
             clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L THEN DELETE")
     return f"MERGE INTO {target} AS t USING {source} AS s ON {keys} {' '.join(clauses)}"
+
+
+def snapshot_merge_statement(
+    table: OutputTable, target: str, source: str, lsn: int, *, soft: bool
+) -> str:
+    """The MERGE that makes a mirror what a snapshot at ``lsn`` is, whatever stands in it.
+
+    ``soft``: rows that are not there upstream stay, with the time at which that was seen.
+    """
+    keys = " AND ".join(
+        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.upstream.key
+    )
+    names = [*(quote_sql(column.name) for _, column in _places(table)), "_lsn"]
+    deleted = quote_sql(DELETED.name)
+    sets = [f"t.{name} = s.{name}" for name in names]
+    gone = "THEN DELETE"
+    if soft:
+        sets.append(f"t.{deleted} = NULL")
+        # changes from before the snapshot, or of another server, must not count against it
+        gone = (
+            f"THEN UPDATE SET t._lsn = {lsn}L,"
+            f" t.{deleted} = coalesce(t.{deleted}, current_timestamp())"
+        )
+    return (
+        f"MERGE INTO {target} AS t USING {source} AS s ON {keys}"
+        f" WHEN MATCHED THEN UPDATE SET {', '.join(sets)}"
+        f" WHEN NOT MATCHED THEN INSERT ({', '.join(names)})"
+        f" VALUES ({', '.join(f's.{name}' for name in names)})"
+        f" WHEN NOT MATCHED BY SOURCE {gone}"
+    )
 
 
 def _facts(rows: DataFrame) -> dict[str, _Facts]:

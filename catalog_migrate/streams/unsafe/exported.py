@@ -18,19 +18,23 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
+from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import once, whole_number
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
-from catalog_migrate.streams.unsafe.positions import committed_line, kafka_positions
+from catalog_migrate.streams.unsafe.positions import kafka_positions
+from catalog_migrate.streams.unsafe.surveys import committed_line
 
 
 class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a source stands: by topic and partition the next record to read, null for START.
 
-    ``topics`` are the ids that the positions are of. Of a sink: ``version`` of its table.
+    ``topics`` are the ids that the positions are of. Of a sink: ``version`` of its table. Of a
+    POSTGRES source: ``lsn`` and ``timeline``, left out while there is no batch; ``cluster`` is the
+    server's system identifier.
     """
 
     positions: dict[str, dict[str, Any]] = {}
@@ -39,6 +43,8 @@ class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: dict[str, str] = {}
     generation: int = 0
     version: int | None = None
+    lsn: str | msgspec.UnsetType = msgspec.UNSET
+    timeline: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def export(state: State, kind: str, name: str) -> Exported:
@@ -54,6 +60,17 @@ def export(state: State, kind: str, name: str) -> Exported:
     elif found.external.connector == "KAFKA":
         for (topic, number), offset in sorted((kafka_positions(checkpoint) or {}).items()):
             positions.setdefault(topic, {})[str(number)] = offset
+    elif found.external.connector == "POSTGRES":
+        # of a source that has read nothing yet: where its snapshot lies is in the warehouse
+        position = PostgresCodec().read(committed_line(checkpoint))
+        if position is not None:
+            return Exported(
+                {}, str(found.item.definition.item_name), position.system, {}, stream.generation,
+                lsn=str(position), timeline=position.timeline,
+            )
+        return Exported(
+            {}, str(found.item.definition.item_name), stream.upstream, {}, stream.generation
+        )
     else:
         raise UnsafeBlocked(
             f"{found.text} reads files and has no positions",
@@ -149,6 +166,11 @@ def targets_of(
             if split in targets:
                 raise InvalidPosition(f"{place} is given twice", remedy="leave one of them out")
             targets[split] = None if offset is None else str(whole_number(offset, place))
+    if exported.lsn is not msgspec.UNSET:
+        raise InvalidPosition(
+            f"{where} is of a POSTGRES source, which has one position for all of its tables",
+            remedy=f"write --to {exported.lsn}",
+        )
     if not targets:
         raise InvalidPosition(f"{where} names no partition", remedy="name at least one")
     return targets

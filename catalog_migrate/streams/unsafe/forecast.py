@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.replication.position import lsn_text
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import Place, Target, land, moment_of
@@ -22,7 +23,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``current`` is None for a partition (or a topic) that was not read yet, ``target`` for one that
     is no longer read; ``low`` and ``high`` are None when it is not there. ``expired`` counts
-    records on the way that the broker no longer has.
+    records on the way that the broker no longer has. With ``log`` it is one table of a PostgreSQL
+    server: ``topic`` is its name, positions are LSNs, and what is counted are changes.
     """
 
     topic: str
@@ -35,11 +37,23 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped: int = 0
     expired: int = 0
     note: str = ""
+    log: bool = False
 
     @property
     def moves(self) -> bool:
         """Whether the position is another one."""
         return self.current != self.target
+
+    @property
+    def name(self) -> str:
+        """``topic:0``, or the table."""
+        return self.topic if self.log else split_of((self.topic, self.partition))
+
+    def written(self, position: int | None) -> str:
+        """A position as people write it, ``-`` for none."""
+        if position is None:
+            return "-"
+        return lsn_text(position) if self.log else str(position)
 
     @property
     def absent(self) -> int:

@@ -33,6 +33,7 @@ from catalog_migrate.program.operations import (
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
+from catalog_migrate.streams.checkpoint.settle import write_commit
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operation_records import (
@@ -142,10 +143,21 @@ class UnsafeOperation(OperationRun):
         request = request_in(row)
         require_bound(state, request)
 
+        anew = {part.item_id for part in request.parts if part.begins_anew}
+
         def settle(item_id: str) -> None:
             spec = self.supervisor.spec(state, item_id)
-            if not self.settled(spec, stateless=True):
+            if self.settled(spec, stateless=True):
+                return
+            try:
                 self.supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
+            except CatalogMigrateError:
+                # where the slot is lost nobody can; all that it would bring is in a new snapshot
+                checkpoint = self.supervisor.ports.checkpoint(spec.checkpoint)
+                batch = checkpoint.state().batch
+                if item_id not in anew or batch is None:
+                    raise
+                write_commit(checkpoint, batch, active=())
 
         acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: settle}
         self.perform(acts, row.dependents)
@@ -381,15 +393,20 @@ def _prepared_of(
         partitions=tuple(
             _in_words(each.part, row) for each in surveyed if not each.part.past
             for row in each.survey.forecast.rows if row.moves
+        ) + tuple(
+            f"{table} copied anew" for each in surveyed for table in each.survey.copied
         ),
+        retaken={
+            each.part.item_id: each.survey.snapshot for each in surveyed
+            if each.survey.snapshot is not None
+        },
     )
 
 
 def _in_words(part: Part, row: Row) -> str:
     """``orders:0 from 6 to 2``; of a sink ``version from 6 to 2``."""
-    name = split_of((row.topic, row.partition)) if part.version is None else "version"
-    numbers = ("-" if each is None else str(each) for each in (row.current, row.target))
-    return "{} from {} to {}".format(name, *numbers)
+    name = row.name if part.version is None else "version"
+    return f"{name} from {row.written(row.current)} to {row.written(row.target)}"
 
 
 def _image(each: SurveyedPart, edit: Edit | None) -> Image:
@@ -419,6 +436,11 @@ def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> Stre
     standing = current.streams.get(item_id) or first_stream(item_id)
     topics = dict(prepared.topics[item_id]) or standing.topics
     known = standing.known_topics
+    retaken = prepared.retaken.get(item_id)
+    if retaken is not None:
+        standing = msgspec.structs.replace(
+            standing, snapshot=standing.snapshot + 1, snapshot_tables=retaken
+        )
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,
         edit=msgspec.json.encode(edit).decode(),

@@ -38,8 +38,6 @@ from catalog_migrate.streams.unsafe.backfill import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.positions import (
-    Survey,
-    SurveyRequest,
     left_unread,
     require_no_problem,
     sent_before,
@@ -53,6 +51,7 @@ from catalog_migrate.streams.unsafe.restore import (
     staying,
     taken_back,
 )
+from catalog_migrate.streams.unsafe.surveys import Survey, SurveyRequest
 
 FORMAT = 1
 """Newest form of a plan's file that is written and read."""
@@ -75,7 +74,8 @@ class ItemPlan(msgspec.Struct, frozen=True):
     goes back to an earlier version. ``unread`` counts what topics that are no longer read hold
     behind its position; it is left out where there are none, or nobody can say. ``stays`` counts
     the rows of a sink that stay in the system that it writes to though they go from its table.
-    ``edited`` is there where positions change."""
+    ``edited`` is there where positions change, ``snapshot`` where a POSTGRES source copies tables
+    anew: which ones."""
 
     item_id: str
     kind: str
@@ -93,6 +93,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     unread: int | msgspec.UnsetType = msgspec.UNSET
     stays: int | msgspec.UnsetType = msgspec.UNSET
     edited: bool | msgspec.UnsetType = msgspec.UNSET
+    snapshot: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsafePlan(msgspec.Struct, frozen=True):
@@ -111,7 +112,8 @@ class UnsafePlan(msgspec.Struct, frozen=True):
     def changes(self) -> bool:
         """Whether it would change anything at all."""
         return any(part.redefines for part in self.request.parts) or any(
-            item.restores or item.foreign or any(row.moves for row in item.rows)
+            item.restores or item.foreign or item.snapshot
+            or any(row.moves for row in item.rows)
             or (part.chooses and not item.rows)
             for item, part in zip(self.items, self.request.parts, strict=True)
         )
@@ -192,9 +194,13 @@ def survey_parts(
             each, restore = taken_back(state, asked, each, clusters)
         _require_undoable(state, request, part, each)
         if each.forecast.foreign and not request.accept_new_topic:
+            what, word = (
+                ("another server than the one", "the") if part.is_postgres
+                else ("topics that are not those", "topic")
+            )
             raise UnsafeBlocked(
-                f"{name} would read topics that are not those it was reading",
-                problems=[f"topic {topic} {why}" for topic, why in each.forecast.foreign.items()],
+                f"{name} would read {what} it was reading",
+                problems=[f"{word} {topic} {why}" for topic, why in each.forecast.foreign.items()],
                 remedy="when that is meant: --accept-new-topic, or WITH (ACCEPT NEW TOPIC = true)",
             )
         require_no_problem(name, each.forecast)
@@ -338,9 +344,9 @@ def plan_unsafe(
             notes = (*notes, f"{option} stands as plain text: `doctor` says what is to be done")
         if surveyed.unsent:
             notes = (*notes, _waiting(state, surveyed))
-        if found.foreign:
+        if found.foreign and not part.is_postgres:
             notes = (*notes, _READ_SINCE)
-        if request.undoes and part.restore is None:
+        if request.undoes and part.restore is None and not part.is_postgres:
             notes = (*notes, *staying(
                 state, request, part.item_id, surveyed.checkpoint, ports
             ))
@@ -351,7 +357,9 @@ def plan_unsafe(
         jobs = dependent_jobs(state, part.item_id)
         if surveyed.restore is not None:
             notes = (*notes, *_kept_elsewhere(state, part, jobs))
-        shown = _with_times(state, part, found.rows, ports.tables) if with_times else found.rows
+        shown = found.rows
+        if with_times and not part.is_postgres:
+            shown = _with_times(state, part, found.rows, ports.tables)
         items.append(
             ItemPlan(
                 part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
@@ -363,6 +371,7 @@ def plan_unsafe(
                 surveyed.restore is not None, unread or msgspec.UNSET,
                 found.stays or msgspec.UNSET,
                 bool(surveyed.survey.line) or msgspec.UNSET,
+                surveyed.survey.copied or msgspec.UNSET,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
@@ -446,9 +455,13 @@ def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
     a record that comes again."""
     graph = state.graph
     passed = {name for name in graph if graph.key(name).kind in _NOT_BELOW}
-    root = state.items[item_id].definition.identity
+    item = state.items[item_id]
+    tables = dependencies.outputs(item) if dependencies.external_of(item).tables else ()
+    roots = [state.items[each].definition.identity for each in (item_id, *tables)]
     jobs = []
-    for user in dependencies.ids_of(state, graph.dependents([root], without=passed)):
+    for user in dependencies.ids_of(state, graph.dependents(roots, without=passed)):
+        if user == item_id:
+            continue
         definition = state.items[user].definition
         keyed = bool(dependencies.external_of(state.items[user]).key)
         takes = "keyed" if keyed else "stateful" if definition.is_derived else "append"

@@ -10,66 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import earlier_rows
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.unsafe.forecast import (
     CurrentPosition,
     Forecast,
-    Policy,
     Row,
     Totals,
     forecast,
     translate,
 )
 from catalog_migrate.streams.unsafe.requests import Part
+from catalog_migrate.streams.unsafe.slots import survey_slot
+from catalog_migrate.streams.unsafe.surveys import NOTHING, Survey, SurveyRequest, committed_line
 from catalog_migrate.streams.upstream import TopicContents
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """What a part comes to now: the forecast, the line to write ("" for none), the ids found.
-
-    ``initial``: what a checkpoint without any batch is given instead of a line; ``standing`` the
-    line of before.
-    """
-
-    forecast: Forecast
-    line: str = ""
-    initial: bytes = b""
-    cluster: str = ""
-    topics: Mapping[str, str] = msgspec.field(default_factory=dict)
-    standing: str = START
-
-    def edit(self, checkpoint: Checkpoint) -> Edit | None:
-        """The edit of a settled checkpoint; None when positions stay as they are."""
-        if not self.line:
-            return None
-        if checkpoint.settled_batch() is None and self.initial:
-            return begin(checkpoint, 0, self.initial)
-        return move(checkpoint, 0, self.line)
-
-
-NOTHING = Forecast({}, (), Totals())
-
-
-def committed_line(checkpoint: Checkpoint) -> str:
-    """The line after the newest committed batch; START without one."""
-    batch = checkpoint.latest_commits
-    return START if batch is None else checkpoint.entry(batch).sources[0]
 
 
 def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
@@ -85,23 +50,6 @@ def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
         return codec.read_initial(checkpoint.store.read(name), checkpoint.store.place(name))
     except FileNotFoundError:
         return None
-
-
-class SurveyRequest(msgspec.Struct, frozen=True):
-    """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
-    committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
-    whether records may be read to see if counts are exact; ``read`` is up to where each topic was
-    read by an earlier definition, by the topic's id."""
-
-    ports: Ports
-    part: Part
-    spec: QuerySpec
-    stream: StreamRecord
-    checkpoint: Checkpoint
-    policy: Policy
-    now: float
-    sample: bool = True
-    read: Mapping[str, Mapping[Partition, int]] = {}
 
 
 def survey(asked: SurveyRequest) -> Survey:
@@ -185,7 +133,7 @@ def _sink(asked: SurveyRequest) -> Survey:
 
 
 _SURVEYS: Mapping[tuple[str, str], Callable[[SurveyRequest], Survey]] = {
-    ("source", "KAFKA"): _kafka, ("source", "FILES"): _files,
+    ("source", "KAFKA"): _kafka, ("source", "FILES"): _files, ("source", "POSTGRES"): survey_slot,
 }
 
 

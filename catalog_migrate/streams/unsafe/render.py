@@ -10,6 +10,7 @@ from catalog_migrate.streams.unsafe.planning import ItemPlan, UnsafePlan
 _HEAD = ("partition", "current", "target", "low", "high", "doubled", "skipped", "expired", "")
 
 NEXT = "positions are the next record to read"
+NEXT_CHANGE = "positions are where the next transaction to read may commit"
 
 _TAKES = {
     "append": "sees doubled rows again",
@@ -31,6 +32,8 @@ def render(plan: UnsafePlan, steps: Sequence[str] = (), *, limit: int = 50) -> s
             lines += [f"    {line}" for line in item.definition.splitlines()]
         lines += [f"  new: topic {topic} {why}" for topic, why in item.foreign.items()]
         lines += _partitions(item, limit)
+        if item.snapshot:
+            lines.append(f"  new snapshot: {', '.join(item.snapshot)}")
         lines += [f"  note: {note}" for note in item.notes]
         lines += [f"  REFUSED by validation: {finding}" for finding in item.findings]
         lines += [f"  below: {job.kind} {job.name}: {job.takes}, {_TAKES[job.takes]}"
@@ -65,9 +68,11 @@ def sentence(totals: Totals) -> str:
 def _partitions(item: ItemPlan, limit: int) -> list[str]:
     if not item.rows:
         return []
-    cells = [_HEAD, *(_cells(row) for row in item.rows[:limit])]
+    head = ("table", *_HEAD[1:]) if item.rows[0].log else _HEAD
+    cells = [head, *(_cells(row) for row in item.rows[:limit])]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
-    lines = [f"  {NEXT}", *(f"  {_aligned(row, widths)}".rstrip() for row in cells)]
+    told = NEXT_CHANGE if item.rows[0].log else NEXT
+    lines = [f"  {told}", *(f"  {_aligned(row, widths)}".rstrip() for row in cells)]
     if len(item.rows) > limit:
         lines.append(f"  … and {len(item.rows) - limit} partitions more (--format json has all)")
     return lines
@@ -76,7 +81,7 @@ def _partitions(item: ItemPlan, limit: int) -> list[str]:
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (row.current, row.target, row.low, row.high)
     return (
-        f"{row.topic}:{row.partition}", *("-" if each is None else str(each) for each in numbers),
+        row.name, *map(row.written, numbers),
         str(row.doubled), str(row.skipped), str(row.expired), row.note,
     )
 

@@ -24,6 +24,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codec_postgres import read_lsn
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
@@ -42,7 +43,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     split_of,
 )
 
-_MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
+_MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN", "PUBLICATION", "SLOT"})
 """Options after which the positions of before mean nothing."""
 
 _SETTINGS = (
@@ -93,6 +94,20 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
             self.reset is not None or self.everywhere is not None or bool(self.targets)
             or self.version is not None
         )
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether it is on a POSTGRES source."""
+        external = self.after.external
+        return (
+            self.after.kind == "source" and external is not None
+            and external.connector == "POSTGRES"
+        )
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a POSTGRES source takes a new snapshot of all of its tables."""
+        return self.is_postgres and self.reset == ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -370,6 +385,12 @@ def _positions(
     versions = [action.version for action in actions if isinstance(action, st.InjectVersion)]
     everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
     targets: dict[str, str | None] = {}
+    if found.external.connector == "POSTGRES" and any(action.targets for action in offsets):
+        raise UnsafeBlocked(
+            f"{found.text} has one position for all of its tables",
+            remedy="write INJECT OFFSETS (TO '0/16B3748'); a table alone is copied anew by RESET "
+            "SPLITS ('schema.table')",
+        )
     for action in offsets:
         for written, target in action.targets.items():
             split = split_of(partition_of(written))
@@ -523,6 +544,8 @@ def _require_fitting(found: dependencies.CatalogEntry, part: Part, *, by_time: b
             remedy="to read a file again, put it there under another name; to read all again, "
             "RESET SPLITS; to pass a file over, take it away before it is read",
         )
+    if part.is_postgres:
+        _require_one_position(found, part)
     moved = [name for name in part.keys if name in _MOVES]
     if kind == "source" and moved and not part.chooses and not by_time:
         raise UnsafeBlocked(
@@ -530,3 +553,33 @@ def _require_fitting(found: dependencies.CatalogEntry, part: Part, *, by_time: b
             remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest')); on the command "
             "line --reset-splits (or: --to latest)",
         )
+
+
+def _require_one_position(found: dependencies.CatalogEntry, part: Part) -> None:
+    """Refuse what makes no sense of the one position of a POSTGRES source."""
+    if part.reset is not None and part.everywhere is not None:
+        raise UnsafeBlocked(
+            f"{found.text}: a new snapshot says itself where the changes go on",
+            remedy="write RESET SPLITS, or INJECT OFFSETS (TO …)",
+        )
+    known = {table.full_name for table in found.external.tables}
+    unknown = sorted(set(part.reset or ()) - known)
+    if unknown:
+        raise UnsafeBlocked(
+            f"{found.text} does not read {', '.join(unknown)}",
+            remedy=f"its tables: {', '.join(sorted(known))}",
+        )
+    moved = [name for name in part.keys if name in _MOVES]
+    if part.reset and moved:
+        raise UnsafeBlocked(
+            f"{', '.join(moved)} of {found.text} changes, which concerns all of its tables",
+            remedy="write RESET SPLITS without tables",
+        )
+    if part.everywhere is not None:
+        lsn_target(part.everywhere)
+
+
+def lsn_target(text: str) -> int | str:
+    """An LSN, ``earliest`` (that the slot has), ``latest`` or ``committed`` (where it stands)."""
+    word = text.strip().lower()
+    return word if word in ("earliest", "latest", "committed") else read_lsn(text.strip())

@@ -31,13 +31,8 @@ from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import Stretch, Tables, transaction
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
-from catalog_migrate.streams.unsafe.positions import (
-    NOTHING,
-    Survey,
-    SurveyRequest,
-    committed_line,
-)
 from catalog_migrate.streams.unsafe.requests import Request
+from catalog_migrate.streams.unsafe.surveys import NOTHING, Survey, SurveyRequest, committed_line
 
 
 class Restore(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """Everything that the one commit of an operation writes, by item where it is of an item.
 
     It is in the row before a RESTORE, so that whoever resumes after that commits the very same.
+    ``retaken`` are the POSTGRES sources that take a new snapshot, of which tables (none: of all).
     """
 
     images: tuple[Image, ...]
@@ -54,6 +55,7 @@ class Prepared(msgspec.Struct, frozen=True):
     chunks: tuple[Chunk, ...] = ()
     expired: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    retaken: dict[str, tuple[str, ...]] = {}
 
 
 def prepared_in(row: OperationRecord) -> Prepared:

@@ -13,6 +13,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.forecast import split_of
@@ -54,6 +55,13 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
         )
     done = {part.item_id: part for part in request_in(row).parts}
     own = tuple(image for image in images if not image.past)
+    if restore_table and any(part.is_postgres for part in done.values()):
+        raise UnsafeBlocked(
+            f"operation {key} is on a POSTGRES source, which writes a table for each one upstream:"
+            " --restore-table does not take several back as one",
+            remedy="undo without --restore-table, which puts the position back; RESET SPLITS "
+            "brings mirrors to what is upstream",
+        )
     parts = tuple(
         _part(state, key, done[image.item_id], image, restore=restore_table) for image in own
     )
@@ -130,6 +138,16 @@ def _part(state: State, key: str, done: Part, image: Image, *, restore: bool) ->
     if item.definition.kind == "sink":
         position = DeltaCodec().read(image.line)
         return msgspec.structs.replace(part, version=0 if position is None else position.version)
+    if connector == "POSTGRES":
+        standing = PostgresCodec().read(image.line)
+        if done.reset is not None or standing is None:
+            raise UnsafeBlocked(
+                f"{item.definition.item_name} has taken a new snapshot: the slot of before is not "
+                "there any more, and rows that went from a mirror are not brought back",
+                remedy="nothing is to be done: its tables are what is upstream; among CHANGES the "
+                "rows of the snapshot can be left out by their _lsn",
+            )
+        return msgspec.structs.replace(part, everywhere=str(standing))
     if connector != "KAFKA":
         raise UnsafeBlocked(
             f"{item.definition.item_name} reads files: what was listed anew is not forgotten",

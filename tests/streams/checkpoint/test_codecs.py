@@ -6,13 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.replication.position import Position
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codec_postgres import PostgresBounds, PostgresCodec
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import START
 
-KAFKA, DELTA = KafkaCodec(), DeltaCodec()
-CODECS = {"KAFKA": KAFKA, "DELTA": DELTA}
+KAFKA, DELTA, POSTGRES = KafkaCodec(), DeltaCodec(), PostgresCodec()
+CODECS = {"KAFKA": KAFKA, "DELTA": DELTA, "POSTGRES": POSTGRES}
+GOLDEN_POSTGRES = '{"lsn": "0/16B3748", "timeline": 1, "system": "7712330203330602927"}'
 GOLDEN_DELTA = (
     '{"sourceVersion":1,"reservoirId":"9add171e-4d5d-44f8-94bd-ed085c00cac7",'
     '"reservoirVersion":3,"index":-1,"isStartingVersion":false}'
@@ -22,7 +25,7 @@ TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=12)
 
 
 class TestAll:
-    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA"])
+    @pytest.mark.parametrize("kind", sorted(CODECS))
     def test_a_dash_means_start_in_every_codec(self, kind: str) -> None:
         """A line ``-`` has no positions and no splits, and no positions give that line."""
         codec = CODECS[kind]
@@ -30,7 +33,7 @@ class TestAll:
         assert codec.kind == kind
         assert (codec.read(START), codec.write(None), codec.splits(START)) == (None, "-", ())
 
-    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA"])
+    @pytest.mark.parametrize("kind", sorted(CODECS))
     @pytest.mark.parametrize("line", ["", "{", "[]", "7", "null", '"x"', "{}x", '{"a":1,"a":2}'])
     def test_what_is_no_offset_is_refused(self, kind: str, line: str) -> None:
         """Anything but one JSON object with distinct keys is an invalid position."""
@@ -208,3 +211,52 @@ class TestDelta:
             "the position is one of table y, the table there is x",
             "version 1 is expired, the oldest kept is 2",
         )
+
+
+class TestPostgres:
+    def test_golden_line(self) -> None:
+        """Letter by letter what the stream reader gives Spark, which compares texts."""
+        position = Position(0x16B3748, 1, "7712330203330602927")
+        assert POSTGRES.write(position) == position.json() == GOLDEN_POSTGRES
+        assert POSTGRES.read(GOLDEN_POSTGRES) == position
+        assert POSTGRES.splits(GOLDEN_POSTGRES) == ("7712330203330602927",)
+
+    @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31), st.text("0123456789", min_size=1))
+    def test_what_was_written_is_read(self, lsn: int, timeline: int, system: str) -> None:
+        """Any position comes back as it was."""
+        position = Position(lsn, timeline, system)
+        assert POSTGRES.read(POSTGRES.write(position)) == position
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            '{"lsn": "0/1", "timeline": 1}',
+            '{"lsn": "0/1", "timeline": 1, "system": "7", "more": 1}',
+            '{"lsn": 1, "timeline": 1, "system": "7"}',
+            '{"lsn": "1", "timeline": 1, "system": "7"}',
+            '{"lsn": "0/G", "timeline": 1, "system": "7"}',
+            '{"lsn": "0/1", "timeline": 0, "system": "7"}',
+            '{"lsn": "0/1", "timeline": "1", "system": "7"}',
+            '{"lsn": "0/1", "timeline": 1, "system": 7}',
+        ],
+    )
+    def test_what_is_no_position(self, line: str) -> None:
+        """Another set of keys, and values of another form."""
+        with pytest.raises(InvalidPosition):
+            POSTGRES.read(line)
+
+    @pytest.mark.parametrize(
+        ("lsn", "timeline", "system", "said"),
+        [
+            (0x50, 2, "7", ()),
+            (0x90, 2, "7", ()),
+            (0x4F, 2, "7", ("0/4F is gone, the slot has the changes from 0/50 on",)),
+            (0x91, 2, "7", ("0/91 is beyond the end of the server's log, 0/90",)),
+            (0x60, 1, "7", ("the position is on timeline 1, the server on 2",)),
+            (0x60, 2, "8", ("the position is of server 8, and 7 answers",)),
+        ],
+    )
+    def test_bounds(self, lsn: int, timeline: int, system: str, said: tuple[str, ...]) -> None:
+        """Only what the slot has of this very log."""
+        bounds = PostgresBounds("7", 2, 0x50, 0x90)
+        assert POSTGRES.check(Position(lsn, timeline, system), bounds) == said
