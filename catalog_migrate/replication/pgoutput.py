@@ -209,7 +209,7 @@ class _Relation:
             raise TableChanged(
                 f"table {self.name} has changed upstream: {changed}", table=self.name,
                 old=self.expected.columns, new=self.columns, lsn=lsn,
-                remedy="change the table here the same way, then let the source go on",
+                remedy="ALTER SOURCE … SET (UPSTREAM COLUMNS = …) says what becomes of it",
             )
 
     def row(

@@ -44,18 +44,16 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
     draft = Draft(state)
     gone = _with_users(state, found, cascade=statement.cascade)
     slots = []
+    going = {each.item_id for each in gone}
     for each in gone:
-        slots.append(put_slot(draft.changes, state, each))
+        slots.append(put_slot(draft.changes, state, each, going))
         draft.remove(each, now=now)
         own = each.item.links.get("log") if each.mapping.kind == "cluster" else None
         if own is not None:
             draft.remove(dependencies.by_id(state, own), now=now)
     others = [each.text for each in gone if each.item_id != found.item_id]
     notices = tuple(f"{text} is dropped with it" for text in others)
-    notices += tuple(
-        f"its replication slot {slot} goes too, and with it what was not read yet"
-        for slot in slots if slot is not None
-    )
+    notices += tuple(said for said in slots if said is not None)
     ids = {each.item_id for each in gone}
     free = dependencies.must_only_grow(state, ids) - dependencies.must_only_grow(
         state, [each.item_id for each in dependencies.queries(state) if each.item_id not in ids]

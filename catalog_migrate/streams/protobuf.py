@@ -75,16 +75,24 @@ def compiled(text: str, references: Mapping[str, str]) -> bytes:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8")
         out = Path(place, "descriptors")
-        ended = subprocess.run(
+        ended = _compiled(
             [sys.executable, "-m", "grpc_tools.protoc", f"-I{place}", f"-I{known}",
-             "--include_imports", f"--descriptor_set_out={out}", FILE],
-            cwd=place, capture_output=True, text=True, timeout=_COMPILE, check=False,
+             "--include_imports", f"--descriptor_set_out={out}", FILE], place,
         )  # fmt: skip
         if ended.returncode:
             lines = [each for each in ended.stderr.splitlines() if _COMPLAINT.match(each)]
             said = " ".join(lines or ended.stderr.splitlines()[-1:]).replace(f"{place}/", "")[:300]
             raise UnfitMessage(f"its schema does not compile: {said}")
         return out.read_bytes()
+
+
+def _compiled(command: list[str], place: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, cwd=place, capture_output=True, text=True, timeout=_COMPILE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UnfitMessage(f"its schema did not compile within {_COMPILE:.0f} s") from None
 
 
 class MessageReader:
@@ -180,6 +188,8 @@ def decoded(
                     found = reader_of(descriptors, columns).row(value[5:])
                 except UnfitMessage as error:
                     problem = str(error)
+                except ValueError as error:  # a time of a year that Python has not
+                    problem = f"a value of it cannot be read: {error}"
             rows.append(found)
             problems.append(problem)
         yield pa.RecordBatch.from_arrays(

@@ -9,7 +9,7 @@ and ``status`` names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -18,10 +18,12 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication.errors import SlotInUse
+from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows
 from catalog_migrate.streams.specs import resolved_connection, slot_of, spec_of
+from catalog_migrate.streams.upstream_tables import SLOT_MADE
 
 SLOT = "slot"
 """The kind of the record of a slot that is still to be dropped."""
@@ -33,17 +35,34 @@ Commit = Callable[[Callable[[Changes, State], None]], object]
 """Commits what a function puts."""
 
 
-def put_slot(changes: Changes, state: State, source: dependencies.CatalogEntry) -> str | None:
-    """Write down the slot of a source that is dropped; its name, None where there is none."""
-    if not source.external.tables or source.item_id not in state.streams:
+def put_slot(
+    changes: Changes, state: State, source: dependencies.CatalogEntry, gone: Collection[str] = ()
+) -> str | None:
+    """Write down the slot of a source that is dropped; what to say of it, None where there is none.
+
+    ``gone`` are the item ids that go with it.
+    """
+    stream = state.streams.get(source.item_id)
+    if not source.external.tables or stream is None:
         return None
-    slot = slot_of(state, source.item_id)
-    links = source.item.links
+    slot, links = slot_of(state, source.item_id), source.item.links
+    connection = links["connection"]
+    options = dependencies.effective(state, connection).options
+    server = f"{options.get('HOST')}/{options.get('DATABASE')}"
+    if connection in gone or links.get("cluster") in gone:
+        return (
+            f"nobody is left to drop its replication slot, which keeps the log of {server}: SELECT"
+            f" pg_drop_replication_slot('{slot}')"
+        )
+    folder = dependencies.location(state, stream.checkpoint).rpartition("/")[0]
     changes.put("operation", f"{SLOT}/{source.item_id}", OperationRecord(
-        kind=SLOT, state="pending", cluster=links.get("cluster", ""), target=links["connection"],
-        detail={"slot": slot, "source": str(source.item.definition.item_name)},
+        kind=SLOT, state="pending", cluster=links.get("cluster", ""), target=connection,
+        detail={
+            "slot": slot, "source": str(source.item.definition.item_name), "server": server,
+            "upstream": stream.upstream, "folder": folder,
+        },
     ))
-    return slot
+    return f"its replication slot {slot} goes too, and with it what was not read yet"
 
 
 def slots_to_drop(state: State) -> dict[str, OperationRecord]:
@@ -54,13 +73,22 @@ def slots_to_drop(state: State) -> dict[str, OperationRecord]:
 def drop_slots(
     state: State, rows: Mapping[str, OperationRecord], *, ports: Ports, commit: Commit
 ) -> None:
-    """Drop these slots on their servers and take them off the record, or note why not."""
+    """Drop these slots on their servers and take them off the record, or note why not.
+
+    A slot that no start of the source has made is somebody else's, and stays.
+    """
     for key, row in rows.items():
+        snapshots = _snapshots(row.detail["folder"])
         try:
-            connection = resolved_connection(state, row.target, resolve=ports.resolve)
-            ports.upstreams.drop_slot(connection, row.detail["slot"])
+            if any(store.exists(SLOT_MADE) for store in snapshots):
+                connection = resolved_connection(state, row.target, resolve=ports.resolve)
+                ports.upstreams.drop_slot(
+                    connection, row.detail["slot"], upstream=row.detail["upstream"]
+                )
+            for store in snapshots:
+                store.delete()
         except KeyError:
-            reason = "its connection was dropped too"
+            reason = "its connection was dropped since"
         except CatalogMigrateError as error:
             reason = error.message
         else:
@@ -73,11 +101,22 @@ def drop_slots(
             ))
 
 
+def _snapshots(folder: str) -> list[Store]:
+    """The folders of a source's snapshots, beside its checkpoints."""
+    beside = store_at(folder)
+    try:
+        return [
+            store_at(beside.place(name)) for name in beside.folders() if name.startswith("snapshot")
+        ]
+    except FileNotFoundError:
+        return []
+
+
 def described_slots(state: State) -> tuple[str, ...]:
     """For ``status``: each slot that is still to be dropped, why it is there, and what to do."""
     return tuple(
         f"{row.detail['slot']} of the dropped source {row.detail['source']} keeps the log of its"
-        f" server ({dependencies.display(state, row.target)})"
+        f" server ({row.detail['server']})"
         + (f": {row.detail['reason']}" if "reason" in row.detail else ": its runtime drops it")
         + f"; by hand: SELECT pg_drop_replication_slot('{row.detail['slot']}')"
         for row in slots_to_drop(state).values()

@@ -21,8 +21,10 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections.findings import ConnectionFailed
+from catalog_migrate.connections.secrets import UnresolvedSecret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.model.external import UpstreamColumn, UpstreamTable
+from catalog_migrate.model.external import UpstreamColumn
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.replication.errors import TableChanged
 from catalog_migrate.streams import dependencies, following
@@ -30,7 +32,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
+from catalog_migrate.streams.errors import PositionLost, RefusedStatement, UpstreamChanged
 from catalog_migrate.streams.first_start import begin_at_offsets
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports
@@ -43,6 +45,7 @@ from catalog_migrate.streams.queries import (
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by, moment, shortly
+from catalog_migrate.streams.tables import of_release
 from catalog_migrate.streams.upstream import (
     Upstream,
     require_ledger,
@@ -261,21 +264,24 @@ class Supervisor:
         external = dependencies.external_of(state.items[item_id])
         policy = upstream_columns(external, self.upstream_columns)
         if isinstance(error, TableChanged) and is_taken_over(error, policy):
-            spec = self.spec(state, item_id)
             try:
+                there = self._columns(self.spec(state, item_id), error.table)
                 self.commit(
                     lambda changes, state: changes.merge(
-                        evolved(state, item_id, error, partial(self._columns, spec)) or Changes()
+                        evolved(state, item_id, error, there) or Changes()
                     ),
                     "evolve", error.message,
                 )
-            except CatalogMigrateError as refused:
+            except RefusedStatement as refused:
                 self.hold(item_id, UPSTREAM, hold_reason(refused, name))
+            except (ConnectionFailed, UnresolvedSecret):
+                pass  # the next try meets the same change
             return
         self.hold(item_id, UPSTREAM, hold_reason(error, name))
 
-    def _columns(self, spec: QuerySpec, table: UpstreamTable) -> tuple[UpstreamColumn, ...]:
+    def _columns(self, spec: QuerySpec, name: str) -> tuple[UpstreamColumn, ...]:
         """The columns that a table upstream has now."""
+        table = next(each.upstream for each in spec.tables if each.upstream.full_name == name)
         (found,) = self.ports.upstreams.tables(
             spec.connection, [table.postgres_name],
             publication=str(spec.external.options["PUBLICATION"]),
@@ -455,13 +461,14 @@ class Supervisor:
         shards = [
             shard for shard in (
                 state.items[each].shard or "" for each in dependencies.outputs(state.items[item_id])
-            ) if state.shards[shard].evolve
+            ) if state.shards[shard].evolve and not of_release(state, shard)
         ]
 
         def put(changes: Changes, current: State) -> None:
             for shard in shards:
                 record = current.shards.get(shard)
-                if record is not None and record.evolve:
+                known = state.shards[shard].global_id
+                if record is not None and record.evolve and record.global_id == known:
                     changes.put("shard", shard, msgspec.structs.replace(record, evolve=False))
 
         if shards:

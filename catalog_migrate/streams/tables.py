@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from catalog_migrate.catalog.marks import marks_of
+from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import read_change, rows_added
 from catalog_migrate.delta.table import load_table, shard_version
@@ -327,7 +328,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
     def _evolve(self, state: State, item_id: str) -> None:
         """Give a table the columns that its source has taken over from upstream."""
         shard = state.items[item_id].shard or ""
-        if state.shards[shard].evolve:
+        if state.shards[shard].evolve and not of_release(state, shard):
             path = dependencies.location(state, shard)
             spec = _shard_spec(state, item_id, path)
             self.evolve(path, spec.columns, spec)
@@ -356,3 +357,9 @@ def _shard_spec(state: State, item_id: str, path: str) -> ShardSpec:
         path=path, columns=definition.columns, comment=definition.comment,
         stamps=marks_of(state, item_id, definition),
     )
+
+
+def of_release(state: State, shard: str) -> bool:
+    """Whether a shard is of a release's table, which the release's own reconciliation evolves."""
+    item = state.items[state.shards[shard].item_id]
+    return state.mappings[identity_text(item.definition.identity)].owner == "release"

@@ -34,7 +34,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
+from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
     from catalog_migrate.replication.position import Position
@@ -125,10 +125,11 @@ class Upstreams(Protocol):
         Raises ConnectionFailed, and SlotInUse while a batch is read from it.
         """
 
-    def drop_slot(self, connection: Resolved, name: str) -> bool:
+    def drop_slot(self, connection: Resolved, name: str, *, upstream: str = "") -> bool:
         """Drop a replication slot of a PostgreSQL server; whether there was one.
 
-        Raises ConnectionFailed, and SlotInUse while somebody reads from it.
+        Raises ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while
+        somebody reads from the slot.
         """
 
     def contents(
@@ -254,7 +255,8 @@ def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
         spec.connection, str(spec.external.options["PUBLICATION"]), spec.slot,
         [table.upstream.postgres_name for table in spec.tables],
         format="MIRROR" if is_mirror(spec.external) else "CHANGES",
-        new=spec.snapshot_number == 1 and not store_at(spec.snapshot).exists(SNAPSHOT_LOADED),
+        new=spec.snapshot_number == 1
+        and not any(map(store_at(spec.snapshot).exists, (SLOT_MADE, SNAPSHOT_LOADED))),
         subject=f"source {spec.name}",
     )
 
@@ -389,10 +391,19 @@ def slot_lag(spec: QuerySpec) -> Lag | None:
     return lag(spec.connection, spec.slot, str(spec.external.options["PUBLICATION"]))
 
 
-def drop_slot(connection: Resolved, name: str) -> bool:
+def drop_slot(connection: Resolved, name: str, *, upstream: str = "") -> bool:
     """Drop a replication slot; see the port."""
     from catalog_migrate.replication import server
+    from catalog_migrate.replication.errors import OtherServer
 
+    system = upstream.partition("/")[0]
+    found = server.identity(connection)[0]
+    if system and found != system:
+        raise OtherServer(
+            f"the connection leads to the server {found}, and the slot is on {system}",
+            remedy="point the connection back, or drop the slot there by hand",
+            system=found, expected=system,
+        )
     return server.drop_slot(connection, name)
 
 

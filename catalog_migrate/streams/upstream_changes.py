@@ -7,23 +7,25 @@ does; the next start of the query does it. Everything else is a hold with what t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.external import UpstreamColumn, UpstreamTable
+from catalog_migrate.model.external import UpstreamColumn
 from catalog_migrate.model.names import fold
 from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.errors import (
     OtherServer,
     OtherTimeline,
+    PublicationMissing,
     SlotAhead,
     SlotLost,
     SlotMissing,
     TableChanged,
+    UnreadableMessage,
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft
@@ -36,11 +38,12 @@ from catalog_migrate.streams.upstream_tables import (
     role,
 )
 
-FINAL = (SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline)
+FINAL = (
+    SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline, PublicationMissing,
+    UnreadableMessage,
+)
 """What no waiting changes: the position is worth nothing on this server."""
 
-Discover = Callable[[UpstreamTable], Sequence[UpstreamColumn]]
-"""The columns that a table upstream has now."""
 
 
 def hold_reason(error: CatalogMigrateError, name: str) -> str:
@@ -93,7 +96,9 @@ def is_taken_over(error: TableChanged, policy: UpstreamColumns) -> bool:
     return policy == "follow" or not news.gone
 
 
-def evolved(state: State, item_id: str, error: TableChanged, discover: Discover) -> Changes | None:
+def evolved(
+    state: State, item_id: str, error: TableChanged, now: Sequence[UpstreamColumn]
+) -> Changes | None:
     """The commit that takes a change of columns over; None where it has been already.
 
     Raises :class:`RefusedStatement` where a name is taken or a type has none here.
@@ -105,16 +110,16 @@ def evolved(state: State, item_id: str, error: TableChanged, discover: Discover)
     if table is None or news is None:
         return None
     known = {column.name: column for column in table.columns}
-    there = {column.name: column for column in discover(table)}
+    there = {column.name: column for column in now}
     columns, ours = [], []
     lsn = int(error.data.get("lsn", 0))
     for column in error.new:
         mine = known.get(column.name)
         if mine is None:
-            now = there.get(column.name)
-            same = now is not None and now.type_oid == column.type_oid
+            found = there.get(column.name)
+            same = found is not None and found.type_oid == column.type_oid
             # of one that was dropped or retyped since, PostgreSQL's own text is kept
-            spark = now.type if now is not None and same else "STRING"
+            spark = found.type if found is not None and same else "STRING"
             mine = UpstreamColumn(column.name, column.type_oid, column.modifier, spark, lsn)
             ours.append(Column(column.name, spark))
         columns.append(mine)

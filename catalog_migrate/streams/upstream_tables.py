@@ -32,7 +32,8 @@ TRANSACTION_COLUMNS = (
 
 CHANGE_COLUMNS = (
     Column("_lsn", "BIGINT", comment="of the commit; of rows of the snapshot, where it was taken"),
-    Column("_sequence", "INT", comment="place within the transaction; NULL in the snapshot"),
+    Column("_sequence", "INT",
+           comment="place within the transaction, of the snapshot the row's number"),
     Column("_operation", "STRING", comment="snapshot, insert, update, delete, truncate"),
     Column("_transaction", "BIGINT"),
     Column("_committed", "TIMESTAMP"),
@@ -58,6 +59,10 @@ UpstreamColumns = Literal["evolve", "follow", "hold", "ignore"]
 SNAPSHOT_LOADED = "loaded.json"
 """The file beside a source's checkpoints that says where its changes begin: the rows of its
 snapshot are in its tables."""
+
+
+SLOT_MADE = "slot"
+"""The file there that says, before the slot is made, that one of its name is ours."""
 
 
 def upstream_columns(external: External, default: UpstreamColumns) -> UpstreamColumns:
@@ -200,6 +205,8 @@ def misfits(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
             found.append(f"it has no column {column.name} {column.type}")
         elif other.type != column.type:
             found.append(f"its {column.name} is {other.type} and not {column.type}")
+        elif column.nullable and not other.nullable:
+            found.append(f"its {column.name} is NOT NULL, and NULL may come")
     found += [f"its {column.name} is NOT NULL" for column in known.values() if not column.nullable]
     return found
 

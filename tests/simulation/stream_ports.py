@@ -107,9 +107,9 @@ class SimulatedUpstreams:
         """As above."""
         raise NotImplementedError(spec.name)
 
-    def drop_slot(self, connection: Resolved, name: str) -> bool:
+    def drop_slot(self, connection: Resolved, name: str, *, upstream: str = "") -> bool:
         """As above."""
-        raise NotImplementedError((connection, name))
+        raise NotImplementedError((connection, name, upstream))
 
     def slot(
         self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0

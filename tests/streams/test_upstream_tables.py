@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,17 +180,24 @@ def test_tables_are_for_postgres(setting: Any, plan: Callable[[str], Effect]) ->
         plan("CREATE SOURCE x (id INT) FROM KAFKA CONNECTION c (TOPIC 't', TABLES (a)) FORMAT JSON")
 
 
+@pytest.mark.parametrize("made", [True, False])
 def test_a_slot_goes_with_its_source(
-    setting: Any, create: Callable[..., Effect], do: Any, log: CatalogLog, state: Now
+    setting: Any, create: Callable[..., Effect], do: Any, log: CatalogLog, state: Now,
+    tmp_path: Path, made: bool,
 ) -> None:
-    """One that was never started has none; else it is on record until it is dropped, with why."""
+    """One that was never started has none; else it is on record until it is dropped, with why. A
+    slot that no start has ``made`` is somebody else's."""
+    snapshot = tmp_path / "i9" / "snapshot"
+    snapshot.mkdir(parents=True)
+    if made:
+        (snapshot / "slot").write_text("x")
     create(BANK, ACCOUNTS, EVENTS)
     do("DROP SOURCE bank")
     assert not slots_to_drop(state())
     create(BANK.replace("accounts,", "accounts AS a2,").replace("happened", "h2"), ACCOUNTS, EVENTS)
     source = dependencies.find(state(), "source", "bank").item_id
     changes = Changes()
-    changes.put("stream", source, StreamRecord(checkpoint="x"))
+    changes.put("stream", source, StreamRecord(checkpoint=f"{tmp_path}/i9/1"))
     commit(log, lambda _: changes, kind="test")
     slot = slot_of(state(), source)
     (effect,) = do("DROP SOURCE bank")
@@ -199,7 +207,9 @@ def test_a_slot_goes_with_its_source(
     asked: list[tuple[str, str]] = []
 
     class Server(ServerUpstreams):
-        def drop_slot(self, connection: Any, name: str) -> bool:  # type: ignore[override]
+        def drop_slot(  # type: ignore[override]
+            self, connection: Any, name: str, *, upstream: str = ""
+        ) -> bool:
             asked.append((connection["HOST"], name))
             if len(asked) == 1:
                 raise SlotInUse("process 7 reads from it")
@@ -215,6 +225,10 @@ def test_a_slot_goes_with_its_source(
 
     ports = Ports(upstreams=Server())
     drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
+    if not made:
+        assert not asked
+        assert not status_of(state()).slots
+        return
     (text,) = status_of(state()).slots
     assert text.startswith(f"{slot} of the dropped source default.bank keeps the log")
     assert "process 7 reads from it" in text
@@ -222,6 +236,7 @@ def test_a_slot_goes_with_its_source(
     drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
     assert not status_of(state()).slots
     assert asked == [("db.example.com", slot)] * 2
+    assert not snapshot.exists()
 
 
 class TestColumnsThatChange:
@@ -257,7 +272,7 @@ class TestColumnsThatChange:
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
         error = self.changed(old[0], Column("tag", 25), old[2], old=old)
         changes = evolved(
-            state(), source, error, lambda _: [OurColumn("tag", 25, -1, "STRING")]
+            state(), source, error, [OurColumn("tag", 25, -1, "STRING")]
         )
         assert changes is not None
         commit(log, lambda _: changes, kind="test")
@@ -270,7 +285,7 @@ class TestColumnsThatChange:
         assert [(each.name, each.since, each.until) for each in table.columns] == [
             ("id", 0, 0), ("tag", 100, 0), ("amount", 0, 0), ("owner", 0, 100),
         ]
-        assert evolved(state(), source, error, lambda _: []) is None
+        assert evolved(state(), source, error, []) is None
 
     def test_a_name_of_the_products_own(
         self, setting: Any, create: Callable[..., Effect], state: Now
@@ -279,4 +294,4 @@ class TestColumnsThatChange:
         source = dependencies.find(state(), "source", "bank").item_id
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
         with pytest.raises(RefusedStatement, match="has a column _lsn already"):
-            evolved(state(), source, self.changed(*old, Column("_lsn", 20), old=old), lambda _: [])
+            evolved(state(), source, self.changed(*old, Column("_lsn", 20), old=old), [])

@@ -29,7 +29,7 @@ from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
 from catalog_migrate.replication.batches import arrow_batch
-from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
+from catalog_migrate.replication.errors import OtherTimeline, SlotInUse, marked, parse_failure
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.sessions import refusals, session
@@ -226,6 +226,13 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         self._reached = Position.of(end)
         first = Position.of(start)
+        if self._reached.lsn < first.lsn:
+            with _marking():
+                raise OtherTimeline(
+                    f"the server's log ends at {self._reached}, before the position {first}: it was"
+                    " restored from an older copy",
+                    remedy="take a new snapshot: changes after that place are lost upstream",
+                )
         return [Range(first, self._reached)] if first.lsn < self._reached.lsn else []
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]

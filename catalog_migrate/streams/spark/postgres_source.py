@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
+from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.errors import SlotInUse, TableChanged
@@ -56,6 +56,7 @@ from catalog_migrate.streams.spark.postgres_writer import (
 )
 from catalog_migrate.streams.spark.settings import query_session
 from catalog_migrate.streams.upstream_tables import (
+    SLOT_MADE,
     SNAPSHOT_LOADED,
     is_mirror,
     keeps_deleted,
@@ -67,10 +68,11 @@ if TYPE_CHECKING:
 
 _STAGED = "staged"
 """Name of the file that names the folder with every row of the snapshot."""
-_SLOT = "slot"
-"""Name of the file that says, before the slot is made, that one of its name is ours."""
 _TELL = 10.0
 """Seconds between two words about a snapshot under way."""
+_RANGE, _PATIENCE = 512 << 20, 1800.0
+"""Bytes of log that a batch covers at most, and seconds that the server may take to decode it: a
+batch that is begun is read again with the same range."""
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
@@ -126,6 +128,7 @@ def _load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) ->
     if not is_mirror(spec.external):
         append_once(changes_rows(rows, table), path, app, spec.snapshot_number)
     elif spec.snapshot_number == 1:
+        _require_empty(rows.sparkSession, table, path, app)
         append_once(snapshot_rows(rows, table), path, app, 1)
     else:
         merge_once(
@@ -135,6 +138,20 @@ def _load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) ->
                 soft=keeps_deleted(spec.external),
             ),
             app, spec.snapshot_number,
+        )
+
+
+def _require_empty(spark: SparkSession, table: OutputTable, path: str, app: str) -> None:
+    """EngineFailure for a table with rows before the first ones of a mirror, whose keys would
+    stand twice."""
+    if load_table(path).transaction_version(app) is not None:
+        return  # an earlier start has put them there
+    if not spark.read.format("delta").load(path).isEmpty():
+        raise EngineFailure(
+            f"table {table.name} has rows already, and a mirror begins with those of its upstream",
+            condition="TABLE_NOT_EMPTY",
+            remedy="DELETE them, or drop the source and create it with another table: TABLES (t AS"
+            " other)",
         )
 
 
@@ -152,7 +169,8 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
     """The changes of the source's tables; ``start`` counts until there is a checkpoint."""
     return changes(
         spark, spec.connection, slot=spec.slot, publication=_publication(spec),
-        tables=expected(spec), start=start, heartbeat=_HEARTBEAT,
+        tables=expected(spec), start=start, heartbeat=_HEARTBEAT, max_bytes=_RANGE,
+        timeout=_PATIENCE,
     )
 
 
@@ -194,18 +212,14 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
         publication=_publication(spec), subject=f"source {spec.name}",
     )
     wanted = expected(spec)
-    first = spec.snapshot_number == 1
     for table in there:
-        if first:
-            require_expected(table, wanted[table.full_name])
-        else:
-            require_taken_over(spec, table, wanted[table.full_name])
+        require_taken_over(spec, table, wanted[table.full_name])
     slot_name, temporary = spec.slot, bool(spec.snapshot_tables)
     folder = uuid4().hex
     store.make_folder(folder, above=True)
     if temporary:
         slot_name = f"{spec.slot[:54]}_snapshot"
-    elif not store.put_if_absent(_SLOT, spec.slot.encode()) or _was_ours(spec):
+    elif not store.put_if_absent(SLOT_MADE, spec.slot.encode()) or _was_ours(spec):
         # of a start that was killed: nothing was read from it; of the stream of before: the
         # operation that asked for this snapshot has committed. One that others have made stays
         drop_slot(spec.connection, spec.slot)
@@ -231,7 +245,7 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
             )
     except SlotInUse:
         if not temporary:
-            store.delete(_SLOT)  # it is somebody else's
+            store.delete(SLOT_MADE)  # it is somebody else's
         raise
     if not store.put_if_absent(_STAGED, folder.encode()):
         raise EngineFailure(
@@ -246,7 +260,7 @@ def _was_ours(spec: QuerySpec) -> bool:
     for number in range(spec.snapshot_number - 1, 0, -1):
         earlier = store_at(spec.snapshot_at(number))
         with suppress(FileNotFoundError):
-            made = earlier.read(_SLOT).decode() == spec.slot
+            made = earlier.read(SLOT_MADE).decode() == spec.slot
             loaded = Position.of(earlier.read(SNAPSHOT_LOADED).decode())
             return made and loaded.system == identity(spec.connection)[0]
     return False
@@ -265,20 +279,6 @@ def _clear(store: Store, but: str = "") -> None:
     for folder in store.folders():
         if folder not in kept:
             store_at(store.place(folder)).delete()
-
-
-def require_expected(table: UpstreamTable, wanted: Expected) -> None:
-    """TableChanged when a table upstream has not the columns that it had at CREATE SOURCE."""
-    there = table.expected(keyed=False).columns
-    known = tuple(
-        msgspec.structs.replace(column, key=False, since=0, until=0) for column in wanted.columns
-    )
-    if there != known:
-        raise TableChanged(
-            f"{table.full_name} has other columns than when the source was created",
-            table=table.full_name, old=known, new=there,
-            remedy="drop the source and create it again: nothing was read yet",
-        )
 
 
 def require_taken_over(spec: QuerySpec, table: UpstreamTable, wanted: Expected) -> None:
