@@ -71,6 +71,9 @@ _SLOT = "slot"
 """Name of the file that says, before the slot is made, that one of its name is ours."""
 _TELL = 10.0
 """Seconds between two words about a snapshot under way."""
+_BATCH = 256 << 20
+"""Bytes of log that a batch covers: the server decodes all of them before it sends the first
+change, which its patience bounds. A larger transaction comes whole."""
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
@@ -152,7 +155,7 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
     """The changes of the source's tables; ``start`` counts until there is a checkpoint."""
     return changes(
         spark, spec.connection, slot=spec.slot, publication=_publication(spec),
-        tables=expected(spec), start=start, heartbeat=_HEARTBEAT,
+        tables=expected(spec), start=start, max_bytes=_BATCH, heartbeat=_HEARTBEAT,
     )
 
 
