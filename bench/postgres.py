@@ -16,8 +16,10 @@ from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.external import External, UpstreamTable
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
+from catalog_migrate.replication.types import Column, Expected
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.spark.engine import SparkQueries
 from catalog_migrate.streams.spark.postgres_changes import changes_range
@@ -159,7 +161,7 @@ class Bench:
         table = UpstreamTable(there.full_name, name, columns_of(there), there.key)
         return start, end, table
 
-    def _shard(self, columns: tuple) -> str:  # type: ignore[type-arg]
+    def _shard(self, columns: tuple[OurColumn, ...]) -> str:
         path = str(self.directory / f"table-{next(_numbers)}")
         Shards(self.spark).create_shard(ShardSpec(path=path, columns=columns))
         return path
@@ -196,8 +198,7 @@ class Bench:
         return once
 
 
-def _expected(table: UpstreamTable) -> server.Expected:
-    from catalog_migrate.replication.types import Column, Expected
-
-    return Expected(tuple(Column(each.name, each.type_oid, each.modifier)
-                          for each in table.columns))
+def _expected(table: UpstreamTable) -> Expected:
+    return Expected(tuple(
+        Column(each.name, each.type_oid, each.modifier) for each in table.columns
+    ))

@@ -70,9 +70,11 @@ _STAGED = "staged"
 """Name of the file that names the folder with every row of the snapshot."""
 _TELL = 10.0
 """Seconds between two words about a snapshot under way."""
-_RANGE, _PATIENCE = 512 << 20, 1800.0
-"""Bytes of log that a batch covers at most, and seconds that the server may take to decode it: a
-batch that is begun is read again with the same range."""
+_BATCH = 256 << 20
+"""Bytes of log that a batch covers: the server decodes all of them before it sends the first
+change, which its patience bounds. A larger transaction comes whole."""
+_PATIENCE = 1800.0
+"""Seconds that the server may take for that: a batch that is begun is read again as it is."""
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
@@ -169,7 +171,7 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
     """The changes of the source's tables; ``start`` counts until there is a checkpoint."""
     return changes(
         spark, spec.connection, slot=spec.slot, publication=_publication(spec),
-        tables=expected(spec), start=start, heartbeat=_HEARTBEAT, max_bytes=_RANGE,
+        tables=expected(spec), start=start, max_bytes=_BATCH, heartbeat=_HEARTBEAT,
         timeout=_PATIENCE,
     )
 

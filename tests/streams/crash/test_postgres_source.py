@@ -206,7 +206,7 @@ class Bank(Killable):
             )
         self.writers = Writers(self)
 
-    def release(self, number: int, more: str = "") -> None:
+    def release(self, number: int, more: str = "", how: str = "") -> None:
         """Put a release in force that has the table for the changes of transfers."""
         directory = self.directory / f"release-{number}"
         directory.mkdir()
@@ -215,7 +215,7 @@ class Bank(Killable):
             f"CREATE TABLE {self.q('transfers_c')} (id BIGINT, teller INT, changes INT, at"
             f" TIMESTAMP, _lsn BIGINT, _sequence INT, _operation STRING, _transaction BIGINT,"
             " _committed TIMESTAMP, _before MAP<STRING, STRING>, _unchanged ARRAY<STRING>"
-            f"{more});\n"
+            f"{more}){how};\n"
         )
         done = self._command(f"release-{number}.log", "bootstrap", "--release", str(directory))
         assert done.end() == 0, done.output
@@ -340,7 +340,7 @@ def test_a_bank_through_everything(bank: Bank) -> None:
         if number < len(moments):
             bank.kill_when(*moments[number])
             continue
-        writers.go_on_to((number + 1) * step)
+        writers.go_on_to(writers.allowed + step)
         if number % 2:
             end = time.monotonic() + chance.uniform(4.0, 40.0)
             bank.kill_when(lambda end=end: time.monotonic() > end, "some time after its start")
@@ -357,22 +357,23 @@ def test_a_bank_through_everything(bank: Bank) -> None:
     bank.run_cluster()
     bank.until(bank.all_run, "both sources to run")
 
-    writers.go_on_to((KILLS + 1) * step)
+    writers.go_on_to(writers.allowed + step // 2)
     bank.upstream("ALTER TABLE accounts ADD COLUMN tag text")
     bank.tagged = True
+    writers.go_on_to(writers.allowed + step // 2)
     bank.until(
         lambda: all("tag" in columns_of(bank.path(f"accounts_{name}")) for name in "cm"),
         "the column of upstream",
     )
 
-    writers.go_on_to((KILLS + 2) * step)
+    writers.go_on_to(writers.allowed + step)
     bank.postgres.set_password("cdc", "second word of cdc", disconnect=True)
     bank.write_word("second word of cdc")
     bank.run(f"ALTER SECRET {bank.q('cdc')}")
 
-    writers.go_on_to((KILLS + 3) * step)
+    writers.go_on_to(writers.allowed + step)
     before = bank.path("transfers_c")
-    bank.release(2, ", checked BOOLEAN")
+    bank.release(2, ", checked BOOLEAN", " PARTITIONED BY (teller)")
     bank.until(
         lambda: bank.path("transfers_c") != before
         and "checked" in columns_of(bank.path("transfers_c")), "the migrated table",
