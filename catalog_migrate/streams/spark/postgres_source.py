@@ -104,7 +104,7 @@ def begin(
         if staged is not None:
             places = [local_path(store.place(f"{folder}/{each}")) for each in staged.files]
             rows = placed(snapshot_files(spark, places), table, staged)
-            _load(rows, spec, table, manifest.position)
+            load(rows, spec, table, manifest.position)
     begins = begun or manifest.position
     counted = sum(each.rows for each in manifest.tables)
     say(
@@ -124,7 +124,7 @@ def stream_start(spec: QuerySpec) -> Position | None:
     return None
 
 
-def _load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) -> None:
+def load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) -> None:
     """The rows of a snapshot into a table of ours, once; a mirror becomes what they are."""
     path, app = local_path(table.shard), snapshot_app(spec.item_id)
     if not is_mirror(spec.external):

@@ -248,7 +248,7 @@ def test_starts_that_are_cut_off(bank: Bank, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(postgres_source, name, once_cut)
 
     cut("stage", behind=False)
-    cut("_load", behind=True)
+    cut("load", behind=True)
     for name in "cm":
         unsafe(bank, name, "RESET SPLITS")
     for n in range(3):
@@ -261,4 +261,4 @@ def test_starts_that_are_cut_off(bank: Bank, monkeypatch: pytest.MonkeyPatch) ->
     )
     once(bank, "transfers_c")
     assert cuts["stage"] >= 3
-    assert cuts["_load"] >= 3
+    assert cuts["load"] >= 3

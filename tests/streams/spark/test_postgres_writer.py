@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -261,3 +262,35 @@ def test_deleted_rows_stay_and_a_lost_value_is_refused(workshop: Workshop) -> No
     mirrors.write(mirrors.of_one(("truncate", None, None, ())))
     assert all(row["_deleted"] for row in load_table(table.shard).to_pyarrow_table().to_pylist())
     assert mirrors.found(table) == Counter(map(expected, (one, back, three)))
+
+
+def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
+    """It becomes what the snapshot is, whatever stood there, and once; with soft deletes rows that
+    are gone are marked, and come back by changes of the new log, whose LSNs may be smaller."""
+    import pyarrow as pa
+
+    from catalog_migrate.replication.batches import snapshot_batch
+    from catalog_migrate.replication.position import Position
+    from catalog_migrate.streams.spark.postgres_source import load
+
+    mirrors = Mirrors(workshop, Model("anew", random.Random(2), full=False), soft=True)
+    (table,), (model,) = mirrors.spec.tables, mirrors.models
+    gone, kept, new = (model.row((str(number), "a")) for number in range(3))
+    mirrors.write(mirrors.of_one(*(("insert", None, row, ()) for row in (gone, kept))))
+    other = model.row(of_key(kept))
+    at = Position(50, 1, "another")
+    batch = snapshot_batch("public.anew", at.lsn, 0, 0, [*other, *new], len(COLUMNS))
+    rows = mirrors.spark.createDataFrame(pa.Table.from_batches([batch]))
+    spec = replace(mirrors.spec, snapshot_number=2)
+    for _ in range(2):
+        load(rows, spec, table, at)
+        found = load_table(table.shard).to_pyarrow_table().to_pylist()
+        assert {row["id"]: (row["_lsn"], row["_deleted"] is None) for row in found} == {
+            0: (50, False), 1: (50, True), 2: (50, True),
+        }
+    assert load_table(table.shard).version() == 2
+    assert mirrors.found(table) == Counter(map(expected, (gone, other, new)))
+    mirrors.lsn = 50
+    mirrors.write(mirrors.of_one(("insert", None, gone, ()), ("delete", key_only(new), None, ())))
+    found = load_table(table.shard).to_pyarrow_table().to_pylist()
+    assert {row["id"]: row["_deleted"] is None for row in found} == {0: True, 1: True, 2: False}

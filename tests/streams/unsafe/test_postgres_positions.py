@@ -27,13 +27,18 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.errors import UnsafeBlocked
-from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.exported import export
-from catalog_migrate.streams.unsafe.planning import UnsafePlan
+from catalog_migrate.streams.unsafe.planning import (
+    UnsafePlan,
+    approved,
+    decode_plan,
+    encode_plan,
+)
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.undo import undo_request
@@ -168,12 +173,16 @@ class Place:
         )
         return client.plan(request_of(self.state, statement), "test")
 
-    def unsafe(self, actions: str) -> OperationRecord:
+    def run(self, text: str) -> Result:
         executor = Executor(
             self.log, lambda _state, _item: None, SystemClock(), confirm=lambda _: True,
             ports=self.ports,
         )
-        (result,) = executor.run(f"ALTER SOURCE s UNSAFE {actions} REASON 'test'")
+        (result,) = executor.run(text)
+        return result
+
+    def unsafe(self, actions: str) -> OperationRecord:
+        result = self.run(f"ALTER SOURCE s UNSAFE {actions} REASON 'test'")
         assert result.operation is not None
         return self.state.operations[result.operation]
 
@@ -271,6 +280,26 @@ class TestPositions:
         with pytest.raises(error, match=said):
             place.plan(actions)
 
+
+    @pytest.mark.parametrize(
+        "actions", ["INJECT OFFSETS (TO '0/600')", "RESET SPLITS", "RESET SPLITS ('public.a')"]
+    )
+    def test_explained_and_as_a_file(self, place: Place, actions: str) -> None:
+        """EXPLAIN shows the plan and does nothing; its file is applied with its numbers."""
+        shown = place.run(f"EXPLAIN ALTER SOURCE s UNSAFE {actions}").summary
+        assert "public.a" in shown
+        assert "missing: a reason" in shown
+        assert not place.state.operations
+        plan = place.plan(actions)
+        read = decode_plan(encode_plan(plan), "plan.json")
+        assert read == plan
+        request = approved(place.state, read, 0)
+        client = UnsafeClient(
+            place.log, lambda _state, _item: None, SystemClock(), ports=place.ports
+        )
+        outcome = client.run(request, "reviewed", confirm=lambda _: True)
+        assert outcome.row is not None
+        assert outcome.row.state == "done"
 
     def test_whom_it_concerns(self, place: Place) -> None:
         """What reads a table for one upstream is below the source."""
