@@ -131,6 +131,10 @@ class Run:
         self.say(f"CREATE SINK k FROM s INTO KAFKA CONNECTION c (TOPIC '{where['out']}') "
                  "KEY (id) FORMAT JSON")
         self.say(f"CREATE SINK p FROM s INTO POSTGRES CONNECTION d (TABLE '{where['table']}')")
+        self.say(
+            f"CREATE SOURCE u FROM POSTGRES CONNECTION d (PUBLICATION '{where['publication']}', "
+            f"TABLES ({where['table']} AS written)) FORMAT MIRROR"
+        )
 
     def fail(self) -> None:
         """Each way in which a password can be wrong, misplaced or out of reach."""
@@ -183,7 +187,7 @@ class Run:
         """Everything that shows definitions, settings and plans."""
         for kind, name in (
             ("SECRET", "kafka"), ("CONNECTION", "c"), ("CONNECTION", "d"), ("CONNECTION", "o"),
-            ("SOURCE", "s"),
+            ("SOURCE", "s"), ("SOURCE", "u"),
             ("SINK", "k"), ("SINK", "p"),
         ):
             self.say(f"SHOW CREATE {kind} {name}")
@@ -240,9 +244,10 @@ def play(directory: Path, spark: Any) -> None:
         managed = dict(runtime.supervisor.managed) if runtime.supervisor is not None else {}
         progress = [each.query.progress() if each.query is not None else None
                     for each in managed.values()]
-        return len(progress) == 4 and all(
-            each is not None and each.total_rows >= run.setting["rows"] for each in progress
-        )
+        # what u reads is what p writes: in its snapshot, or behind it
+        return len(progress) == 5 and None not in progress and sum(
+            each.total_rows >= run.setting["rows"] for each in progress if each is not None
+        ) >= 4
 
     try:
         until(arrived, "rows in all queries")

@@ -108,7 +108,7 @@ def place(
     """
     name = f"marked{next(_numbers)}"
     kafka.set_password(name, KAFKA)
-    postgres.create_user(name, POSTGRES)
+    postgres.create_user(name, POSTGRES, replication=True)
     for topic in (f"{name}-in", f"{name}-out"):
         kafka.create_topic(topic, 1)
         kafka.allow(name, topic, "READ", "WRITE", "DESCRIBE")
@@ -117,7 +117,8 @@ def place(
     with postgres.connect(database="shop") as connection:
         # a schema of its own: the ledger beside other tests' tables belongs to another role
         connection.execute(f"CREATE SCHEMA {name}")
-        connection.execute(f"CREATE TABLE {name}.marked_rows (id bigint)")
+        connection.execute(f"CREATE TABLE {name}.marked_rows (id bigint PRIMARY KEY)")
+        connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {name}.marked_rows")
         connection.execute(f"GRANT ALL ON {name}.marked_rows TO {name}")
         connection.execute(f"GRANT ALL ON SCHEMA {name} TO {name}")
     kept = tmp_path / "secrets"
@@ -139,10 +140,15 @@ def place(
         "tokens": tokens.url,
         "broker": kafka.bootstrap, "user": name, "rows": ROWS, "topic": f"{name}-in",
         "out": f"{name}-out", "table": f"{name}.marked_rows",
-        "port": port, "ssh_port": bastion.port, "host_key": bastion.host_key,
+        "publication": name, "port": port, "ssh_port": bastion.port, "host_key": bastion.host_key,
     }))
+    slots = postgres.execute("SELECT slot_name FROM pg_replication_slots")
     with bastion:
         yield seen
+    postgres.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+        " WHERE NOT slot_name = ANY(%s)", [[slot for (slot,) in slots]], database="shop",
+    )
     assert bastion.opened
     count = postgres.execute(f"SELECT count(*) FROM {name}.marked_rows", database="shop")
     assert count == [(ROWS,)]
