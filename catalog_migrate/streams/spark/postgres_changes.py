@@ -29,7 +29,13 @@ from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
 from catalog_migrate.replication.batches import arrow_batch
-from catalog_migrate.replication.errors import OtherTimeline, SlotInUse, marked, parse_failure
+from catalog_migrate.replication.errors import (
+    NEW_SNAPSHOT,
+    OtherTimeline,
+    SlotInUse,
+    marked,
+    parse_failure,
+)
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.sessions import refusals, session
@@ -231,7 +237,7 @@ class StreamReader(DataSourceStreamReader):
                 raise OtherTimeline(
                     f"the server's log ends at {self._reached}, before the position {first}: it was"
                     " restored from an older copy",
-                    remedy="take a new snapshot: changes after that place are lost upstream",
+                    remedy=f"changes after that place are lost upstream: {NEW_SNAPSHOT}",
                 )
         return [Range(first, self._reached)] if first.lsn < self._reached.lsn else []
 
