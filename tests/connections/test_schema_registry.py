@@ -201,4 +201,5 @@ class TestFailures:
             }
             assert finding(options("http://registry.internal:8081", **tunnel)).ok
             nowhere = finding(options("http://nobody.internal:8081", **tunnel))
-            assert (nowhere.ok, nowhere.option) == (False, "SSH TUNNEL")
+            assert (nowhere.ok, nowhere.option) == (False, "URL")
+            assert "tunnel default.t" in nowhere.message
