@@ -44,6 +44,7 @@ def cluster_runtime(
     ``wait`` bounds in seconds how long another runtime of the cluster is waited for.
     """
     from catalog_migrate.pipeline.safe_commits import rules_of
+    from catalog_migrate.streams.dependencies import find
     from catalog_migrate.streams.plain_secrets import plain_secrets
     from catalog_migrate.streams.runtime import RuntimeOptions
 
@@ -57,6 +58,7 @@ def cluster_runtime(
         upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
     )
     state = catalog.state()
+    find(state, "cluster", cluster)  # an unknown one is told before Spark starts
     for found in plain_secrets(state):
         on_note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
     with local_spark(settings, on_note, jars=_login_jars(state, on_note)) as spark:

@@ -152,7 +152,10 @@ def status_text(status: Status, *, past: bool = False) -> str:
     if len(status.sessions) > _SESSIONS_SHOWN:
         lines.append(f"  … and {len(status.sessions) - _SESSIONS_SHOWN} more rows")
     if status.pending and not status.gone:
-        lines.append("next       catalog-migrate bootstrap, or start the application")
+        lines.append(
+            "next       catalog-migrate bootstrap, or start the application"
+            if status.release is not None else "next       catalog-migrate run"
+        )
     return "\n".join(lines) + "\n"
 
 

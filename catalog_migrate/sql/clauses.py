@@ -116,11 +116,20 @@ def endpoint_options(
 
 
 def _upstream_table(cursor: Cursor) -> UpstreamTable:
-    """``[schema.]table [AS name]``; without AS our table has the upstream's name."""
-    written = item_name(cursor, "a table upstream")
-    schema, name = split_name(written)
-    into = item_name(cursor, "a table") if cursor.accept("AS") else quote_part(name)
-    return UpstreamTable(f"{quote_part(schema or 'public')}.{quote_part(name)}", into)
+    """``[schema.]table [AS name]``, folded as in PostgreSQL: lower case without backticks.
+
+    Without AS our table has the upstream's name.
+    """
+    quoted = [cursor.peek(at).kind == "quoted" for at in (0, 2)]
+    schema, name = split_name(item_name(cursor, "a table upstream"))
+    if schema is None:
+        quoted = [False, quoted[0]]
+    parts = [
+        part if as_written else part.lower()
+        for part, as_written in zip((schema or "public", name), quoted, strict=True)
+    ]
+    into = item_name(cursor, "a table") if cursor.accept("AS") else quote_part(parts[1])
+    return UpstreamTable(".".join(map(quote_part, parts)), into)
 
 
 def _using(cursor: Cursor) -> str | None:

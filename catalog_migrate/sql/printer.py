@@ -247,8 +247,14 @@ def _endpoint(direction: str, external: External) -> _Block:
 
 
 def _upstream_table(table: UpstreamTable) -> str:
-    same = quote_part(split_name(table.name)[1]) == table.into
-    return _name(table.name) + ("" if same else f" AS {_name(table.into)}")
+    schema, name = split_name(table.name)
+    # what is not lower case would be read as if it were
+    written = ".".join(
+        _part(part) if part == part.lower() else "`" + part.replace("`", "``") + "`"
+        for part in (schema, name) if part is not None
+    )
+    same = quote_part(name) == table.into
+    return written + ("" if same else f" AS {_name(table.into)}")
 
 
 def _format(external: External) -> _Clauses:

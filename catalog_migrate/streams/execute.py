@@ -40,7 +40,13 @@ from catalog_migrate.streams.probes import (
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, show, show_create
-from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop, with_lag
+from catalog_migrate.streams.slots import (
+    SLOT,
+    described_slots,
+    drop_slots,
+    slots_to_drop,
+    with_lag,
+)
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
@@ -177,6 +183,8 @@ class Executor(OperationClient):
             if key not in state.operations and not runtime_lives(after, row.cluster)
         }
         drop_slots(after, slots, ports=self.ports, commit=self._put_slots)
+        if slots:
+            notices += described_slots(read_state(self.log))
         if cluster:
             name = dependencies.display(after, cluster)
             notices += (

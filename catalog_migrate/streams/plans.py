@@ -14,7 +14,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
-from catalog_migrate.streams.slots import put_slot
+from catalog_migrate.streams.slots import put_slot, refuse_slot_in_use
 
 
 def rename(state: State, statement: st.Rename) -> Effect:
@@ -33,6 +33,14 @@ def rename(state: State, statement: st.Rename) -> Effect:
     draft = Draft(state)
     draft.redefine(found, definition)
     return Effect(f"{found.text} is now {definition.item_name}", draft.changes)
+
+
+def create_source(state: State, statement: st.CreateSource) -> Effect:
+    """``CREATE SOURCE``; a slot has one source."""
+    effect = declare.create_source(state, statement)
+    if effect.changes is not None:
+        refuse_slot_in_use(state, statement.external)
+    return effect
 
 
 def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
@@ -54,6 +62,11 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
     others = [each.text for each in gone if each.item_id != found.item_id]
     notices = tuple(f"{text} is dropped with it" for text in others)
     notices += tuple(said for said in slots if said is not None)
+    notices += tuple(
+        f"the table of its transactions goes with {each.text}; these stay with their rows: "
+        + ", ".join(dependencies.display(state, table) for table in dependencies.outputs(each.item))
+        for each in gone if each.external.tables
+    )
     ids = {each.item_id for each in gone}
     free = dependencies.must_only_grow(state, ids) - dependencies.must_only_grow(
         state, [each.item_id for each in dependencies.queries(state) if each.item_id not in ids]
@@ -108,7 +121,7 @@ def comment(state: State, statement: st.Comment) -> Effect:
 _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
     st.CreateSecret: declare.create_secret,
     st.CreateConnection: declare.create_connection,
-    st.CreateSource: declare.create_source,
+    st.CreateSource: create_source,
     st.CreateSink: declare.create_sink,
     st.CreateCluster: declare.create_cluster,
     st.Rename: rename,

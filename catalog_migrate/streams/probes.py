@@ -13,7 +13,7 @@ from types import TracebackType
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.options import MISSING, InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
 from catalog_migrate.connections.ssh import fingerprint
@@ -77,8 +77,8 @@ def validate(
 def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> st.CreateSource:
     """A statement of a POSTGRES source with what the server says of its tables; else as it is.
 
-    Raises ConnectionFailed where the server does not answer or has no such table, UnknownItem for
-    the connection, UnresolvedSecret.
+    Raises ValidationFailed with all that is wrong where the server does not answer or has no such
+    table, UnknownItem for the connection, UnresolvedSecret.
     """
     external = statement.external
     if external.connector != "POSTGRES" or not external.tables or external.connection is None:
@@ -88,13 +88,22 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
     connection = dependencies.find(state, "connection", external.connection)
     resolved = resolved_connection(state, connection.item_id, resolve=ports.resolve)
     names = [table.postgres_name for table in external.tables]
-    publication = external.options.get("PUBLICATION")
-    return discovered(
-        statement,
-        ports.upstreams.tables(
-            resolved, names, publication=publication if isinstance(publication, str) else None
-        ),
-    )
+    publication = str(external.options.get("PUBLICATION", ""))
+    subject = f"source {statement.name}, {connection.text}"
+    try:
+        found = ports.upstreams.tables(resolved, names, publication=publication, subject=subject)
+    except ConnectionFailed as error:
+        slot = external.options.get("SLOT", "catalog_migrate_new")
+        findings = ports.upstreams.preflight(
+            resolved, external, names, slot=str(slot), subject=subject
+        )
+        bad = [each for each in findings or error.findings if not each.ok]
+        raise ValidationFailed(
+            f"{statement.name} was refused by validation, nothing was changed",
+            verdicts=[str(finding) for finding in bad] or [error.message],
+            remedy="fix what is named",
+        ) from None
+    return discovered(statement, found)
 
 
 def connections_using(state: State, target: str) -> tuple[str, ...]:
@@ -234,7 +243,7 @@ def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
             f"{what} was refused by validation, nothing was changed",
             verdicts=[str(verdict) for verdict in bad],
             remedy="fix what is named" if what.startswith("source ") else "fix what is named; where"
-            " it cannot be reached from here, ALTER CONNECTION … WITH (VALIDATE = false) goes on"
+            " it cannot be reached from here, WITH (VALIDATE = false) behind the statement goes on"
             " without",
         )
 

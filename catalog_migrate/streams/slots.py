@@ -17,9 +17,11 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.external import External
 from catalog_migrate.replication.errors import SlotInUse
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows
 from catalog_migrate.streams.specs import resolved_connection, slot_of, spec_of
@@ -63,6 +65,28 @@ def put_slot(
         },
     ))
     return f"its replication slot {slot} goes too, and with it what was not read yet"
+
+
+def refuse_slot_in_use(state: State, external: External) -> None:
+    """RefusedStatement for a SLOT that another source of this catalog reads, or has read."""
+    wanted = external.options.get("SLOT")
+    other = next((
+        found for found in dependencies.queries(state)
+        if found.external.tables and slot_of(state, found.item_id) == wanted
+    ), None)
+    if wanted is not None and other is not None:
+        raise RefusedStatement(
+            f"slot {wanted} is read by {other.text} of this catalog",
+            remedy="leave SLOT out, or name another: each source has its own",
+        )
+    dropped = next((
+        row for row in slots_to_drop(state).values() if row.detail["slot"] == wanted
+    ), None)
+    if wanted is not None and dropped is not None:
+        raise RefusedStatement(
+            f"slot {wanted} of the dropped source {dropped.detail['source']} is to be dropped yet",
+            remedy="leave SLOT out, or name another; status says when it is gone",
+        )
 
 
 def slots_to_drop(state: State) -> dict[str, OperationRecord]:

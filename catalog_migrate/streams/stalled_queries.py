@@ -120,6 +120,9 @@ def _lifting(state: State, found: dependencies.CatalogEntry, hold: HoldRecord) -
         return _start(state, found)
     if hold.holder == FENCE:
         return f'catalog-migrate sql -c "VALIDATE CONNECTION {_connection(state, found)}"'
+    statement = re.search(r"ALTER SOURCE .*?\)", hold.reason)
+    if hold.holder == "upstream" and found.external.tables and statement is not None:
+        return f'catalog-migrate sql -c "{statement[0]}; RESUME SOURCE {name}"'
     if hold.holder == "upstream" and kind == "source":
         return (
             f"catalog-migrate unsafe reset-splits {name} --accept-new-topic "

@@ -272,6 +272,7 @@ class Supervisor:
                     ),
                     "evolve", error.message,
                 )
+                self.say(f"source {name} takes it over: {error.message}")
             except RefusedStatement as refused:
                 self.hold(item_id, UPSTREAM, hold_reason(refused, name))
             except (ConnectionFailed, UnresolvedSecret):

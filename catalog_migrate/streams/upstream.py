@@ -29,6 +29,7 @@ from catalog_migrate.connections.validation import (
 )
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.external import External
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -111,13 +112,21 @@ class Upstreams(Protocol):
         """Whether the schema registry of a source or sink serves it; nothing where it has none."""
 
     def tables(
-        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
+        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None,
+        subject: str = "connection",
     ) -> tuple[UpstreamTable, ...]:
         """What a PostgreSQL server says of tables, in their order; names are as in its SQL.
 
         Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
         that does not answer and a table that is not there.
         """
+
+    def preflight(
+        self, connection: Resolved, external: External, names: Sequence[str], *, slot: str,
+        new: bool = True, subject: str = "connection",
+    ) -> tuple[Finding, ...]:
+        """All that keeps the changes of these tables from being read; ``new``: the slot is not
+        made yet. Takes 15 s at most."""
 
     def lag(self, spec: QuerySpec) -> Lag | None:
         """How far the slot of a POSTGRES source is behind its server; None where there is none.
@@ -249,15 +258,25 @@ def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...
 
 def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
     """Whether the changes of a POSTGRES source's tables can be read."""
+    new = spec.snapshot_number == 1 and not any(
+        map(store_at(spec.snapshot).exists, (SLOT_MADE, SNAPSHOT_LOADED))
+    )
+    return postgres_preflight(
+        spec.connection, spec.external, [table.upstream.postgres_name for table in spec.tables],
+        slot=spec.slot, new=new, subject=f"source {spec.name}",
+    )
+
+
+def postgres_preflight(
+    connection: Resolved, external: External, names: Sequence[str], *, slot: str,
+    new: bool = True, subject: str = "connection",
+) -> tuple[Finding, ...]:
+    """All that keeps the changes of tables from being read; see the port."""
     from catalog_migrate.replication.preflight import preflight
 
     return preflight(
-        spec.connection, str(spec.external.options["PUBLICATION"]), spec.slot,
-        [table.upstream.postgres_name for table in spec.tables],
-        format="MIRROR" if is_mirror(spec.external) else "CHANGES",
-        new=spec.snapshot_number == 1
-        and not any(map(store_at(spec.snapshot).exists, (SLOT_MADE, SNAPSHOT_LOADED))),
-        subject=f"source {spec.name}",
+        connection, str(external.options["PUBLICATION"]), slot, list(names),
+        format="MIRROR" if is_mirror(external) else "CHANGES", new=new, subject=subject,
     )
 
 
@@ -376,12 +395,13 @@ def _contents(
 
 
 def postgres_tables(
-    connection: Resolved, names: Sequence[str], *, publication: str | None = None
+    connection: Resolved, names: Sequence[str], *, publication: str | None = None,
+    subject: str = "connection",
 ) -> tuple[UpstreamTable, ...]:
     """What a PostgreSQL server says of tables; see the port."""
     from catalog_migrate.replication.server import discover
 
-    return discover(connection, names, publication=publication)
+    return discover(connection, names, publication=publication, subject=subject)
 
 
 def slot_lag(spec: QuerySpec) -> Lag | None:
@@ -418,5 +438,6 @@ class ServerUpstreams:
     tables = staticmethod(postgres_tables)
     drop_slot = staticmethod(drop_slot)
     lag = staticmethod(slot_lag)
+    preflight = staticmethod(postgres_preflight)
     contents = staticmethod(kafka_contents)
     slot = staticmethod(postgres_slot)

@@ -146,6 +146,18 @@ def checked_tables(name: str, external: External, schema: str) -> External:
                 remedy="name each once; AS gives ours another name: TABLES (a.t, b.t AS other)",
             )
     external = msgspec.structs.replace(external, format=format_, tables=tables)
+    own = _qualified(name, schema).lower()
+    if own in (each.into.lower() for each in tables):
+        raise RefusedStatement(
+            f"{where} and one of its tables would have the same name, and the source's own table"
+            " has it",
+            remedy="give the table another: TABLES (t AS other), or call the source otherwise",
+        )
+    if format_ == "CHANGES" and external.settings.get("SOFT DELETES") == "true":
+        raise RefusedStatement(
+            f"{where}: SOFT DELETES is for FORMAT MIRROR; CHANGES keep every deleted row",
+            remedy="leave it out",
+        )
     for each in tables:
         if not each.columns:
             raise RefusedStatement(

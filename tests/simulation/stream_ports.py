@@ -16,6 +16,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.external import External
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.types import UpstreamTable
@@ -98,10 +99,18 @@ class SimulatedUpstreams:
         return ()
 
     def tables(
-        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
+        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None,
+        subject: str = "connection",
     ) -> tuple[UpstreamTable, ...]:
         """The simulated world has no PostgreSQL to read from."""
-        raise NotImplementedError((connection, names, publication))
+        raise NotImplementedError((connection, names, publication, subject))
+
+    def preflight(
+        self, connection: Resolved, external: External, names: Sequence[str], *, slot: str,
+        new: bool = True, subject: str = "connection",
+    ) -> tuple[Finding, ...]:
+        """As above."""
+        raise NotImplementedError((connection, external, names, slot, new, subject))
 
     def lag(self, spec: QuerySpec) -> Lag | None:
         """As above."""

@@ -14,16 +14,19 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.model.external import UpstreamColumn as OurColumn
 from catalog_migrate.replication.errors import SlotInUse, TableChanged
 from catalog_migrate.replication.types import Column, UpstreamColumn, UpstreamTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
+from catalog_migrate.sql.printer import render
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
+from catalog_migrate.streams.probes import with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.specs import slot_of, spec_of
@@ -150,6 +153,8 @@ def test_a_table_that_is_there_is_taken_if_it_fits(
 @pytest.mark.parametrize(("text", "tables", "said"), [
     (BANK.replace(" TABLES (accounts, events AS log.happened)", ""), (), "names no tables"),
     (BANK + " FORMAT JSON", (ACCOUNTS, EVENTS), "FORMAT JSON is not for tables"),
+    (BANK + " WITH (SOFT DELETES = true)", (ACCOUNTS, EVENTS), "is for FORMAT MIRROR"),
+    (BANK.replace("SOURCE bank", "SOURCE accounts"), (ACCOUNTS, EVENTS), "the same name"),
     (BANK + " INCLUDE KEY", (ACCOUNTS, EVENTS), "INCLUDE and ON ERROR"),
     (BANK.replace("bank", "bank (id INT)"), (ACCOUNTS, EVENTS), "declares columns"),
     (BANK.replace("events AS log.happened", "accounts"), (ACCOUNTS, ACCOUNTS), "twice"),
@@ -295,3 +300,47 @@ class TestColumnsThatChange:
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
         with pytest.raises(RefusedStatement, match="has a column _lsn already"):
             evolved(state(), source, self.changed(*old, Column("_lsn", 20), old=old), [])
+
+
+def test_a_slot_has_one_source(setting: Any, create: Callable[..., Effect]) -> None:
+    text = BANK.replace("'p',", "'p', SLOT 'mine',")
+    create(text, ACCOUNTS, EVENTS)
+    again = text.replace("bank", "b2").replace("accounts,", "accounts AS a2,")
+    with pytest.raises(RefusedStatement, match=r"is read by source default\.bank of this catalog"):
+        create(again.replace("happened", "h2"), ACCOUNTS, EVENTS)
+
+
+@pytest.mark.parametrize(("written", "name", "into"), [
+    ("Orders", "public.orders", "orders"), ("`Orders`", "public.Orders", "Orders"),
+    ("Sales.`A b`", "sales.`A b`", "`A b`"), ("`S`.Orders AS Mine", "S.orders", "Mine"),
+])
+def test_names_upstream_are_folded_as_there(written: str, name: str, into: str) -> None:
+    """And are printed so that they are read back."""
+    text = f"CREATE SOURCE s FROM POSTGRES CONNECTION c (PUBLICATION 'p', TABLES ({written}))"
+    statement = parse_one(text)
+    assert isinstance(statement, st.CreateSource)
+    (table,) = statement.external.tables
+    assert (table.name, table.into) == (name, into)
+    assert parse_one(render(statement)) == statement
+
+
+def test_all_mistakes_are_told_at_once(setting: Any, do: Any, state: Now) -> None:
+    """Of a table that is not there, the preflight has everything else that is wrong, too."""
+
+    class Server(ServerUpstreams):
+        def tables(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+            raise ConnectionFailed("no table", findings=[], remedy="create it")
+
+        def preflight(self, *_: Any, **told: Any) -> Any:  # type: ignore[override]
+            return (
+                Finding(told["subject"], "TABLES", False, "there is no table x", "create it"),
+                Finding(told["subject"], "PUBLICATION", False, "there is none", "make it"),
+                Finding(told["subject"], None, True, "fine"),
+            )
+
+    statement = parse_one(BANK)
+    assert isinstance(statement, st.CreateSource)
+    with pytest.raises(ValidationFailed, match="bank was refused") as caught:
+        with_upstream(state(), statement, ports=Ports(upstreams=Server()))
+    assert len(caught.value.verdicts) == 2
+    assert "connection default.pg" in caught.value.verdicts[0]
