@@ -358,12 +358,15 @@ class Catalog:
         ):
             safe_commits.remember(self.log, used)
         engine = SparkEngine(spark, threads=threads)
-        return Runtime(
-            self.log, cluster, SparkQueries(spark, warehouse, say=on_event),
+        queries = SparkQueries(spark, warehouse, say=on_event)
+        runtime = Runtime(
+            self.log, cluster, queries,
             ensure_shards=ShardMaker.local(spark).ensure,
             reconcile=lambda state: self._bring_in_line(engine, state), options=options,
             on_event=on_event,
         )
+        queries.alive = runtime.require_alive
+        return runtime
 
     def _bring_in_line(self, engine: Engine, state: State) -> None:
         """What a runtime does for the names of its session after each change of the catalog."""

@@ -244,6 +244,12 @@ class Runtime:
         except CatalogMigrateError:
             return  # a store that does not answer now; the lease's own limit decides
 
+    def require_alive(self) -> None:
+        """LeaseLost once another runtime may be at work, EngineFailure once this one is to stop."""
+        if self._stop.is_set():
+            raise EngineFailure("the runtime stops", condition="RUNTIME_STOPS", transient=True)
+        self._alive()
+
     def _alive(self) -> None:
         if self._lost is not None:
             raise self._lost

@@ -51,6 +51,8 @@ class SparkQueries:
     ) -> None:
         self._spark = settings.query_session(spark, warehouse)
         self._say = say or (lambda _: None)
+        self.alive: Callable[[], None] = lambda: None
+        """Raises when what takes long is to be given up: the runtime stops or lost its lease."""
         self._adding = Lock()
         self._has_avro = False
 
@@ -200,7 +202,9 @@ class SparkQueries:
         redactor = spec.redactor
         with _scrubbing(spec):
             if frame is None:
-                position = postgres_source.begin(self._spark, spec, self._say)
+                position = postgres_source.begin(
+                    self._spark, spec, self._say, lambda: self.alive()
+                )
                 frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(
                 writer, lambda error: scrubbed(error, redactor)

@@ -80,13 +80,14 @@ _HEARTBEAT = 300.0
 
 
 def begin(
-    spark: SparkSession, spec: QuerySpec, say: Callable[[str], None] = lambda _: None
+    spark: SparkSession, spec: QuerySpec, say: Callable[[str], None] = lambda _: None,
+    alive: Callable[[], None] = lambda: None,
 ) -> Position:
     """Where the changes begin, with every row of before in the tables.
 
-    ``say`` hears of the snapshot. Takes minutes for large tables at the first start; later ones
-    read one small file. Raises ConnectionFailed, and the errors of
-    :mod:`catalog_migrate.replication.errors`.
+    ``say`` hears of the snapshot, ``alive`` raises when it is to be given up. Takes minutes for
+    large tables at the first start; later ones read one small file. Raises ConnectionFailed, and
+    the errors of :mod:`catalog_migrate.replication.errors`.
     """
     store = store_at(spec.snapshot)
     with suppress(FileNotFoundError):
@@ -95,11 +96,12 @@ def begin(
         return position
     # what goes on begins where it began: this counts for a source without a batch
     begun = stream_start(spec) if spec.snapshot_tables else None
-    folder, manifest = _staged(spec, store, say)
+    folder, manifest = _staged(spec, store, say, alive)
     by_name = {each.table: each for each in manifest.tables}
     # the settings of a MERGE would count for whatever starts beside it
     spark = query_session(spark)
     for table in spec.tables:
+        alive()
         staged = by_name.get(table.upstream.full_name)
         if staged is not None:
             places = [local_path(store.place(f"{folder}/{each}")) for each in staged.files]
@@ -193,17 +195,19 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
 
 
 def _staged(
-    spec: QuerySpec, store: Store, say: Callable[[str], None]
+    spec: QuerySpec, store: Store, say: Callable[[str], None], alive: Callable[[], None]
 ) -> tuple[str, Manifest]:
     """The folder in which the rows stand, copied now unless an earlier start has done it."""
     try:
         folder = store.read(_STAGED).decode()
     except FileNotFoundError:
-        folder = _stage(spec, store, say)
+        folder = _stage(spec, store, say, alive)
     return folder, read_manifest(store.read(f"{folder}/{MANIFEST}"))
 
 
-def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
+def _stage(
+    spec: QuerySpec, store: Store, say: Callable[[str], None], alive: Callable[[], None]
+) -> str:
     """Make the slot, and copy the rows under its snapshot into a new folder."""
     tables = [
         table.upstream for table in spec.tables
@@ -237,12 +241,15 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
             told = time.monotonic()
             say(f"source {spec.name}: {rows:,} rows of {table} so far")
 
+    def put(name: str, data: bytes) -> None:
+        alive()
+        store.put_all({f"{folder}/{name}": data})
+
     _clear(store, but=folder)
     try:
         with create_slot(spec.connection, slot_name, temporary=temporary) as slot:
             stage(
-                spec.connection, slot, there,
-                lambda name, data: store.put_all({f"{folder}/{name}": data}),
+                spec.connection, slot, there, put,
                 publication=_publication(spec), on_progress=progress,
             )
     except SlotInUse:
