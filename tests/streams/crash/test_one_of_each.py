@@ -243,7 +243,7 @@ def runtimes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[Runti
     made: list[Runtime] = []
 
     @contextmanager
-    def session(*_: Any) -> Iterator[SparkSession]:
+    def session(*_: Any, **__: Any) -> Iterator[SparkSession]:
         yield spark
 
     make = Catalog.runtime
