@@ -34,6 +34,7 @@ def tokens(kafka: Any, tmp_path: Path) -> Iterator[TokenServer]:
         yield server
 
 
+@pytest.mark.soak
 def test_first_start_and_rotation(
     pipeline: Pipeline, tokens: TokenServer, tmp_path: Path
 ) -> None:
