@@ -31,6 +31,7 @@ from catalog_migrate.connections.values import (
 )
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.model.external import OptionValue
+from catalog_migrate.model.names import quote_postgres
 
 if TYPE_CHECKING:
     import psycopg
@@ -395,10 +396,7 @@ def connect_postgres(
 
 def quoted_table(text: str) -> str:
     """A TABLE option for SQL: each part in double quotes, folded as PostgreSQL would."""
-    schema, name = table_of(text)
-    return ".".join(
-        '"' + part.replace('"', '""') + '"' for part in (schema, name) if part is not None
-    )
+    return ".".join(quote_postgres(part) for part in table_of(text) if part is not None)
 
 
 def _postgres(resolved: Resolved, name: str) -> str | None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from catalog_migrate.connections.kinds import Option
 from catalog_migrate.connections.ssh import canonical_host_key
-from catalog_migrate.model.names import quote_part, split_name
+from catalog_migrate.model.names import quote_part, quote_postgres, split_name
 
 _DURATION = re.compile(
     r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*'?\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
@@ -287,7 +287,7 @@ def _table(text: str) -> str:
     schema, name = table_of(text)
     parts = (name,) if schema is None else (schema, name)
     return ".".join(
-        part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else '"' + part.replace('"', '""') + '"'
+        part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else quote_postgres(part)
         for part in parts
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from catalog_migrate.model.names import split_name
+from catalog_migrate.model.names import quote_postgres, split_name
 
 CLUSTER_KINDS = frozenset({"source", "sink"})
 """Kinds that run as a query of a cluster."""
@@ -60,9 +60,7 @@ class UpstreamTable(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def postgres_name(self) -> str:
         """``schema.table`` as PostgreSQL's SQL takes it."""
-        return ".".join(
-            '"' + part.replace('"', '""') + '"' for part in split_name(self.name) if part
-        )
+        return ".".join(quote_postgres(part) for part in split_name(self.name) if part)
 
 
 class External(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -34,6 +34,11 @@ def quote_part(part: str) -> str:
     return part if _PLAIN.match(part) else "`" + part.replace("`", "``") + "`"
 
 
+def quote_postgres(part: str) -> str:
+    """A part of a name as PostgreSQL's SQL takes it, whatever is in it."""
+    return '"' + part.replace('"', '""') + '"'
+
+
 def quote_sql(part: str) -> str:
     """One part of a name for generated Spark SQL: always in backticks, so keywords are safe too."""
     return "`" + part.replace("`", "``") + "`"

@@ -18,10 +18,11 @@ from catalog_migrate.connections.findings import (
     TookTooLong,
     within,
 )
+from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.errors import NEW_SNAPSHOT, ReplicationFailed
 from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables
 from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import UpstreamTable, quoted_name
+from catalog_migrate.replication.types import DiscoveredTable
 
 if TYPE_CHECKING:
     import psycopg
@@ -231,7 +232,7 @@ def _server_findings(
 
 
 def _table_findings(
-    opened: psycopg.Connection[Any], connection: Resolved, table: UpstreamTable,
+    opened: psycopg.Connection[Any], connection: Resolved, table: DiscoveredTable,
     publication: _Publication, format: str, subject: str,  # noqa: A002
 ) -> Iterator[Finding]:
     """What of a table keeps its changes from being read, or breaks it once it is published."""
@@ -286,12 +287,12 @@ def _table_findings(
 
 def _publication_findings(
     opened: psycopg.Connection[Any], name: str, publication: _Publication,
-    tables: Sequence[UpstreamTable], format: str, subject: str,  # noqa: A002
+    tables: Sequence[DiscoveredTable], format: str, subject: str,  # noqa: A002
 ) -> Iterator[Finding]:
     has_lists = opened.info.server_version >= 150000
     rows = opened.execute(_COLUMN_LISTS if has_lists else _IN_PUBLICATION, (name,)).fetchall()
     listed = {(row[0], row[1]): row for row in rows}
-    named = quoted_name(name)
+    named = quote_postgres(name)
     for table in tables:
         row = listed.get((table.schema, table.name))
         if row is None:
@@ -333,7 +334,7 @@ def _publication_findings(
 
 
 def _no_publication(
-    name: str, tables: Sequence[UpstreamTable], version: int, subject: str
+    name: str, tables: Sequence[DiscoveredTable], version: int, subject: str
 ) -> Finding:
     """Ends with the statement that makes the publication."""
     options = []
@@ -350,5 +351,5 @@ def _no_publication(
         subject, "PUBLICATION", False,
         f"there is no publication {name}, and none is made here: once tables are published the"
         " server may refuse changes of them",
-        f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {listed}{more};",
+        f"CREATE PUBLICATION {quote_postgres(name)} FOR TABLE {listed}{more};",
     )

@@ -17,6 +17,7 @@ import msgspec
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.values import table_of
+from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.errors import (
     NEW_SNAPSHOT,
     OtherServer,
@@ -32,9 +33,8 @@ from catalog_migrate.replication.pgoutput import oldest_change
 from catalog_migrate.replication.position import Position, lsn_number, lsn_text
 from catalog_migrate.replication.sessions import AGAIN, KEEP_MORE, replication_session, session
 from catalog_migrate.replication.types import (
-    UpstreamColumn,
-    UpstreamTable,
-    quoted_name,
+    DiscoveredColumn,
+    DiscoveredTable,
     spark_type,
 )
 
@@ -148,7 +148,7 @@ class CreatedSlot(msgspec.Struct, frozen=True):
 def discover(
     connection: Resolved, tables: Sequence[str], *, publication: str | None = None,
     subject: str = "connection",
-) -> tuple[UpstreamTable, ...]:
+) -> tuple[DiscoveredTable, ...]:
     """The tables by name, folded as in SQL (``orders``, ``"My Schema".orders``), in their order.
 
     With a publication that holds a table, ``published`` of its columns is what that says. Raises
@@ -167,7 +167,7 @@ def discover(
 
 def read_tables(
     opened: psycopg.Connection[Any], tables: Sequence[str], publication: str | None, subject: str
-) -> tuple[tuple[UpstreamTable, ...], tuple[Finding, ...]]:
+) -> tuple[tuple[DiscoveredTable, ...], tuple[Finding, ...]]:
     """(tables that are there, what is wrong with the others and with types)."""
     found, findings = [], []
     for text in tables:
@@ -196,7 +196,7 @@ def read_tables(
 
 def _read_table(
     opened: psycopg.Connection[Any], schema: str, name: str, publication: str | None
-) -> UpstreamTable | None:
+) -> DiscoveredTable | None:
     row = opened.execute(_TABLES, (schema, name)).fetchone()
     if row is None or row[1] not in ("r", "p"):
         return None
@@ -211,7 +211,7 @@ def _read_table(
         typname,
     ) in opened.execute(_COLUMNS, {"table": identifier}):
         columns.append(
-            UpstreamColumn(
+            DiscoveredColumn(
                 column, type_, oid, modifier,
                 spark_type(base, base_modifier, kind=typtype, category=category, name=typname),
                 not_null, _GENERATED[generated],
@@ -219,7 +219,7 @@ def _read_table(
             )
         )
     key = [each[0] for each in opened.execute(_KEY, (identifier, identity))]
-    return UpstreamTable(
+    return DiscoveredTable(
         schema, name, tuple(columns), tuple(key), _REPLICA_IDENTITIES[identity], kind == "p"
     )
 
@@ -388,7 +388,7 @@ def create_slot(
         # a standby refuses to have failover slots of its own
         row = opened.execute("SELECT pg_is_in_recovery()").fetchone()
         failover = version >= 170000 and not temporary and row is not None and not row[0]
-    quoted = quoted_name(name) + (" TEMPORARY" if temporary else "")
+    quoted = quote_postgres(name) + (" TEMPORARY" if temporary else "")
     if version >= 150000:
         more = ", FAILOVER" if failover else ""
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} (SNAPSHOT 'export'{more})"
@@ -472,7 +472,7 @@ def has_changes(
 
     Quick where the slot has confirmed ``start``; else all that lies behind it is looked through.
     """
-    values = (slot.name, lsn_text(end), quoted_name(publication))
+    values = (slot.name, lsn_text(end), quote_postgres(publication))
     with _publication_there(opened, publication) as check:
         if slot.confirmed is not None and slot.confirmed >= start:
             row = opened.execute(_ANY.encode(), values).fetchone()
@@ -494,7 +494,7 @@ def peek(
     cursor.itersize = 5000
     with cursor, _publication_there(opened, publication) as check:
         query = PEEK.format(lsn=0, limit="NULL").encode()
-        cursor.execute(query, (slot, lsn_text(end), quoted_name(publication)))
+        cursor.execute(query, (slot, lsn_text(end), quote_postgres(publication)))
         messages = iter(cursor)
         first = next(messages, None)
         # the server has decoded everything before it sends the first
@@ -514,7 +514,7 @@ def lag(connection: Resolved, slot: str, publication: str) -> Lag | None:
         if found is None or found.lost:
             return None
         query = PEEK.format(lsn=0, limit=_FEW).encode()
-        rows = opened.execute(query, (slot, lsn_text(found.log_end), quoted_name(publication)))
+        rows = opened.execute(query, (slot, lsn_text(found.log_end), quote_postgres(publication)))
         oldest = oldest_change(bytes(data) for _, data in rows)
         if oldest is None:
             return Lag(found.lag, 0.0)

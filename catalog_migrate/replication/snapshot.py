@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.batches import snapshot_batch
 from catalog_migrate.replication.errors import ReplicationFailed
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import CreatedSlot
 from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import UpstreamTable, quoted_name
+from catalog_migrate.replication.types import DiscoveredTable
 
 if TYPE_CHECKING:
     import psycopg
@@ -74,7 +75,7 @@ def read_manifest(data: bytes) -> Manifest:
 
 
 def stage(
-    connection: Resolved, slot: CreatedSlot, tables: Sequence[UpstreamTable], put: Put, *,
+    connection: Resolved, slot: CreatedSlot, tables: Sequence[DiscoveredTable], put: Put, *,
     publication: str, rows: int = ROWS, on_progress: Callable[[str, int], None] | None = None,
 ) -> Manifest:
     """Copy the published rows and columns of every table; to be called while the slot is held.
@@ -110,8 +111,9 @@ def stage(
 
 
 def _stage_table(
-    opened: psycopg.Connection[Any], slot: CreatedSlot, table: UpstreamTable, taken: int, put: Put,
-    publication: str, rows: int, number: int, on_progress: Callable[[str, int], None] | None,
+    opened: psycopg.Connection[Any], slot: CreatedSlot, table: DiscoveredTable, taken: int,
+    put: Put, publication: str, rows: int, number: int,
+    on_progress: Callable[[str, int], None] | None,
 ) -> StagedTable:
     names = [column.name for column in table.published]
     width = len(names)
@@ -130,10 +132,10 @@ def _stage_table(
 
 
 def _lines(
-    opened: psycopg.Connection[Any], table: UpstreamTable, publication: str
+    opened: psycopg.Connection[Any], table: DiscoveredTable, publication: str
 ) -> Iterator[str]:
     """The rows as COPY writes them, without the ends of their lines."""
-    listed = ", ".join(quoted_name(column.name) for column in table.published)
+    listed = ", ".join(quote_postgres(column.name) for column in table.published)
     # the rows of tables that inherit from it are theirs; those of partitions are its own
     only = "" if table.partitioned else "ONLY "
     query = f"SELECT {listed} FROM {only}{table.sql}"

@@ -17,6 +17,8 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.model.names import quote_postgres
+
 NUMERIC = 1700
 
 _DECIMAL_DIGITS = 38
@@ -88,7 +90,7 @@ class Expected(msgspec.Struct, frozen=True):
     new_columns: Literal["refuse", "ignore"] = "refuse"
 
 
-class UpstreamColumn(msgspec.Struct, frozen=True):
+class DiscoveredColumn(msgspec.Struct, frozen=True):
     """A column as the server's catalog has it.
 
     ``type`` is PostgreSQL's text for it, ``spark_type`` ours, None where we have none;
@@ -105,7 +107,7 @@ class UpstreamColumn(msgspec.Struct, frozen=True):
     published: bool = True
 
 
-class UpstreamTable(msgspec.Struct, frozen=True):
+class DiscoveredTable(msgspec.Struct, frozen=True):
     """A table as the server's catalog has it.
 
     ``key`` are the columns of the primary key, or of the index that is the replica identity;
@@ -114,7 +116,7 @@ class UpstreamTable(msgspec.Struct, frozen=True):
 
     schema: str
     name: str
-    columns: tuple[UpstreamColumn, ...]
+    columns: tuple[DiscoveredColumn, ...]
     key: tuple[str, ...]
     identity: Literal["default", "index", "full", "nothing"]
     partitioned: bool = False
@@ -127,10 +129,10 @@ class UpstreamTable(msgspec.Struct, frozen=True):
     @property
     def sql(self) -> str:
         """The name for SQL."""
-        return f"{quoted_name(self.schema)}.{quoted_name(self.name)}"
+        return f"{quote_postgres(self.schema)}.{quote_postgres(self.name)}"
 
     @property
-    def published(self) -> tuple[UpstreamColumn, ...]:
+    def published(self) -> tuple[DiscoveredColumn, ...]:
         """The columns whose values come, in the order of images."""
         return tuple(column for column in self.columns if column.published)
 
@@ -146,11 +148,6 @@ class UpstreamTable(msgspec.Struct, frozen=True):
             ),
             new_columns,
         )
-
-
-def quoted_name(name: str) -> str:
-    """One name for SQL of PostgreSQL, in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def spark_type(oid: int, modifier: int, *, kind: str = "b", category: str = "U", name: str = "",

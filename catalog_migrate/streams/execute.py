@@ -27,7 +27,6 @@ from catalog_migrate.streams.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.explain import explain, program_of_effect
-from catalog_migrate.streams.first_start import first_positions
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import cluster_of, is_planned, plan_statement
@@ -48,6 +47,7 @@ from catalog_migrate.streams.slots import (
     with_lag,
 )
 from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.start_offsets import first_positions
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.databases import Databases, ServerDatabases
 from catalog_migrate.streams.specs import Resolve, resolve_secret
 from catalog_migrate.streams.status import ClusterLog
 from catalog_migrate.streams.tables import DeltaTables, Tables
@@ -85,7 +86,8 @@ class SystemThreads:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Secrets, servers, tables, threads, files of checkpoints, and the log of a cluster.
+    """Secrets, servers, databases that sources read, tables, threads, files of checkpoints, and the
+    log of a cluster.
 
     ``cluster_log`` makes the log at a directory for a runtime's name.
     """
@@ -96,6 +98,7 @@ class Ports:
     threads: Threads = field(default_factory=SystemThreads)
     files: Files = field(default_factory=Files)
     cluster_log: Callable[[str, str], ClusterLog] = ClusterLog
+    databases: Databases = field(default_factory=ServerDatabases)
 
     def checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
         """The checkpoint in a directory."""

@@ -91,10 +91,10 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
     publication = str(external.options.get("PUBLICATION", ""))
     subject = f"source {statement.name}, {connection.text}"
     try:
-        found = ports.upstreams.tables(resolved, names, publication=publication, subject=subject)
+        found = ports.databases.tables(resolved, names, publication=publication, subject=subject)
     except ConnectionFailed as error:
         slot = external.options.get("SLOT", "catalog_migrate_new")
-        findings = ports.upstreams.preflight(
+        findings = ports.databases.preflight(
             resolved, external, names, slot=str(slot), subject=subject
         )
         bad = [each for each in findings or error.findings if not each.ok]

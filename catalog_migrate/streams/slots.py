@@ -106,7 +106,7 @@ def drop_slots(
         try:
             if any(store.exists(SLOT_MADE) for store in snapshots):
                 connection = resolved_connection(state, row.target, resolve=ports.resolve)
-                ports.upstreams.drop_slot(
+                ports.databases.drop_slot(
                     connection, row.detail["slot"], upstream=row.detail["upstream"]
                 )
             for store in snapshots:
@@ -160,7 +160,7 @@ def with_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
     def ask(found: dependencies.CatalogEntry) -> tuple[int | None, float | None]:
         for _ in range(_TRIES):
             try:
-                lag = ports.upstreams.lag(spec_of(state, found.item_id, resolve=ports.resolve))
+                lag = ports.databases.lag(spec_of(state, found.item_id, resolve=ports.resolve))
             except SlotInUse:  # a batch is being read
                 time.sleep(_PAUSE)
             except CatalogMigrateError:

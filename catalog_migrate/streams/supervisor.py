@@ -21,8 +21,6 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.findings import ConnectionFailed
-from catalog_migrate.connections.secrets import UnresolvedSecret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.external import UpstreamColumn
 from catalog_migrate.program.operations import Executed
@@ -33,7 +31,6 @@ from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import PositionLost, RefusedStatement, UpstreamChanged
-from catalog_migrate.streams.first_start import begin_at_offsets
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import (
@@ -44,6 +41,7 @@ from catalog_migrate.streams.queries import (
     RunningQuery,
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.start_offsets import begin_at_offsets
 from catalog_migrate.streams.status import QueryStatus, held_by, moment, shortly
 from catalog_migrate.streams.tables import of_release
 from catalog_migrate.streams.upstream import (
@@ -52,7 +50,7 @@ from catalog_migrate.streams.upstream import (
     require_same,
     require_there,
 )
-from catalog_migrate.streams.upstream_changes import (
+from catalog_migrate.streams.upstream_columns import (
     FINAL,
     evolved,
     hold_reason,
@@ -266,6 +264,9 @@ class Supervisor:
         if isinstance(error, TableChanged) and is_taken_over(error, policy):
             try:
                 there = self._columns(self.spec(state, item_id), error.table)
+            except CatalogMigrateError:
+                return  # a server or a secret that is not there now: the next try meets it again
+            try:
                 self.commit(
                     lambda changes, state: changes.merge(
                         evolved(state, item_id, error, there) or Changes()
@@ -275,15 +276,13 @@ class Supervisor:
                 self.say(f"source {name} takes it over: {error.message}")
             except RefusedStatement as refused:
                 self.hold(item_id, UPSTREAM, hold_reason(refused, name))
-            except (ConnectionFailed, UnresolvedSecret):
-                pass  # the next try meets the same change
             return
         self.hold(item_id, UPSTREAM, hold_reason(error, name))
 
     def _columns(self, spec: QuerySpec, name: str) -> tuple[UpstreamColumn, ...]:
         """The columns that a table upstream has now."""
         table = next(each.upstream for each in spec.tables if each.upstream.full_name == name)
-        (found,) = self.ports.upstreams.tables(
+        (found,) = self.ports.databases.tables(
             spec.connection, [table.postgres_name],
             publication=str(spec.external.options["PUBLICATION"]),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -29,18 +29,11 @@ from catalog_migrate.connections.validation import (
 )
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
-from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.databases import preflight_of
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
-from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, is_mirror
-
-if TYPE_CHECKING:
-    from catalog_migrate.replication.position import Position
-    from catalog_migrate.replication.server import Lag
-    from catalog_migrate.replication.types import UpstreamTable
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -65,25 +58,6 @@ class TopicContents(msgspec.Struct, frozen=True):
     at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
     exact: bool = True
     gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
-
-
-class SlotContents(msgspec.Struct, frozen=True):
-    """What a server says of the slot of a POSTGRES source, and of a position.
-
-    ``earliest`` is the LSN from which the slot has the changes, None with a ``problem`` when it has
-    none that can be read; ``latest`` is the end of the server's log. ``here`` is the position on
-    the server's timeline; None, with why in ``foreign``, for one that its log does not have.
-    ``counts`` gives the changes of each table between two LSNs, None where nobody can say.
-    """
-
-    system: str
-    timeline: int
-    earliest: int | None
-    latest: int
-    here: Position | None
-    counts: Callable[[int, int], Mapping[str, int] | None]
-    problem: str = ""
-    foreign: str = ""
 
 
 class Upstreams(Protocol):
@@ -111,36 +85,6 @@ class Upstreams(Protocol):
     def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """Whether the schema registry of a source or sink serves it; nothing where it has none."""
 
-    def tables(
-        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None,
-        subject: str = "connection",
-    ) -> tuple[UpstreamTable, ...]:
-        """What a PostgreSQL server says of tables, in their order; names are as in its SQL.
-
-        Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
-        that does not answer and a table that is not there.
-        """
-
-    def preflight(
-        self, connection: Resolved, external: External, names: Sequence[str], *, slot: str,
-        new: bool = True, subject: str = "connection",
-    ) -> tuple[Finding, ...]:
-        """All that keeps the changes of these tables from being read; ``new``: the slot is not
-        made yet. Takes 15 s at most."""
-
-    def lag(self, spec: QuerySpec) -> Lag | None:
-        """How far the slot of a POSTGRES source is behind its server; None where there is none.
-
-        Raises ConnectionFailed, and SlotInUse while a batch is read from it.
-        """
-
-    def drop_slot(self, connection: Resolved, name: str, *, upstream: str = "") -> bool:
-        """Drop a replication slot of a PostgreSQL server; whether there was one.
-
-        Raises ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while
-        somebody reads from the slot.
-        """
-
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
     ) -> AbstractContextManager[TopicContents]:
@@ -151,13 +95,6 @@ class Upstreams(Protocol):
         :class:`UnsafeBlocked` for a topic that is not there.
         """
 
-    def slot(
-        self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
-    ) -> AbstractContextManager[SlotContents]:
-        """What a POSTGRES source's server says of its slot, as long as the block lasts.
-
-        Raises :class:`EngineFailure` for a server that does not answer or says no.
-        """
 
 
 def identify(spec: QuerySpec) -> Upstream:
@@ -247,36 +184,12 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
 def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
     """Whether the own access of a source or sink works."""
     if spec.tables:
-        return _preflight(spec)
+        return preflight_of(spec)
     is_source = spec.kind == "source"
     check = validate_source if is_source else validate_sink
     columns = spec.columns if is_source else written_columns(spec)
     return check(
         spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
-    )
-
-
-def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
-    """Whether the changes of a POSTGRES source's tables can be read."""
-    new = spec.snapshot_number == 1 and not any(
-        map(store_at(spec.snapshot).exists, (SLOT_MADE, SNAPSHOT_LOADED))
-    )
-    return postgres_preflight(
-        spec.connection, spec.external, [table.upstream.postgres_name for table in spec.tables],
-        slot=spec.slot, new=new, subject=f"source {spec.name}",
-    )
-
-
-def postgres_preflight(
-    connection: Resolved, external: External, names: Sequence[str], *, slot: str,
-    new: bool = True, subject: str = "connection",
-) -> tuple[Finding, ...]:
-    """All that keeps the changes of tables from being read; see the port."""
-    from catalog_migrate.replication.preflight import preflight
-
-    return preflight(
-        connection, str(external.options["PUBLICATION"]), slot, list(names),
-        format="MIRROR" if is_mirror(external) else "CHANGES", new=new, subject=subject,
     )
 
 
@@ -313,61 +226,6 @@ def kafka_contents(
         ) from None
 
 
-@contextmanager
-def postgres_slot(
-    spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
-) -> Iterator[SlotContents]:
-    """What the server of a POSTGRES source says of its slot; see the port."""
-    from catalog_migrate.replication import pgoutput, server, sessions
-    from catalog_migrate.replication.errors import OtherServer, OtherTimeline, ReplicationFailed
-    from catalog_migrate.replication.position import Position, lsn_text
-
-    subject = f"{spec.kind} {spec.name}"
-    try:
-        with sessions.session(spec.connection, subject=subject, timeout=timeout) as opened:
-            system, timeline = server.read_identity(opened)
-            slot = server.read_slot(opened, spec.slot)
-            end = server.log_end(opened) if slot is None else slot.log_end
-            here, foreign, problem = None, "", ""
-            try:
-                if position is not None:
-                    here = server.check_position(opened, spec.connection, position)
-            except (OtherServer, OtherTimeline) as error:
-                foreign = error.message
-            if here is not None and here.lsn > end:
-                foreign = (
-                    f"the server's log ends at {lsn_text(end)}, before the position {position}"
-                )
-                here = None
-            try:
-                server.check_slot(slot, spec.slot, Position(end, timeline, system))
-            except ReplicationFailed as error:
-                problem = error.message
-            earliest = None if slot is None or problem else slot.confirmed
-
-            def counts(start: int, stop: int) -> Mapping[str, int] | None:
-                if earliest is None or start < earliest or stop > end:
-                    return None
-                publication = str(spec.external.options["PUBLICATION"])
-                wanted = {table.upstream.full_name for table in spec.tables}
-                try:
-                    with (
-                        sessions.refusals(opened, spec.connection, timeout), opened.transaction(),
-                    ):
-                        messages = server.peek(opened, spec.slot, publication, stop)
-                        found = pgoutput.count(messages, start=start, end=stop)
-                except ReplicationFailed:  # its own query reads from it, or it takes too long
-                    return None
-                return {name: found.get(name, 0) for name in sorted(wanted)}
-
-            yield SlotContents(system, timeline, earliest, end, here, counts, problem, foreign)
-    except (ConnectionFailed, ReplicationFailed) as error:
-        raise EngineFailure(
-            f"{subject}: {error.message}; nothing was done", condition=error.code,
-            remedy=error.remedy,
-        ) from error
-
-
 def _contents(
     probe: KafkaProbe, spec: QuerySpec, subject: str, topics: Sequence[str], *, sample: bool
 ) -> TopicContents:
@@ -394,39 +252,6 @@ def _contents(
     )
 
 
-def postgres_tables(
-    connection: Resolved, names: Sequence[str], *, publication: str | None = None,
-    subject: str = "connection",
-) -> tuple[UpstreamTable, ...]:
-    """What a PostgreSQL server says of tables; see the port."""
-    from catalog_migrate.replication.server import discover
-
-    return discover(connection, names, publication=publication, subject=subject)
-
-
-def slot_lag(spec: QuerySpec) -> Lag | None:
-    """How far the slot of a POSTGRES source is behind its server; see the port."""
-    from catalog_migrate.replication.server import lag
-
-    return lag(spec.connection, spec.slot, str(spec.external.options["PUBLICATION"]))
-
-
-def drop_slot(connection: Resolved, name: str, *, upstream: str = "") -> bool:
-    """Drop a replication slot; see the port."""
-    from catalog_migrate.replication import server
-    from catalog_migrate.replication.errors import OtherServer
-
-    system = upstream.partition("/")[0]
-    found = server.identity(connection)[0]
-    if system and found != system:
-        raise OtherServer(
-            f"the connection leads to the server {found}, and the slot is on {system}",
-            remedy="point the connection back, or drop the slot there by hand",
-            system=found, expected=system,
-        )
-    return server.drop_slot(connection, name)
-
-
 class ServerUpstreams:
     """The port's implementation by Kafka's and PostgreSQL's own clients."""
 
@@ -435,9 +260,4 @@ class ServerUpstreams:
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
     check_schemas = staticmethod(check_schemas)
-    tables = staticmethod(postgres_tables)
-    drop_slot = staticmethod(drop_slot)
-    lag = staticmethod(slot_lag)
-    preflight = staticmethod(postgres_preflight)
     contents = staticmethod(kafka_contents)
-    slot = staticmethod(postgres_slot)

@@ -19,7 +19,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement
 
 if TYPE_CHECKING:
-    from catalog_migrate.replication.types import UpstreamTable as Discovered
+    from catalog_migrate.replication.types import DiscoveredTable
     from catalog_migrate.sql import statements as st
 
 TRANSACTION_COLUMNS = (
@@ -81,7 +81,7 @@ def keeps_deleted(external: External) -> bool:
     return is_mirror(external) and external.settings.get("SOFT DELETES") == "true"
 
 
-def discovered(statement: st.CreateSource, found: Sequence[Discovered]) -> st.CreateSource:
+def discovered(statement: st.CreateSource, found: Sequence[DiscoveredTable]) -> st.CreateSource:
     """The statement with what the server says of its tables; they are in the same order.
 
     Raises :class:`RefusedStatement` for a column of a type that we have none for.
@@ -103,7 +103,7 @@ def discovered(statement: st.CreateSource, found: Sequence[Discovered]) -> st.Cr
     )
 
 
-def columns_of(there: Discovered) -> tuple[UpstreamColumn, ...]:
+def columns_of(there: DiscoveredTable) -> tuple[UpstreamColumn, ...]:
     """The columns of a table upstream, those of a type that we have none for as text."""
     return tuple(
         UpstreamColumn(each.name, each.type_oid, each.modifier, each.spark_type or "STRING")

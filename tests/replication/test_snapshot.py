@@ -14,7 +14,7 @@ from catalog_migrate.replication.errors import ReplicationFailed
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
-from catalog_migrate.replication.types import UpstreamTable
+from catalog_migrate.replication.types import DiscoveredTable
 
 if TYPE_CHECKING:
     from tests.services.upstream import Upstream
@@ -30,7 +30,7 @@ def rows_of(files: dict[str, bytes], manifest: Manifest, table: str) -> list[dic
 
 
 def changes_of(
-    upstream: Upstream, slot: server.CreatedSlot, tables: tuple[UpstreamTable, ...]
+    upstream: Upstream, slot: server.CreatedSlot, tables: tuple[DiscoveredTable, ...]
 ) -> list[Change]:
     """What the slot has."""
     with session(upstream.connection) as opened, opened.transaction():

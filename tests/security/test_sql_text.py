@@ -58,7 +58,7 @@ TALK = {
     "streams/stalled_queries.py",
     "streams/unsafe/requests.py",
     "streams/unsafe/slots.py",
-    "streams/upstream_changes.py",
+    "streams/upstream_columns.py",
 }
 REMEDIES = {
     "connections/postgres_probe.py", "replication/preflight.py", "replication/sessions.py",

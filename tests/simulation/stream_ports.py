@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
-from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.server import Lag
-from catalog_migrate.replication.types import UpstreamTable
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
@@ -31,7 +27,6 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus
 from catalog_migrate.streams.tables import Stretch
 from catalog_migrate.streams.upstream import (
-    SlotContents,
     TopicContents,
     Upstream,
     topics_of_query,
@@ -97,34 +92,6 @@ class SimulatedUpstreams:
         del timeout
         assert spec.registry is None
         return ()
-
-    def tables(
-        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None,
-        subject: str = "connection",
-    ) -> tuple[UpstreamTable, ...]:
-        """The simulated world has no PostgreSQL to read from."""
-        raise NotImplementedError((connection, names, publication, subject))
-
-    def preflight(
-        self, connection: Resolved, external: External, names: Sequence[str], *, slot: str,
-        new: bool = True, subject: str = "connection",
-    ) -> tuple[Finding, ...]:
-        """As above."""
-        raise NotImplementedError((connection, external, names, slot, new, subject))
-
-    def lag(self, spec: QuerySpec) -> Lag | None:
-        """As above."""
-        raise NotImplementedError(spec.name)
-
-    def drop_slot(self, connection: Resolved, name: str, *, upstream: str = "") -> bool:
-        """As above."""
-        raise NotImplementedError((connection, name, upstream))
-
-    def slot(
-        self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
-    ) -> AbstractContextManager[SlotContents]:
-        """As :meth:`tables`."""
-        raise NotImplementedError((spec, position, timeout))
 
     @contextmanager
     def contents(

@@ -330,7 +330,7 @@ class TestMigrations:
 
 def test_what_a_sink_registers(registry: SchemaRegistry) -> None:
     """Each shape of its rows once; what the registry refuses stops it, an outage is waited out."""
-    from catalog_migrate.streams.spark.registered import registered
+    from catalog_migrate.streams.spark.registry_formats import registered
 
     def spec(*columns: Column) -> QuerySpec:
         return QuerySpec(

@@ -15,13 +15,14 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.model.external import UpstreamColumn as OurColumn
+from catalog_migrate.model.external import UpstreamColumn
 from catalog_migrate.replication.errors import SlotInUse, TableChanged
-from catalog_migrate.replication.types import Column, UpstreamColumn, UpstreamTable
+from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams.plans import plan_statement
@@ -30,8 +31,7 @@ from catalog_migrate.streams.probes import with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.specs import slot_of, spec_of
-from catalog_migrate.streams.upstream import ServerUpstreams
-from catalog_migrate.streams.upstream_changes import evolved, hold_reason, is_taken_over
+from catalog_migrate.streams.upstream_columns import evolved, hold_reason, is_taken_over
 from catalog_migrate.streams.upstream_tables import discovered
 
 Now = Callable[[], State]
@@ -39,9 +39,9 @@ Now = Callable[[], State]
 
 def upstream(name: str, *columns: tuple[str, str | None], key: tuple[str, ...] = ("id",)) -> Any:
     """A table as the server tells of it."""
-    return UpstreamTable(
+    return DiscoveredTable(
         "public", name,
-        tuple(UpstreamColumn(each, "?", 20, -1, spark, False, False) for each, spark in columns),
+        tuple(DiscoveredColumn(each, "?", 20, -1, spark, False, False) for each, spark in columns),
         key, "default",
     )
 
@@ -211,7 +211,7 @@ def test_a_slot_goes_with_its_source(
     )
     asked: list[tuple[str, str]] = []
 
-    class Server(ServerUpstreams):
+    class Server(ServerDatabases):
         def drop_slot(  # type: ignore[override]
             self, connection: Any, name: str, *, upstream: str = ""
         ) -> bool:
@@ -228,7 +228,7 @@ def test_a_slot_goes_with_its_source(
 
         commit(log, written, kind="slot")
 
-    ports = Ports(upstreams=Server())
+    ports = Ports(databases=Server())
     drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
     if not made:
         assert not asked
@@ -277,7 +277,7 @@ class TestColumnsThatChange:
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
         error = self.changed(old[0], Column("tag", 25), old[2], old=old)
         changes = evolved(
-            state(), source, error, [OurColumn("tag", 25, -1, "STRING")]
+            state(), source, error, [UpstreamColumn("tag", 25, -1, "STRING")]
         )
         assert changes is not None
         commit(log, lambda _: changes, kind="test")
@@ -327,7 +327,7 @@ def test_names_upstream_are_folded_as_there(written: str, name: str, into: str) 
 def test_all_mistakes_are_told_at_once(setting: Any, do: Any, state: Now) -> None:
     """Of a table that is not there, the preflight has everything else that is wrong, too."""
 
-    class Server(ServerUpstreams):
+    class Server(ServerDatabases):
         def tables(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
             raise ConnectionFailed("no table", findings=[], remedy="create it")
 
@@ -341,6 +341,6 @@ def test_all_mistakes_are_told_at_once(setting: Any, do: Any, state: Now) -> Non
     statement = parse_one(BANK)
     assert isinstance(statement, st.CreateSource)
     with pytest.raises(ValidationFailed, match="bank was refused") as caught:
-        with_upstream(state(), statement, ports=Ports(upstreams=Server()))
+        with_upstream(state(), statement, ports=Ports(databases=Server()))
     assert len(caught.value.verdicts) == 2
     assert "connection default.pg" in caught.value.verdicts[0]

@@ -1,7 +1,7 @@
 """From a record of a topic to a row: FORMAT JSON, TEXT and BYTES, and what does not fit.
 
-Formats of a schema registry are decoded by :mod:`catalog_migrate.streams.spark.registered` into the
-same two columns, row and problem, batch by batch.
+Formats of a schema registry are decoded by :mod:`catalog_migrate.streams.spark.registry_formats`
+into the same two columns, row and problem, batch by batch.
 
 Expressions are SQL text: built through the functions of PySpark they cost hundreds of calls into
 the JVM at every start of a query, half a second of ten queries that restart together. They stand in

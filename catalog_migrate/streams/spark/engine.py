@@ -24,7 +24,7 @@ from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
-from catalog_migrate.streams.spark.registered import RegistryDecoder, add_avro
+from catalog_migrate.streams.spark.registry_formats import RegistryDecoder, add_avro
 from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from catalog_migrate.streams.queries import (
     written_columns,
 )
 from catalog_migrate.streams.spark.batches import json_of
-from catalog_migrate.streams.spark.registered import registered
+from catalog_migrate.streams.spark.registry_formats import registered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression

@@ -41,7 +41,7 @@ from catalog_migrate.replication.snapshot import (
     read_manifest,
     stage,
 )
-from catalog_migrate.replication.types import Column, Expected, UpstreamTable
+from catalog_migrate.replication.types import Column, DiscoveredTable, Expected
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
@@ -290,7 +290,7 @@ def _clear(store: Store, but: str = "") -> None:
             store_at(store.place(folder)).delete()
 
 
-def require_taken_over(spec: QuerySpec, table: UpstreamTable, wanted: Expected) -> None:
+def require_taken_over(spec: QuerySpec, table: DiscoveredTable, wanted: Expected) -> None:
     """TableChanged when a table upstream has columns that its source has not taken over yet.
 
     What has gone since may be missing, what ``UPSTREAM COLUMNS = ignore`` leaves out may be there.

@@ -13,6 +13,7 @@ from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.codec_postgres import PostgresBounds, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.lines import START
+from catalog_migrate.streams.databases import SlotContents
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals
@@ -23,7 +24,6 @@ from catalog_migrate.streams.unsafe.surveys import (
     SurveyRequest,
     committed_line,
 )
-from catalog_migrate.streams.upstream import SlotContents
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 
@@ -57,7 +57,7 @@ def survey_slot(asked: SurveyRequest) -> Survey:
         raise UnsafeBlocked(
             f"{name} has not read a change since its snapshot", remedy="let it run once before",
         )
-    with asked.ports.upstreams.slot(spec, standing) as slot:
+    with asked.ports.databases.slot(spec, standing) as slot:
         if part.everywhere is not None:
             return _injected(asked, standing, slot, lsn_target(part.everywhere))
         return _snapshot_taken(asked, standing, slot, waits=waits)
@@ -218,7 +218,7 @@ def require_copyable(asked: SurveyRequest, tables: Sequence[OutputTable]) -> Non
     """:class:`UnsafeBlocked` for a column that has another type upstream than our table was made
     for."""
     spec = asked.spec
-    there = asked.ports.upstreams.tables(
+    there = asked.ports.databases.tables(
         spec.connection, [table.upstream.postgres_name for table in tables],
         publication=str(spec.external.options["PUBLICATION"]),
     )

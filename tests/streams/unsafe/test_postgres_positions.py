@@ -18,7 +18,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.replication.errors import OtherServer, SlotAhead, SlotLost
 from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.types import UpstreamColumn, UpstreamTable
+from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
@@ -26,6 +26,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.databases import ServerDatabases, SlotContents
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.plans import plan_statement
@@ -43,23 +44,23 @@ from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.undo import undo_request
 from catalog_migrate.streams.unsafe_client import UnsafeClient
-from catalog_migrate.streams.upstream import ServerUpstreams, SlotContents, Upstream
-from catalog_migrate.streams.upstream_changes import hold_reason
+from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
+from catalog_migrate.streams.upstream_columns import hold_reason
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered
 from tests.services.checkpoints import root
 
 SYSTEM, START, END = "7", 0x100, 0x900
 
 
-def upstream(name: str, oid: int = 20) -> UpstreamTable:
+def upstream(name: str, oid: int = 20) -> DiscoveredTable:
     columns = (
-        UpstreamColumn("id", "bigint", oid, -1, "BIGINT", False, ""),
-        UpstreamColumn("v", "text", 25, -1, "STRING", False, ""),
+        DiscoveredColumn("id", "bigint", oid, -1, "BIGINT", False, ""),
+        DiscoveredColumn("v", "text", 25, -1, "STRING", False, ""),
     )
-    return UpstreamTable("public", name, columns, ("id",), "default")
+    return DiscoveredTable("public", name, columns, ("id",), "default")
 
 
-class Server(ServerUpstreams):
+class Server(ServerUpstreams, ServerDatabases):
     """A server with two tables; each commit of ``commits`` changed ``a`` once and ``b`` twice."""
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Server(ServerUpstreams):
 
     def tables(  # type: ignore[override]
         self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
-    ) -> tuple[UpstreamTable, ...]:
+    ) -> tuple[DiscoveredTable, ...]:
         del connection, publication
         return tuple(upstream(each.split('"')[3], self.oid) for each in names)
 
@@ -104,7 +105,7 @@ class Place:
         self.log = MemoryLog()
         create_catalog(self.log, warehouse=str(warehouse))
         self.server = Server()
-        self.ports = Ports(upstreams=self.server)
+        self.ports = Ports(upstreams=self.server, databases=self.server)
         for parsed in parse(
             "CREATE CLUSTER main; CREATE CONNECTION pg TO POSTGRES (HOST 'h', DATABASE 'd',"
             " USER 'u')"

@@ -22,7 +22,7 @@ from tests.services.schema_registry import SchemaRegistry
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.streams.spark.registered import RegistryDecoder
+    from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 
 pytestmark = pytest.mark.spark
 
@@ -88,7 +88,7 @@ def decoder(
 ) -> tuple[RegistryDecoder, QuerySpec]:
     """The decoder of a source of those columns."""
     from catalog_migrate.connections.secrets import Secret
-    from catalog_migrate.streams.spark.registered import RegistryDecoder, add_avro
+    from catalog_migrate.streams.spark.registry_formats import RegistryDecoder, add_avro
 
     spec = QuerySpec(
         item_id="u1", name=ItemName("default", "s"), kind="source",
@@ -254,7 +254,7 @@ def test_what_a_sink_writes_a_source_reads(
 
     from catalog_migrate.connections.secrets import Secret
     from catalog_migrate.streams.spark.kafka_sink import KafkaSink
-    from catalog_migrate.streams.spark.registered import add_avro
+    from catalog_migrate.streams.spark.registry_formats import add_avro
 
     add_avro(spark)
     columns = (

@@ -1,0 +1,207 @@
+"""The port to the PostgreSQL servers that sources read: their tables, and the slots there.
+
+What asks a server is loaded when one is asked: a catalog without such a source costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.external import External
+from catalog_migrate.store import store_at
+from catalog_migrate.streams.queries import QuerySpec, Resolved
+from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, is_mirror
+
+if TYPE_CHECKING:
+    from catalog_migrate.replication.position import Position
+    from catalog_migrate.replication.server import Lag
+    from catalog_migrate.replication.types import DiscoveredTable
+
+
+class SlotContents(msgspec.Struct, frozen=True):
+    """What a server says of the slot of a POSTGRES source, and of a position.
+
+    ``earliest`` is the LSN from which the slot has the changes, None with a ``problem`` when it has
+    none that can be read; ``latest`` is the end of the server's log. ``here`` is the position on
+    the server's timeline; None, with why in ``foreign``, for one that its log does not have.
+    ``counts`` gives the changes of each table between two LSNs, None where nobody can say.
+    """
+
+    system: str
+    timeline: int
+    earliest: int | None
+    latest: int
+    here: Position | None
+    counts: Callable[[int, int], Mapping[str, int] | None]
+    problem: str = ""
+    foreign: str = ""
+
+
+class Databases(Protocol):
+    """What streams ask of the servers that POSTGRES sources read."""
+
+    def tables(
+        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None,
+        subject: str = "connection",
+    ) -> tuple[DiscoveredTable, ...]:
+        """What a PostgreSQL server says of tables, in their order; names are as in its SQL.
+
+        Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
+        that does not answer and a table that is not there.
+        """
+
+    def preflight(
+        self, connection: Resolved, external: External, names: Sequence[str], *, slot: str,
+        new: bool = True, subject: str = "connection",
+    ) -> tuple[Finding, ...]:
+        """All that keeps the changes of these tables from being read; ``new``: the slot is not
+        made yet. Takes 15 s at most."""
+
+    def lag(self, spec: QuerySpec) -> Lag | None:
+        """How far the slot of a POSTGRES source is behind its server; None where there is none.
+
+        Raises ConnectionFailed, and SlotInUse while a batch is read from it.
+        """
+
+    def drop_slot(self, connection: Resolved, name: str, *, upstream: str = "") -> bool:
+        """Drop a replication slot of a PostgreSQL server; whether there was one.
+
+        Raises ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while
+        somebody reads from the slot.
+        """
+
+    def slot(
+        self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
+    ) -> AbstractContextManager[SlotContents]:
+        """What a POSTGRES source's server says of its slot, as long as the block lasts.
+
+        Raises :class:`EngineFailure` for a server that does not answer or says no.
+        """
+
+
+def preflight_of(spec: QuerySpec) -> tuple[Finding, ...]:
+    """Whether the changes of a POSTGRES source's tables can be read."""
+    new = spec.snapshot_number == 1 and not any(
+        map(store_at(spec.snapshot).exists, (SLOT_MADE, SNAPSHOT_LOADED))
+    )
+    return preflight(
+        spec.connection, spec.external, [table.upstream.postgres_name for table in spec.tables],
+        slot=spec.slot, new=new, subject=f"source {spec.name}",
+    )
+
+
+def preflight(
+    connection: Resolved, external: External, names: Sequence[str], *, slot: str,
+    new: bool = True, subject: str = "connection",
+) -> tuple[Finding, ...]:
+    """All that keeps the changes of tables from being read; see the port."""
+    from catalog_migrate.replication.preflight import preflight as replication_preflight
+
+    return replication_preflight(
+        connection, str(external.options.get("PUBLICATION", "")), slot, list(names),
+        format="MIRROR" if is_mirror(external) else "CHANGES", new=new, subject=subject,
+    )
+
+
+@contextmanager
+def slot(
+    spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
+) -> Iterator[SlotContents]:
+    """What the server of a POSTGRES source says of its slot; see the port."""
+    from catalog_migrate.replication import pgoutput, server, sessions
+    from catalog_migrate.replication.errors import OtherServer, OtherTimeline, ReplicationFailed
+    from catalog_migrate.replication.position import Position, lsn_text
+
+    subject = f"{spec.kind} {spec.name}"
+    try:
+        with sessions.session(spec.connection, subject=subject, timeout=timeout) as opened:
+            system, timeline = server.read_identity(opened)
+            found = server.read_slot(opened, spec.slot)
+            end = server.log_end(opened) if found is None else found.log_end
+            here, foreign, problem = None, "", ""
+            try:
+                if position is not None:
+                    here = server.check_position(opened, spec.connection, position)
+            except (OtherServer, OtherTimeline) as error:
+                foreign = error.message
+            if here is not None and here.lsn > end:
+                foreign = (
+                    f"the server's log ends at {lsn_text(end)}, before the position {position}"
+                )
+                here = None
+            try:
+                server.check_slot(found, spec.slot, Position(end, timeline, system))
+            except ReplicationFailed as error:
+                problem = error.message
+            earliest = None if found is None or problem else found.confirmed
+
+            def counts(start: int, stop: int) -> Mapping[str, int] | None:
+                if earliest is None or start < earliest or stop > end:
+                    return None
+                publication = str(spec.external.options["PUBLICATION"])
+                wanted = {table.upstream.full_name for table in spec.tables}
+                try:
+                    with (
+                        sessions.refusals(opened, spec.connection, timeout), opened.transaction(),
+                    ):
+                        messages = server.peek(opened, spec.slot, publication, stop)
+                        counted = pgoutput.count(messages, start=start, end=stop)
+                except ReplicationFailed:  # its own query reads from it, or it takes too long
+                    return None
+                return {name: counted.get(name, 0) for name in sorted(wanted)}
+
+            yield SlotContents(system, timeline, earliest, end, here, counts, problem, foreign)
+    except (ConnectionFailed, ReplicationFailed) as error:
+        raise EngineFailure(
+            f"{subject}: {error.message}; nothing was done", condition=error.code,
+            remedy=error.remedy,
+        ) from error
+
+
+def tables(
+    connection: Resolved, names: Sequence[str], *, publication: str | None = None,
+    subject: str = "connection",
+) -> tuple[DiscoveredTable, ...]:
+    """What a PostgreSQL server says of tables; see the port."""
+    from catalog_migrate.replication.server import discover
+
+    return discover(connection, names, publication=publication, subject=subject)
+
+
+def lag(spec: QuerySpec) -> Lag | None:
+    """How far the slot of a POSTGRES source is behind its server; see the port."""
+    from catalog_migrate.replication import server
+
+    return server.lag(spec.connection, spec.slot, str(spec.external.options["PUBLICATION"]))
+
+
+def drop_slot(connection: Resolved, name: str, *, upstream: str = "") -> bool:
+    """Drop a replication slot; see the port."""
+    from catalog_migrate.replication import server
+    from catalog_migrate.replication.errors import OtherServer
+
+    system = upstream.partition("/")[0]
+    found = server.identity(connection)[0]
+    if system and found != system:
+        raise OtherServer(
+            f"the connection leads to the server {found}, and the slot is on {system}",
+            remedy="point the connection back, or drop the slot there by hand",
+            system=found, expected=system,
+        )
+    return server.drop_slot(connection, name)
+
+
+class ServerDatabases:
+    """The port's implementation by PostgreSQL's own client."""
+
+    tables = staticmethod(tables)
+    preflight = staticmethod(preflight)
+    lag = staticmethod(lag)
+    drop_slot = staticmethod(drop_slot)
+    slot = staticmethod(slot)
