@@ -107,6 +107,8 @@ def endpoint_options(
                 )
             tables.extend(parenthesised(cursor, lambda: _upstream_table(cursor)))
             return
+        if cursor.sees("TABLE") and cursor.peek(1).is_operator("("):
+            raise cursor.problem("TABLE names one table of a sink", remedy="write TABLES (a, b.c)")
         name, value = _option(cursor)
         _refuse_repetition(cursor, name, found, start)
         found[name] = value

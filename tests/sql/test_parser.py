@@ -219,6 +219,8 @@ ERRORS = [
      " found ')'"),
     ("CREATE SOURCE s (a ARRAY<INT) FROM KAFKA", "line 1, column 29: expected `>`, found ')'"),
     ("CREATE SOURCE s (a INT NOT) FROM KAFKA", "line 1, column 27: expected NULL, found ')'"),
+    ("CREATE SOURCE s FROM POSTGRES CONNECTION c (PUBLICATION p, TABLE (a))", "line 1, column 60:"
+     " TABLE names one table of a sink"),
     ("CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') FORMAT", "line 1, column 59: expected a"
      " format such as JSON, TEXT or BYTES, found the end of the statement"),
     ("CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') INCLUDE KEY, KEY", "line 1, column 66:"

@@ -32,10 +32,11 @@ CHANGES = "__catalog_migrate_changes"
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What a batch has for one table: changes, its last TRUNCATE, values that were not sent."""
+    """What a batch has for one table: changes, values that were not sent, and its last TRUNCATE:
+    LSN, sequence, and when it was committed (microseconds since 1970)."""
 
     changes: int = 0
-    truncated: tuple[int, int] | None = None
+    truncated: tuple[int, int, int] | None = None
     unchanged: bool = False
     moved: bool = False
 
@@ -150,7 +151,7 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
     upstream = table.upstream
     keys = [place for place, column in enumerate(upstream.columns) if column.name in upstream.key]
     if facts.truncated is not None:
-        lsn, sequence = facts.truncated
+        lsn, sequence, _ = facts.truncated
         rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
     rows = rows.where("operation <> 'truncate'")
     before = "array(" + ", ".join(f"before[{place}]" for place in keys) + ")"
@@ -233,11 +234,11 @@ def merge_statement(
         f" VALUES ({', '.join(values)})",
     ]
     if facts.truncated is not None:
-        lsn = facts.truncated[0]
+        lsn, _, committed = facts.truncated
         if soft:
             clauses.append(
                 f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L AND t.{deleted} IS NULL THEN"
-                f" UPDATE SET t._lsn = {lsn}L, t.{deleted} = current_timestamp()"
+                f" UPDATE SET t._lsn = {lsn}L, t.{deleted} = timestamp_micros({committed}L)"
             )
         else:
             clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L THEN DELETE")
@@ -278,9 +279,10 @@ def _facts(rows: DataFrame) -> dict[str, _Facts]:
     """By table upstream; one job."""
     found = rows.groupBy("table").agg(
         F.count("*").alias("changes"),
-        F.expr("max(struct(lsn, sequence)) FILTER (WHERE operation = 'truncate')").alias(
-            "truncated"
-        ),
+        F.expr(
+            "max(struct(lsn, sequence, unix_micros(committed) AS committed))"
+            " FILTER (WHERE operation = 'truncate')"
+        ).alias("truncated"),
         F.expr("bool_or(coalesce(size(unchanged), 0) > 0)").alias("unchanged"),
         F.expr(
             "bool_or(operation = 'update' AND before IS NOT NULL"
@@ -290,7 +292,7 @@ def _facts(rows: DataFrame) -> dict[str, _Facts]:
     return {
         row["table"]: _Facts(
             row["changes"],
-            None if row["truncated"] is None else (row["truncated"][0], row["truncated"][1]),
+            None if row["truncated"] is None else tuple(row["truncated"]),
             row["unchanged"], row["moved"],
         )
         for row in found

@@ -260,7 +260,11 @@ def test_deleted_rows_stay_and_a_lost_value_is_refused(workshop: Workshop) -> No
         mirrors.write(mirrors.of_one(("update", key_only(three), moved, LARGE)))
     assert "REPLICA IDENTITY FULL" in str(refused.value.remedy)
     mirrors.write(mirrors.of_one(("truncate", None, None, ())))
-    assert all(row["_deleted"] for row in load_table(table.shard).to_pyarrow_table().to_pylist())
+    rows_now = load_table(table.shard).to_pyarrow_table().to_pylist()
+    # with the time of the TRUNCATE's commit, and what was deleted before with its own
+    assert {row["id"]: row["_deleted"].timestamp() for row in rows_now} == {
+        0: 120, 1: mirrors.lsn, 2: mirrors.lsn,
+    }
     assert mirrors.found(table) == Counter(map(expected, (one, back, three)))
 
 
