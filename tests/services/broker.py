@@ -185,12 +185,12 @@ class Broker:
     def suspend(self) -> None:
         """Freeze the broker: it accepts connections and never answers."""
         if self._process is not None:
-            self._process.send(signal.SIGSTOP)
+            self._process.suspend()
 
     def wake(self) -> None:
         """Let a frozen broker go on."""
         if self._process is not None:
-            self._process.send(signal.SIGCONT)
+            self._process.wake()
 
     def __enter__(self) -> Self:
         return self

@@ -141,12 +141,12 @@ class PostgresServer:
     def suspend(self) -> None:
         """Freeze the postmaster: a new connection is accepted and never answered."""
         if self._process is not None:
-            self._process.send(signal.SIGSTOP)
+            self._process.suspend()
 
     def wake(self) -> None:
         """Let a frozen postmaster go on."""
         if self._process is not None:
-            self._process.send(signal.SIGCONT)
+            self._process.wake()
 
     def close(self) -> None:
         """Stop the server and remove what lies outside its directory."""

@@ -14,10 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
+
 from catalog_migrate.errors import CatalogMigrateError
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _TAIL_LINES = 20
+_FROZEN = 20.0
 READY = 120.0
 """Seconds that a server may take until it is ready."""
 # Below the range from which Linux and macOS take the ports of outgoing connections: a port that a
@@ -117,7 +120,7 @@ class ServerProcess:
             raise
 
     def send(self, number: signal.Signals) -> None:
-        """Send the server a signal; nothing happens when it has ended."""
+        """Have the keeper send the server a signal; nothing happens when it has ended."""
         if not self.running or os.getpid() != self._owner:
             return
         assert self._keeper.stdin is not None
@@ -127,9 +130,30 @@ class ServerProcess:
         except BrokenPipeError:
             return
 
+    def suspend(self) -> None:
+        """Freeze the server; it does nothing any more when this returns.
+
+        Raises ServiceFailed when it has ended or still runs after 20 seconds.
+        """
+        self.send(signal.SIGSTOP)
+        deadline = Deadline(_FROZEN)
+        while not deadline.passed and self.running:
+            # The keeper sends the signal a moment after it was asked to.
+            with suppress(psutil.NoSuchProcess):
+                if psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
+                    return
+            time.sleep(0.005)
+        raise ServiceFailed(
+            f"the server {self.pid} was not frozen:\n{self.tail()}", remedy="read its log"
+        )
+
+    def wake(self) -> None:
+        """Let a frozen server go on."""
+        self.send(signal.SIGCONT)
+
     def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout: float = 20.0) -> None:
         """Ask the server to end; kill it after ``timeout`` seconds."""
-        self.send(signal.SIGCONT)
+        self.wake()
         self.send(number)
         try:
             self._keeper.wait(timeout)

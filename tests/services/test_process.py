@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ server = ServerProcess([sys.executable, "-c", sys.argv[2]], log=directory / "log
 print(server.pid, flush=True)
 time.sleep(float(sys.argv[3]))
 """
+COUNTER = "while True: print(1, flush=True)"
 FAMILY = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(600)"
 
 
@@ -91,9 +91,33 @@ def test_what_a_killed_server_leaves_behind_is_waited_for(tmp_path: Path) -> Non
 def test_a_suspended_server_stops_nevertheless(tmp_path: Path) -> None:
     """A frozen server is woken to hear that it shall end."""
     server = ServerProcess(SLEEP, log=tmp_path / "log", cwd=tmp_path)
-    server.send(signal.SIGSTOP)
+    server.suspend()
     server.stop(timeout=10)
     assert not server.running
+
+
+def test_a_suspended_server_does_nothing_from_then_on(tmp_path: Path) -> None:
+    """What it has written when it is frozen stays all that it wrote until it is woken."""
+    log = tmp_path / "log"
+    server = ServerProcess([sys.executable, "-c", COUNTER], log=log, cwd=tmp_path)
+    for _ in range(20):
+        before = log.stat().st_size
+        while log.stat().st_size == before:
+            time.sleep(0.001)
+        server.suspend()
+        frozen = log.stat().st_size
+        time.sleep(0.02)
+        assert log.stat().st_size == frozen
+        server.wake()
+    server.kill()
+
+
+def test_one_that_has_ended_is_not_suspended(tmp_path: Path) -> None:
+    """Nobody is told that a server hangs that is gone."""
+    server = ServerProcess(SLEEP, log=tmp_path / "log", cwd=tmp_path)
+    server.kill()
+    with pytest.raises(ServiceFailed, match="was not frozen"):
+        server.suspend()
 
 
 def test_a_program_that_is_not_there_is_said_with_the_reason(tmp_path: Path) -> None:
