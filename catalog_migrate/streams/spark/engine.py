@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +23,7 @@ from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
-from catalog_migrate.streams.spark.registry_formats import RegistryDecoder, add_avro
+from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ class SparkQueries:
         self._say = say or (lambda _: None)
         self.alive: Callable[[], None] = lambda: None
         """Raises when what takes long is to be given up: the runtime stops or lost its lease."""
-        self._adding = Lock()
-        self._has_avro = False
 
     def prepare(self, spec: QuerySpec) -> SparkPreparedQuery:
         """Have Spark make the plan of a query: most of what a start costs, before anything stops.
@@ -116,7 +113,7 @@ class SparkQueries:
             )
             decoded = (
                 decoding.decode(frame, spec).persist() if spec.registry is None
-                else self._decoder(spec).decode(frame)
+                else RegistryDecoder(spec).decode(frame)
             )
             try:
                 if spec.dead_letters is not None:
@@ -161,7 +158,6 @@ class SparkQueries:
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":
-                self._add_avro(spec)
                 return rows, KafkaSink(spec)
             if connector == "POSTGRES":
                 return rows, PostgresSink(spec)
@@ -169,7 +165,7 @@ class SparkQueries:
             records = sources.kafka_records(self._spark, spec)
             if spec.registry is not None:
                 bad = None if spec.dead_letters is None else local_path(spec.dead_letters)
-                return records, SortingWriter(spec, bad, self._decoder(spec).decode)
+                return records, SortingWriter(spec, bad, RegistryDecoder(spec).decode)
             if spec.dead_letters is not None:
                 decoded = decoding.decode(records, spec)
                 return decoded, SortingWriter(spec, local_path(spec.dead_letters))
@@ -181,19 +177,6 @@ class SparkQueries:
                 f"source {spec.name}: files have no dead letters", remedy="write ON ERROR FAIL"
             )
         raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
-
-    def _decoder(self, spec: QuerySpec) -> RegistryDecoder:
-        self._add_avro(spec)
-        return RegistryDecoder(spec)
-
-    def _add_avro(self, spec: QuerySpec) -> None:
-        """What the first query with Avro needs, once."""
-        if "AVRO" not in (spec.external.format, spec.external.key_format):
-            return
-        with self._adding:
-            if not self._has_avro:
-                add_avro(self._spark)
-                self._has_avro = True
 
     def begin(
         self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool

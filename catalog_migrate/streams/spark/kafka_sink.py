@@ -22,7 +22,7 @@ from catalog_migrate.streams.queries import (
     written_columns,
 )
 from catalog_migrate.streams.spark.batches import json_of
-from catalog_migrate.streams.spark.registry_formats import registered
+from catalog_migrate.streams.spark.registry_formats import ensure_avro, registered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -72,12 +72,12 @@ class KafkaSink:
         )
         value = json_of([column.name for column in written_columns(spec)])
         if spec.registry is not None:
-            value = self._registered(value)
+            value = self._registered(frame, value)
         return keyed.select(
             self._key().alias("key"), value.alias("value"), headers.alias("headers")
         )
 
-    def _registered(self, json: Expression) -> Expression:
+    def _registered(self, frame: DataFrame, json: Expression) -> Expression:
         """The value behind the number of its schema, which the first batch registers."""
         if self._schema is None:
             self._schema = registered(self._spec)
@@ -85,6 +85,7 @@ class KafkaSink:
         head = F.expr(f"X'00{number:08x}'")
         if self._spec.external.format != "AVRO":
             return F.concat(head, json.cast("binary"))
+        ensure_avro(frame.sparkSession)
         fields = ", ".join(
             f"{string_literal(column.name)}, {quote_sql(column.name)}"
             for column in written_columns(self._spec)

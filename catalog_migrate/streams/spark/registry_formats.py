@@ -50,11 +50,12 @@ _SECOND_LOOK = 1.0
 _NO_NUMBER = "does not begin with the number of a schema"
 
 
-def add_avro(spark: SparkSession) -> None:
-    """Give a session what reads and writes Avro, fetched when it is absent.
+def ensure_avro(spark: SparkSession) -> None:
+    """Give the calling thread what reads and writes Avro, fetched when it is absent.
 
-    The limits hold for the whole JVM of the driver, unless it has used Avro before. Errors are
-    those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
+    ADD JAR gives classes to its own thread and those started by it, so every thread of a stream
+    asks for itself. The limits hold for the whole JVM of the driver, unless it has used Avro
+    before. Errors are those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
     """
     jvm = spark._jvm
     assert jvm is not None
@@ -95,6 +96,8 @@ class RegistryDecoder:
 
         Raises :class:`EngineFailure` while the registry does not answer.
         """
+        if "AVRO" in (self._spec.external.format, self._spec.external.key_format):
+            ensure_avro(frame.sparkSession)
         values, keys = self._recent
         unknown: dict[int, _Known] = {}
         while True:

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def decoder(
 ) -> tuple[RegistryDecoder, QuerySpec]:
     """The decoder of a source of those columns."""
     from catalog_migrate.connections.secrets import Secret
-    from catalog_migrate.streams.spark.registry_formats import RegistryDecoder, add_avro
+    from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 
     spec = QuerySpec(
         item_id="u1", name=ItemName("default", "s"), kind="source",
@@ -98,7 +99,6 @@ def decoder(
             "URL": registry.url, "USERNAME": "app", "PASSWORD": Secret("first-of-app")
         },
     )
-    add_avro(spark)
     return RegistryDecoder(spec), spec
 
 
@@ -125,6 +125,34 @@ def decoded(
          for row in sorted(bad, key=lambda row: row["_offset"])), None,
     )  # fmt: skip
     return {row["_offset"]: row for row in good}, {row["_offset"]: row["error"] for row in bad}
+
+
+def test_avro_in_every_thread(spark: SparkSession, registry: SchemaRegistry) -> None:
+    """ADD JAR reaches the thread that says it and those that it starts: each query has its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from catalog_migrate.streams.spark.kafka_sink import KafkaSink
+
+    schema = {"type": "record", "name": "T", "fields": [{"name": "id", "type": "long"}]}
+    value = framed(registry.register("read-value", schema), encoded(schema, {"id": 1}))
+    columns = (Column("id", "BIGINT"),)
+
+    def read() -> None:
+        good, bad = decoded(spark, *decoder(spark, registry, columns, "AVRO"), value)
+        assert ([row["id"] for row in good.values()], bad) == ([1], {})
+
+    def write() -> None:
+        _, spec = decoder(spark, registry, columns, "AVRO")
+        out = replace(
+            spec, kind="sink", columns=columns, connection={"BROKER": "nobody:1"},
+            external=External(connector="KAFKA", options={"TOPIC": "written"}, format="AVRO"),
+        )  # fmt: skip
+        (row,) = KafkaSink(out).records(spark.sql("SELECT 1L AS id"), 0).collect()
+        assert bytes(row["value"])[5:] == encoded(["null", "long"], 1)
+
+    for each in (read, write, read):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(each).result()
 
 
 def test_avro(spark: SparkSession, registry: SchemaRegistry) -> None:
@@ -254,9 +282,6 @@ def test_what_a_sink_writes_a_source_reads(
 
     from catalog_migrate.connections.secrets import Secret
     from catalog_migrate.streams.spark.kafka_sink import KafkaSink
-    from catalog_migrate.streams.spark.registry_formats import add_avro
-
-    add_avro(spark)
     columns = (
         Column("id", "BIGINT", nullable=False), Column("b", "BOOLEAN"), Column("n", "INT"),
         Column("f", "FLOAT"), Column("d", "DOUBLE"), Column("s", "STRING"), Column("raw", "BINARY"),
