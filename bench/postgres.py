@@ -184,7 +184,10 @@ class Bench:
                 item_id="i1", name=ItemName("bench", "s"), kind="source", external=external,
                 columns=TRANSACTION_COLUMNS, connection=self.connection,
                 shard=self._shard(TRANSACTION_COLUMNS), checkpoint=str(place / "checkpoint"),
-                tables=(OutputTable(table, ItemName("bench", table.into), columns, path),),
+                tables=(OutputTable(
+                    table, ItemName("bench", table.into), columns,
+                    tuple(range(1, len(columns) + 1)), path,
+                ),),
                 slot=f"slot_{table.into}",
             ))  # fmt: skip
             began = time.perf_counter()

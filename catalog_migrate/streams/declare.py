@@ -30,6 +30,7 @@ from catalog_migrate.streams.upstream_tables import (
     misfits,
     our_columns,
     role,
+    taken_by,
 )
 
 DEFAULT_CLUSTER = "main"
@@ -273,9 +274,14 @@ def create_source(
         columns=source_columns(statement.name, external, statement.columns),
     )
     links["cluster"], notices = _cluster(draft, external.cluster)
+    tables = []
     for table in external.tables:
-        links[role(table)], more = _output_table(draft, definition, table)
+        links[role(table)], taken, more = _output_table(draft, definition, table)
+        tables.append(taken)
         notices += more
+    definition = msgspec.structs.replace(
+        definition, external=msgspec.structs.replace(external, tables=tuple(tables))
+    )
     if external.dead_letters is not None:
         links["dead_letters"], more = _dead_letters(draft, external.dead_letters)
         notices += more
@@ -455,8 +461,8 @@ def mirrored_by(state: State, table_id: str) -> dependencies.CatalogEntry | None
 
 def _output_table(
     draft: Draft, source: ObjectDefinition, table: UpstreamTable
-) -> tuple[str, tuple[str, ...]]:
-    """The table of ours for one upstream: one that fits, or a new one."""
+) -> tuple[str, UpstreamTable, tuple[str, ...]]:
+    """The table of ours for one upstream, one that fits or a new one; and what it takes of it."""
     external = source.external or External()
     columns = our_columns(table, external)
     found = dependencies.lookup(draft.state, "relation", table.into)
@@ -467,7 +473,7 @@ def _output_table(
             f" source {source.item_name}",
         )
         made = draft.create(definition, shard=fresh_shard(definition))
-        return made, (f"table {definition.item_name} was created for {table.full_name}",)
+        return made, table, (f"table {definition.item_name} was created for {table.full_name}",)
     problems = misfits(columns, found.item.definition.columns)
     if found.mapping.kind != "table":
         problems = [f"it is a {found.mapping.kind}"]
@@ -489,7 +495,7 @@ def _output_table(
             remedy="give our table another name: TABLES "
             f"({quote_part(table.full_name.rpartition('.')[2])} AS other)",
         )
-    return found.item_id, ()
+    return found.item_id, taken_by(table, found.item), ()
 
 
 def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:

@@ -22,12 +22,30 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.tables import Tables
 
 class OutputTable(msgspec.Struct, frozen=True):
-    """A table that a POSTGRES source writes: what it takes from upstream, its columns, where."""
+    """A table that a POSTGRES source writes: what it takes from upstream, its columns and their
+    ids, where."""
 
     upstream: UpstreamTable
     name: ItemName
     columns: tuple[Column, ...]
+    ids: tuple[int, ...]
     shard: str
+
+    @property
+    def taken(self) -> list[tuple[int, Column]]:
+        """Our columns that upstream has, with their place there; one that a release dropped is
+        left out."""
+        ours = dict(zip(self.ids, self.columns, strict=True))
+        return [
+            (place, ours[column.takes])
+            for place, column in enumerate(self.upstream.columns) if column.takes in ours
+        ]
+
+    @property
+    def key(self) -> list[str]:
+        """What our columns of the key are called."""
+        names = [column.name for column in self.upstream.columns]
+        return [column.name for place, column in self.taken if names[place] in self.upstream.key]
 
 
 Resolved = Mapping[str, str | Secret]

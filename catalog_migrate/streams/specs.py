@@ -127,7 +127,7 @@ def _outputs(state: State, item: ItemRecord, external: External) -> Iterator[Out
     for each in external.tables:
         table = state.items[item.links[dependencies.OUTPUT + each.name]]
         yield OutputTable(
-            each, table.definition.item_name, table.definition.columns,
+            each, table.definition.item_name, table.definition.columns, table.ids.ids,
             dependencies.location(state, table.shard or ""),
         )
 

@@ -35,6 +35,7 @@ from catalog_migrate.streams.upstream_tables import (
     DELETED,
     MIRROR_COLUMNS,
     UpstreamColumns,
+    misfits,
     role,
 )
 
@@ -109,10 +110,15 @@ def evolved(
     news = news_of(error)
     if table is None or news is None:
         return None
+    target = dependencies.by_id(state, item.links[role(table)])
+    standing = {
+        fold(column.name): (number, column) for number, column
+        in zip(target.item.ids.ids, target.item.definition.columns, strict=True)
+    }
     known = {column.name: column for column in table.columns}
     there = {column.name: column for column in now}
     columns, ours = [], []
-    lsn = int(error.data.get("lsn", 0))
+    lsn, last = int(error.data.get("lsn", 0)), target.item.ids.last
     for column in error.new:
         mine = known.get(column.name)
         if mine is None:
@@ -120,8 +126,11 @@ def evolved(
             same = found is not None and found.type_oid == column.type_oid
             # of one that was dropped or retyped since, PostgreSQL's own text is kept
             spark = found.type if found is not None and same else "STRING"
-            mine = UpstreamColumn(column.name, column.type_oid, column.modifier, spark, lsn)
             ours.append(Column(column.name, spark))
+            takes, _ = standing.get(fold(column.name), (last + len(ours), None))
+            mine = UpstreamColumn(
+                column.name, column.type_oid, column.modifier, spark, lsn, takes=takes
+            )
         columns.append(mine)
     names = {column.name for column in columns}
     columns += [
@@ -130,24 +139,30 @@ def evolved(
     ]
     if tuple(columns) == table.columns:
         return None
-    target = dependencies.by_id(state, item.links[role(table)])
-    if target.mapping.owner == "release":
-        raise RefusedStatement(
-            f"{target.text} belongs to the release, which says what columns it has",
-            remedy="let the next release bring the column, or SET (UPSTREAM COLUMNS = 'ignore')",
-        )
     own = {each.name for each in (*CHANGE_COLUMNS, *MIRROR_COLUMNS, DELETED)}
-    standing = {fold(column.name) for column in target.item.definition.columns}
-    clash = sorted(each.name for each in ours if fold(each.name) in own | standing)
-    if clash:
-        raise RefusedStatement(
-            f"{target.text} has a column {', '.join(clash)} already",
-            remedy="rename it upstream, or SET (UPSTREAM COLUMNS = 'ignore')",
-        )
     draft = Draft(state)
-    draft.redefine(target, msgspec.structs.replace(
-        target.item.definition, columns=(*target.item.definition.columns, *ours)
-    ))
+    if target.mapping.owner == "release":
+        used = {column.takes for column in table.columns}
+        free = [standing[name][1] for name in (fold(each.name) for each in ours)
+                if name in standing and name not in own and standing[name][0] not in used]
+        problems = misfits(ours, free)
+        if problems:
+            raise RefusedStatement(
+                f"{target.text} belongs to the release, which says what columns it has:"
+                f" {'; '.join(problems)}",
+                remedy=f"let the next release bring {', '.join(each.name for each in ours)}, or SET"
+                " (UPSTREAM COLUMNS = 'ignore')",
+            )
+    else:
+        clash = sorted(each.name for each in ours if fold(each.name) in own | set(standing))
+        if clash:
+            raise RefusedStatement(
+                f"{target.text} has a column {', '.join(clash)} already",
+                remedy="rename it upstream, or SET (UPSTREAM COLUMNS = 'ignore')",
+            )
+        draft.redefine(target, msgspec.structs.replace(
+            target.item.definition, columns=(*target.item.definition.columns, *ours)
+        ))
     tables = tuple(
         msgspec.structs.replace(each, columns=tuple(columns)) if each is table else each
         for each in external.tables

@@ -19,6 +19,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.records import ItemRecord
     from catalog_migrate.replication.types import DiscoveredTable
     from catalog_migrate.sql import statements as st
 
@@ -104,11 +105,27 @@ def discovered(statement: st.CreateSource, found: Sequence[DiscoveredTable]) -> 
 
 
 def columns_of(there: DiscoveredTable) -> tuple[UpstreamColumn, ...]:
-    """The columns of a table upstream, those of a type that we have none for as text."""
+    """The columns of a table upstream, those of a type that we have none for as text.
+
+    Those of a new table of ours take them, in the same order (:func:`our_columns`).
+    """
     return tuple(
-        UpstreamColumn(each.name, each.type_oid, each.modifier, each.spark_type or "STRING")
-        for each in there.published
+        UpstreamColumn(
+            each.name, each.type_oid, each.modifier, each.spark_type or "STRING", takes=number
+        )
+        for number, each in enumerate(there.published, 1)
     )
+
+
+def taken_by(table: UpstreamTable, item: ItemRecord) -> UpstreamTable:
+    """The table upstream whose columns those of the same names of ours take."""
+    ids = {
+        fold(column.name): number
+        for column, number in zip(item.definition.columns, item.ids.ids, strict=True)
+    }
+    return msgspec.structs.replace(table, columns=tuple(
+        msgspec.structs.replace(column, takes=ids[fold(column.name)]) for column in table.columns
+    ))
 
 
 def checked_tables(name: str, external: External, schema: str) -> External:

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.records import ColumnIds, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.model.external import UpstreamColumn
+from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.replication.errors import SlotInUse, TableChanged
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st
@@ -291,6 +293,48 @@ class TestColumnsThatChange:
             ("id", 0, 0), ("tag", 100, 0), ("amount", 0, 0), ("owner", 0, 100),
         ]
         assert evolved(state(), source, error, []) is None
+
+    def test_a_table_of_the_release(
+        self, setting: Any, create: Callable[..., Effect], log: CatalogLog, state: Now,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A column goes on into the one it was taken by, whatever a release calls that; one that is
+        new upstream waits until a release has brought a column for it."""
+        monkeypatch.setenv("PW", "x")
+        create(BANK, ACCOUNTS, EVENTS)
+        source = dependencies.find(state(), "source", "bank").item_id
+        found = dependencies.find(state(), "table", "accounts")
+        _, owner, *others = found.item.definition.columns
+
+        def released(*more: OurColumn) -> State:
+            """Of a release that renames one column, drops the key, and may bring another."""
+            definition = replace(found.item.definition, columns=(
+                replace(owner, name="holder"), *others, *more,
+            ))  # fmt: skip
+            ids = ColumnIds((*range(2, len(others) + 3), *((20,) if more else ())), 20)
+            changes = Changes()
+            key = identity_text(definition.identity)
+            changes.put("mapping", key, replace(found.mapping, owner="release"))
+            changes.put("item", found.item_id, replace(
+                found.item, owner="release", definition=definition, column_ids=ids
+            ))
+            return state().changed(state().version + 1, changes.effective(state()))
+
+        def taken(now: State) -> list[tuple[int, str]]:
+            return [(place, each.name) for place, each in spec_of(now, source).tables[0].taken]
+
+        assert taken(released()) == [(1, "holder"), (2, "amount")]
+        old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
+        tag = [UpstreamColumn("tag", 25, -1, "STRING")]
+        error = self.changed(*old, Column("tag", 25), old=old)
+        with pytest.raises(RefusedStatement, match="it has no column tag STRING"):
+            evolved(released(), source, error, tag)
+        brought = released(OurColumn("tag", "STRING"))
+        changes = evolved(brought, source, error, tag)
+        assert changes is not None
+        after = brought.changed(brought.version + 1, changes.effective(brought))
+        assert taken(after) == [(1, "holder"), (2, "amount"), (3, "tag")]
+        assert after.items[found.item_id] == brought.items[found.item_id]
 
     def test_a_name_of_the_products_own(
         self, setting: Any, create: Callable[..., Effect], state: Now

@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.names import fold, quote_sql
+from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.types import spark_value
 from catalog_migrate.sql.tokens import string_literal
@@ -46,6 +46,15 @@ class ChangesWriter:
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
+        for table in spec.tables if is_mirror(spec.external) else ():
+            if len(table.key) != len(table.upstream.key):
+                raise EngineFailure(
+                    f"source {spec.name}: table {table.name} has not every column of the key"
+                    f" ({', '.join(table.upstream.key)}) of {table.upstream.full_name} any more",
+                    condition="KEY_DROPPED",
+                    remedy="give it the column again by a rollback, or drop the source and create"
+                    " it with another table: TABLES (t AS other)",
+                )
 
     def write(self, batch: Batch) -> None:
         """Write one batch into every table; a table that has it skips it."""
@@ -125,7 +134,7 @@ def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
     image = "IF(operation = 'delete', before, after)"
     return rows.selectExpr(
         *(f"{_value(column, image, place)} AS {quote_sql(column.name)}"
-          for place, column in _places(table)),
+          for place, column in table.taken),
         "lsn AS _lsn", "sequence AS _sequence", "operation AS _operation",
         "transaction AS _transaction", "committed AS _committed",
         f"map_filter(map_from_arrays({names}, before), (k, v) -> v IS NOT NULL) AS _before",
@@ -137,7 +146,7 @@ def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
     """Rows of a snapshot in the shape of a mirror."""
     return rows.selectExpr(
         *(f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
-          for place, column in _places(table)),
+          for place, column in table.taken),
         "lsn AS _lsn",
     )
 
@@ -182,7 +191,7 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
         ) + ")"
     key_at = {place: number for number, place in enumerate(keys)}
     selected = []
-    for place, column in _places(table):
+    for place, column in table.taken:
         # of a deleted row only the key is known
         where = ("keys", key_at[place]) if place in key_at else (image, place)
         selected.append(f"{_value(column, *where)} AS {quote_sql(column.name)}")
@@ -205,16 +214,16 @@ def merge_statement(
     ``soft``: rows that were deleted upstream stay, with the time.
     """
     keys = " AND ".join(
-        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.upstream.key
+        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.key
     )
     sets = []
-    for place, column in _places(table):
+    for place, column in table.taken:
         name = quote_sql(column.name)
         value = f"s.{name}"
         if facts.unchanged:
             value = f"IF(array_contains(s._kept, {place}), t.{name}, s.{name})"
         sets.append(f"t.{name} = {value}")
-    names = [quote_sql(column.name) for _, column in _places(table)]
+    names = [quote_sql(column.name) for _, column in table.taken]
     sets.append("t._lsn = s._lsn")
     inserted, values = [*names, "_lsn"], [*(f"s.{name}" for name in names), "s._lsn"]
     deleted = quote_sql(DELETED.name)
@@ -253,9 +262,9 @@ def snapshot_merge_statement(
     ``soft``: rows that are not there upstream stay, with the time at which that was seen.
     """
     keys = " AND ".join(
-        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.upstream.key
+        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.key
     )
-    names = [*(quote_sql(column.name) for _, column in _places(table)), "_lsn"]
+    names = [*(quote_sql(column.name) for _, column in table.taken), "_lsn"]
     deleted = quote_sql(DELETED.name)
     sets = [f"t.{name} = s.{name}" for name in names]
     gone = "THEN DELETE"
@@ -297,16 +306,6 @@ def _facts(rows: DataFrame) -> dict[str, _Facts]:
         )
         for row in found
     }
-
-
-def _places(table: OutputTable) -> list[tuple[int, Column]]:
-    """Our columns that upstream has, with their place there; one that a release dropped is left
-    out."""
-    ours = {fold(column.name): column for column in table.columns}
-    return [
-        (place, ours[fold(column.name)])
-        for place, column in enumerate(table.upstream.columns) if fold(column.name) in ours
-    ]
 
 
 def _value(column: Column, image: str, place: int) -> str:

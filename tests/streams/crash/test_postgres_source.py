@@ -206,14 +206,16 @@ class Bank(Killable):
             )
         self.writers = Writers(self)
 
-    def release(self, number: int, more: str = "", how: str = "") -> None:
+    def release(
+        self, number: int, at: str = "at TIMESTAMP", more: str = "", how: str = ""
+    ) -> None:
         """Put a release in force that has the table for the changes of transfers."""
         directory = self.directory / f"release-{number}"
         directory.mkdir()
         (directory / "release.toml").write_text(f'name = "r{number}"\n')
         (directory / "tables.sql").write_text(
-            f"CREATE TABLE {self.q('transfers_c')} (id BIGINT, teller INT, changes INT, at"
-            f" TIMESTAMP, _lsn BIGINT, _sequence INT, _operation STRING, _transaction BIGINT,"
+            f"CREATE TABLE {self.q('transfers_c')} (id BIGINT, teller INT, changes INT,"
+            f" {at}, _lsn BIGINT, _sequence INT, _operation STRING, _transaction BIGINT,"
             " _committed TIMESTAMP, _before MAP<STRING, STRING>, _unchanged ARRAY<STRING>"
             f"{more}){how};\n"
         )
@@ -373,7 +375,9 @@ def test_a_bank_through_everything(bank: Bank) -> None:
 
     writers.go_on_to(writers.allowed + step)
     before = bank.path("transfers_c")
-    bank.release(2, ", checked BOOLEAN", " PARTITIONED BY (teller)")
+    bank.release(
+        2, "happened TIMESTAMP RENAMED FROM (at)", ", checked BOOLEAN", " PARTITIONED BY (teller)"
+    )
     bank.until(
         lambda: bank.path("transfers_c") != before
         and "checked" in columns_of(bank.path("transfers_c")), "the migrated table",
@@ -394,6 +398,7 @@ def require_exact(bank: Bank) -> None:
         assert found == wanted, (table, list((found - wanted).items())[:5],
                                  list((wanted - found).items())[:5])
     changes = {table: bank.rows(f"{table}_c") for table in TABLES}
+    assert not [row for row in changes["transfers"] if row["happened"] is None]
     at: dict[int, list[tuple[int, str, Any]]] = defaultdict(list)
     for table, rows in changes.items():
         for row in rows:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from catalog_migrate.delta.table import load_table
@@ -104,6 +105,11 @@ class Model:
         return "update", None if target == key else key_only(old), sent, unsent
 
 
+def ours(name: str) -> str:
+    """What a column of upstream is called here."""
+    return name if name.startswith("_") else f"our {name}"
+
+
 def of_key(row: Row) -> Row:
     return tuple(row[place] for place in KEYS)
 
@@ -125,11 +131,20 @@ class Mirrors:
         for model in models:
             upstream = UpstreamTable(
                 f"public.{model.name}", model.name,
-                tuple(UpstreamColumn(name, oid, -1, type_) for name, oid, type_ in COLUMNS), KEY,
+                tuple(
+                    UpstreamColumn(name, oid, -1, type_, takes=number)
+                    for number, (name, oid, type_) in enumerate(COLUMNS, 1)
+                ), KEY,
             )
-            columns = our_columns(upstream, external)
+            # in the order and under the names that a release has given them since
+            numbered = [
+                (number, msgspec.structs.replace(each, name=ours(each.name)))
+                for number, each in enumerate(our_columns(upstream, external), 1)
+            ]
+            ids, columns = zip(*reversed(numbered), strict=True)
             tables.append(OutputTable(
-                upstream, ItemName("s", model.name), columns, workshop.shard(model.name, columns)
+                upstream, ItemName("s", model.name), columns, ids,
+                workshop.shard(model.name, columns),
             ))
         self.spec = QuerySpec(
             item_id="i1", name=ItemName("s", "s"), kind="source", external=external,
@@ -186,7 +201,7 @@ class Mirrors:
     def found(table: OutputTable) -> Counter[Any]:
         """Rows of a mirror as Python values."""
         rows = load_table(table.shard).to_pyarrow_table().to_pylist()
-        return Counter(tuple(shown(row[name]) for name, _, _ in COLUMNS) for row in rows)
+        return Counter(tuple(shown(row[ours(name)]) for name, _, _ in COLUMNS) for row in rows)
 
     def require_equal(self, what: str) -> None:
         for table, model in zip(self.spec.tables, self.models, strict=True):
@@ -251,7 +266,7 @@ def test_deleted_rows_stay_and_a_lost_value_is_refused(workshop: Workshop) -> No
         + mirrors.of_one(("insert", None, back, ()))
     )
     rows_now = load_table(table.shard).to_pyarrow_table().to_pylist()
-    assert {row["id"]: row["_deleted"] and row["_deleted"].timestamp() for row in rows_now} == {
+    assert {row["our id"]: row["_deleted"] and row["_deleted"].timestamp() for row in rows_now} == {
         0: 120, 1: None, 2: None,
     }
     assert mirrors.found(table) == Counter(map(expected, (one, back, three)))
@@ -262,7 +277,7 @@ def test_deleted_rows_stay_and_a_lost_value_is_refused(workshop: Workshop) -> No
     mirrors.write(mirrors.of_one(("truncate", None, None, ())))
     rows_now = load_table(table.shard).to_pyarrow_table().to_pylist()
     # with the time of the TRUNCATE's commit, and what was deleted before with its own
-    assert {row["id"]: row["_deleted"].timestamp() for row in rows_now} == {
+    assert {row["our id"]: row["_deleted"].timestamp() for row in rows_now} == {
         0: 120, 1: mirrors.lsn, 2: mirrors.lsn,
     }
     assert mirrors.found(table) == Counter(map(expected, (one, back, three)))
@@ -289,7 +304,7 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
     for _ in range(2):
         load(rows, spec, table, at)
         found = load_table(table.shard).to_pyarrow_table().to_pylist()
-        assert {row["id"]: (row["_lsn"], row["_deleted"] is None) for row in found} == {
+        assert {row["our id"]: (row["_lsn"], row["_deleted"] is None) for row in found} == {
             0: (50, False), 1: (50, True), 2: (50, True),
         }
     assert load_table(table.shard).version() == 2
@@ -297,4 +312,4 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
     mirrors.lsn = 50
     mirrors.write(mirrors.of_one(("insert", None, gone, ()), ("delete", key_only(new), None, ())))
     found = load_table(table.shard).to_pyarrow_table().to_pylist()
-    assert {row["id"]: row["_deleted"] is None for row in found} == {0: True, 1: True, 2: False}
+    assert {row["our id"]: row["_deleted"] is None for row in found} == {0: True, 1: True, 2: False}
