@@ -376,7 +376,8 @@ def test_a_bank_through_everything(bank: Bank) -> None:
     writers.go_on_to(writers.allowed + step)
     before = bank.path("transfers_c")
     bank.release(
-        2, "happened TIMESTAMP RENAMED FROM (at)", ", checked BOOLEAN", " PARTITIONED BY (teller)"
+        2, "happened TIMESTAMP RENAMED FROM (at)", ", checked BOOLEAN",
+        " PARTITIONED BY (_operation)",
     )
     bank.until(
         lambda: bank.path("transfers_c") != before

@@ -15,7 +15,12 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from tests.services.schema_registry import SchemaRegistry
 
+from .test_oauthbearer import SECOND as SECOND_CLIENT_SECRET
+from .test_oauthbearer import connect, rotate
+
 if TYPE_CHECKING:
+    from tests.services.kafka import KafkaCluster
+
     from .conftest import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -140,21 +145,34 @@ def test_avro_in_and_out(
 
 
 @pytest.mark.soak
-def test_apicurio(pipeline: Pipeline, tmp_path: Path) -> None:
-    """Against a real registry, with Confluent's own clients at both ends: two schema versions, the
-    registry at a new address, a restart. Nothing is lost or doubled, the dead letters are those
-    that were planted."""
+def test_apicurio(
+    pipeline: Pipeline, kafka_other: KafkaCluster, tmp_path: Path
+) -> None:
+    """Against a real registry and a broker with TLS and OAUTHBEARER, with Confluent's own clients
+    at both ends: two schema versions, another client secret, the registry at a new address. Nothing
+    is lost or doubled, the dead letters are those that were planted."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     from tests.services.apicurio import Apicurio, url_at
     from tests.services.metastore import SlowWire
+    from tests.services.token_server import TokenServer, make_certificate
 
     q = pipeline.q
-    pipeline.kafka_connection("c")
+    pipeline.kafka = kafka_other
+    pem, key_file = make_certificate(tmp_path)
     topics = {name: pipeline.topic(name, 1) for name in ("in", "out")}
-    with Apicurio(tmp_path) as apicurio, SlowWire(apicurio) as wire:
+    with (
+        TokenServer(kafka_other.token_key, {"app": "first"}, pem=pem, key_file=key_file) as tokens,
+        Apicurio(tmp_path) as apicurio, SlowWire(apicurio) as wire,
+    ):
+        connect(pipeline, tokens, tmp_path)
+        pipeline.run(
+            f"ALTER CONNECTION {q('c')} SET (BROKER '{kafka_other.sasl_ssl_bootstrap}', SECURITY"
+            " PROTOCOL 'SASL_SSL', SSL CERTIFICATE AUTHORITY"
+            f" '{kafka_other.certificate.read_text()}')"
+        )
         client = SchemaRegistryClient({"url": apicurio.url})
         context = SerializationContext(topics["in"], MessageField.VALUE)
         serializers = [AvroSerializer(client, json.dumps(each)) for each in (FIRST, SECOND)]
@@ -182,7 +200,10 @@ def test_apicurio(pipeline: Pipeline, tmp_path: Path) -> None:
         )
         pipeline.start()
         pipeline.until(lambda: len(rows(pipeline, "source", "s", "id")) == 500, "the first records")
-        send(500, 500)
+        send(500, 250)
+        tokens.clients["app"] = SECOND_CLIENT_SECRET
+        rotate(pipeline)
+        send(750, 250)
         pipeline.run(f"ALTER CONNECTION {q('r')} SET (URL '{url_at(wire.port)}')")
         send(1000, 500)
         pipeline.until(lambda: len(rows(pipeline, "source", "s", "id")) == 1500, "all records")
@@ -190,7 +211,7 @@ def test_apicurio(pipeline: Pipeline, tmp_path: Path) -> None:
             ((n, f"n{n}" if n % 2 else None) for n in range(1500)), key=repr
         )
         dead = rows(pipeline, "relation", "dead", "_offset")
-        assert dead == sorted([(250,), (751,), (1252,)], key=repr)
+        assert dead == sorted([(250,), (626,), (877,), (1253,)], key=repr)
         read = AvroDeserializer(client)
         out = SerializationContext(topics["out"], MessageField.VALUE)
 
@@ -229,4 +250,4 @@ def test_apicurio(pipeline: Pipeline, tmp_path: Path) -> None:
                 spec, [(topics["in"], 0, 249, 252)], app="again", version=1
             )
         assert len(rows(pipeline, "source", "s", "id")) == 1502
-        assert len(rows(pipeline, "relation", "dead", "_offset")) == 4
+        assert len(rows(pipeline, "relation", "dead", "_offset")) == 5
