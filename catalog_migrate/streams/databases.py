@@ -21,6 +21,7 @@ from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, 
 if TYPE_CHECKING:
     from catalog_migrate.replication.position import Position
     from catalog_migrate.replication.server import Lag
+    from catalog_migrate.replication.snapshot import Put
     from catalog_migrate.replication.types import DiscoveredTable
 
 
@@ -62,6 +63,20 @@ class Databases(Protocol):
     ) -> tuple[Finding, ...]:
         """All that keeps the changes of these tables from being read; ``new``: the slot is not
         made yet. Takes 15 s at most."""
+
+    def here(self, connection: Resolved) -> Position:
+        """The server that answers, and where its log ends. Raises ConnectionFailed."""
+
+    def copy(
+        self, connection: Resolved, tables: Sequence[DiscoveredTable], put: Put, *, slot: str,
+        temporary: bool, publication: str, on_progress: Callable[[str, int], None],
+    ) -> None:
+        """Make a slot, and copy the rows of tables that stand under its snapshot.
+
+        ``put`` gets files, the manifest behind all others; ``on_progress`` a table and its rows so
+        far. ``temporary``: the slot goes when the rows are there. Raises ConnectionFailed, and
+        SlotInUse where there is one of that name.
+        """
 
     def lag(self, spec: QuerySpec) -> Lag | None:
         """How far the slot of a POSTGRES source is behind its server; None where there is none.
@@ -174,6 +189,28 @@ def tables(
     return discover(connection, names, publication=publication, subject=subject)
 
 
+def here(connection: Resolved) -> Position:
+    """The server that answers, and where its log ends; see the port."""
+    from catalog_migrate.replication import server, sessions
+    from catalog_migrate.replication.position import Position
+
+    with sessions.session(connection, timeout=5.0) as opened:
+        system, timeline = server.read_identity(opened)
+        return Position(server.log_end(opened), timeline, system)
+
+
+def copy(
+    connection: Resolved, tables: Sequence[DiscoveredTable], put: Put, *, slot: str,
+    temporary: bool, publication: str, on_progress: Callable[[str, int], None],
+) -> None:
+    """Make a slot, and copy the rows of tables that stand under its snapshot; see the port."""
+    from catalog_migrate.replication.server import create_slot
+    from catalog_migrate.replication.snapshot import stage
+
+    with create_slot(connection, slot, temporary=temporary) as made:
+        stage(connection, made, tables, put, publication=publication, on_progress=on_progress)
+
+
 def lag(spec: QuerySpec) -> Lag | None:
     """How far the slot of a POSTGRES source is behind its server; see the port."""
     from catalog_migrate.replication import server
@@ -202,6 +239,8 @@ class ServerDatabases:
 
     tables = staticmethod(tables)
     preflight = staticmethod(preflight)
+    here = staticmethod(here)
+    copy = staticmethod(copy)
     lag = staticmethod(lag)
     drop_slot = staticmethod(drop_slot)
     slot = staticmethod(slot)

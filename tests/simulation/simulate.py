@@ -41,6 +41,9 @@ STREAMS = 25
 MOVES = (3, 5)
 """Which of eight schedules of streams move sources from topic to topic."""
 
+DATABASES = (1,)
+"""Which of them have a source on PostgreSQL."""
+
 EVERY = 32
 """Every so many schedules the paths through a chain are compared as well (I4)."""
 
@@ -97,9 +100,12 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
 def _streams_of(number: int) -> StreamScenario:
     """Two of eight are of sinks that lag and topics that come again: those take three times as
     long as the others."""
-    from tests.simulation.stream_scenario import draw_moves, draw_streams
+    from tests.simulation.stream_scenario import draw_database, draw_moves, draw_streams
 
-    return (draw_moves if number // STREAMS % 8 in MOVES else draw_streams)(number)
+    kind = number // STREAMS % 8
+    if kind in DATABASES:
+        return draw_database(number)
+    return (draw_moves if kind in MOVES else draw_streams)(number)
 
 
 def _streams(number: int) -> tuple[int, int, int]:

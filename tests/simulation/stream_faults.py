@@ -13,11 +13,13 @@ from msgspec.structs import replace as changed
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.replication.snapshot import MANIFEST, read_manifest
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec
 from catalog_migrate.streams.upstream import Upstream, topics_of_query
+from tests.simulation.databases import STEP
 from tests.simulation.faulty import Edits, FaultyLog, change_kept
 from tests.simulation.streaming import PLAIN
 
@@ -160,12 +162,38 @@ class _ForgetsImages(FaultyLog):
         return edits
 
 
+class _LateSnapshots:
+    """The changes of a snapshot begin behind what was committed after it."""
+
+    def __init__(self, engine: Any) -> None:
+        self._copy = engine.databases.copy
+        engine.databases.copy = self.copy
+
+    def copy(self, *arguments: Any, **options: Any) -> None:
+        connection, tables, put = arguments
+
+        def moved(name: str, data: bytes) -> None:
+            if name == MANIFEST:
+                manifest = read_manifest(data)
+                late = changed(manifest.position, lsn=manifest.position.lsn + STEP)
+                data = msgspec.json.encode(changed(manifest, position=late))
+            put(name, data)
+
+        self._copy(connection, tables, moved, **options)
+
+
+def _begins_late(engine: QueryEngine) -> QueryEngine:
+    _LateSnapshots(engine)
+    return engine
+
+
 FAULTS: Mapping[str, StreamFault] = {
     "a torn restore is taken over": StreamFault(_taken_for_whole),
     "nothing is barred": _tables(fence=lambda _: lambda old, new: None),
     "a secret is told": StreamFault(_told),
     "a chunk comes twice": StreamFault(engine=_appends_again),
     "an ALTER in a trial": StreamFault(log=_HidesTrials),
+    "changes begin late": StreamFault(engine=_begins_late),
     "former topics are forgotten": StreamFault(log=_ForgetsFormerTopics),
     "a sink goes back over another topic": StreamFault(log=_ForgetsImages),
     "a source begins before its topic": StreamFault(_told_too_early),

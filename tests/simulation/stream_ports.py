@@ -31,6 +31,7 @@ from catalog_migrate.streams.upstream import (
     Upstream,
     topics_of_query,
 )
+from tests.simulation.databases import SYSTEM, SimulatedDatabases
 from tests.simulation.streaming import BARRED, StreamWorld, resolve
 
 
@@ -47,6 +48,9 @@ class SimulatedUpstreams:
 
     def identify(self, spec: QuerySpec) -> Upstream:
         """Who answers."""
+        if "HOST" in spec.connection:
+            self.world.database.at(spec.connection, f"{spec.kind} {spec.name}")
+            return Upstream(SYSTEM)
         cluster = self.world.cluster_at(spec.connection, f"{spec.kind} {spec.name}")
         ids = self.world.topic_ids(cluster, topics_of_query(spec))
         self.told[spec.item_id] = ids
@@ -74,9 +78,12 @@ class SimulatedUpstreams:
         self, connector: str, connection: Resolved, *, timeout: float = 10.0
     ) -> tuple[Finding, ...]:
         """Whether something answers."""
-        del connector, timeout
+        del timeout
         try:
-            self.world.cluster_at(connection, "connection")
+            if connector == "POSTGRES":
+                self.world.database.at(connection, "connection")
+            else:
+                self.world.cluster_at(connection, "connection")
         except ConnectionFailed as error:
             return tuple(error.findings)
         return (Finding("connection", None, True, "fine"),)
@@ -84,6 +91,8 @@ class SimulatedUpstreams:
     def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """As :meth:`access` of a query alone."""
         del timeout
+        if spec.tables:
+            return SimulatedDatabases(self.world, lambda _: None).preflight(spec.connection)
         wanted = Wanted(spec.kind, topics_of_query(spec), "READ")
         return self.access(spec.connection, [wanted])[1][spec.kind]
 
@@ -309,5 +318,5 @@ def simulated_ports(
     """The ports of one process; ``on_file`` hears of every step that it takes on a checkpoint."""
     return Ports(
         resolve, SimulatedUpstreams(world), SimulatedTables(world), SimulatedThreads(clock),
-        Files(on_file, durable=False), NoLog,
+        Files(on_file, durable=False), NoLog, SimulatedDatabases(world, lambda _: None),
     )

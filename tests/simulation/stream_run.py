@@ -22,10 +22,13 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
+from catalog_migrate.replication.position import Position
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.operation_records import (
     ALTER,
@@ -37,9 +40,11 @@ from catalog_migrate.streams.operation_records import (
 )
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.tables import transaction
+from catalog_migrate.streams.unsafe.slots import awaits_snapshot, postgres_position
 from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED
 from tests.services.checkpoints import root
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require
@@ -54,11 +59,14 @@ from tests.simulation.stream_ports import (
     simulated_ports,
 )
 from tests.simulation.stream_scenario import (
+    DATABASE,
+    DATABASE_STATEMENTS,
     MOVED,
     MOVES,
     STATEMENTS,
     UNDO,
     Client,
+    DatabaseEvent,
     StreamScenario,
 )
 from tests.simulation.stream_sinks import unsent
@@ -76,6 +84,13 @@ SOURCES = ("s", "r")
 SINK = (
     "CREATE SINK {} IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id);"
 )
+
+DATABASE_SOURCE = """
+CREATE CONNECTION d TO POSTGRES (HOST 'db1', PORT 5432, DATABASE 'shop', USER 'u',
+  PASSWORD SECRET p, SSL MODE 'disable');
+CREATE SOURCE g IN CLUSTER main FROM POSTGRES CONNECTION d (PUBLICATION 'p', TABLES (g AS rows));
+"""
+
 
 class _Clock(ProcessClock):
     """A process's clock: while it sleeps its queries go on, and its lease is renewed."""
@@ -100,11 +115,12 @@ class Actor(ABC):
         self.log = play.fault.log(play.log.attach(self.point))
         self.upstreams = SimulatedUpstreams(play.world)
         self.threads = SimulatedThreads(self.clock)
+        self.engine = SimulatedQueries(play.world, self.point, self.upstreams.told)
         self.ports = play.fault.ports(Ports(
             resolve, self.upstreams, SimulatedTables(play.world), self.threads,
             Files(lambda step: self.point(f"file: {step}"), durable=False), NoLog,
+            self.engine.databases,
         ))
-        self.engine = SimulatedQueries(play.world, self.point, self.upstreams.told)
         self.runtime: Runtime | None = None
         self.calls = 0
         self.dead = False
@@ -205,10 +221,11 @@ class ClientActor(Actor):
 
     def __init__(self, play: StreamRun, number: int, client: Client) -> None:
         number_ = client.statement
-        self.statement = (
-            MOVES[(number_ - MOVED) % len(MOVES)] if number_ >= MOVED
-            else STATEMENTS[number_ % len(STATEMENTS)]
+        said, first = next(
+            each for each in ((DATABASE_STATEMENTS, DATABASE), (MOVES, MOVED), (STATEMENTS, 0))
+            if number_ >= each[1]
         )
+        self.statement = said[(number_ - first) % len(said)]
         name = f"client {number - len(play.scenario.runtimes) + 1}"
         super().__init__(play, number, name, client.at)
 
@@ -257,6 +274,7 @@ class StreamRun:
         self._quiet = (-1, False)
         self._seen = self._rows = 0
         self._records = list(scenario.records)
+        self._events = list(scenario.database)
         self._again = sorted(
             event for each in scenario.again for event in (
                 (each.step, 0, each.topic, 0),
@@ -282,7 +300,10 @@ class StreamRun:
         clock = ProcessClock(self.scheduler)
         Executor(
             self.log, lambda _state, _item: None, clock, simulated_ports(self.world, clock)
-        ).run(SETTING + "".join(SINK.format(name) for name in self.sinks))
+        ).run(
+            SETTING + DATABASE_SOURCE * bool(self._events)
+            + "".join(SINK.format(name) for name in self.sinks)
+        )
         runtimes = len(self.scenario.runtimes)
         for number, at in enumerate(self.scenario.runtimes):
             self.actors.append(RuntimeActor(self, number, f"runtime {number + 1}", at))
@@ -292,6 +313,7 @@ class StreamRun:
         self.scheduler.run()
         self.trace("at rest, one more runtime begins")
         self._records.clear()
+        self._events.clear()
         self.world.lag.clear()
         for _, comes, topic, partitions in self._again:  # none comes during the last
             if comes and topic not in self.world.topics:
@@ -304,12 +326,14 @@ class StreamRun:
 
     def runtime(self, actor: Actor) -> Runtime:
         """A runtime on an actor's engine, log, clock and ports."""
-        return Runtime(
+        runtime = Runtime(
             actor.log, "main", self.fault.engine(actor.engine),
             ensure_shards=lambda _state, _item: None, reconcile=lambda _: None,
             clock=actor.clock, ports=actor.ports, on_event=self.keep_still,
             options=RuntimeOptions(wait=1_000.0, drain=5.0, threads=1, unsafe=True),
         )
+        actor.engine.alive = runtime.require_alive
+        return runtime
 
     # every step ---------------------------------------------------------------------------------
     def after(self, actor: Actor, call: str) -> None:
@@ -334,6 +358,8 @@ class StreamRun:
             else:
                 self.world.remove(topic)
                 self.trace(f"the topic {topic} is deleted")
+        while self._events and self._events[0][0] <= self.scheduler.step:
+            self.happen(self._events.pop(0)[1])
         fed = ("t", "u", "v") if self.sinks else ("t", "u")
         while self._records and self._records[0][0] <= self.scheduler.step:
             _, pick = self._records.pop(0)
@@ -341,6 +367,21 @@ class StreamRun:
             if counts is not None:
                 counts[pick % len(counts)] += 1
                 self.acts += 1
+
+    def happen(self, event: DatabaseEvent) -> None:
+        """Something happens to the PostgreSQL server."""
+        server = self.world.database
+        self.acts += 1
+        if event == "promote":
+            server.promote()
+        elif event == "lose slot":
+            server.slots.clear()
+        elif event == "column":
+            server.columns[f"c{len(server.columns)}"] = server.rows
+        if event in ("write", "column"):
+            server.rows += 1
+        if event != "write":
+            self.trace(f"the database: {event}")
 
     def look_through(self) -> None:
         """I9: no secret's value is in a commit, its metadata included."""
@@ -372,7 +413,7 @@ class StreamRun:
         state = self.state()
         if any(standing(row).leads_to for row in state.operations.values()):
             return False
-        return all(
+        return self.has_all_rows(state) and all(
             self.came(state, name) or self.stuck(state, name) for name in SOURCES
         ) and all(
             not self.unsent(state, name) or self.held(state, "sink", name) for name in self.sinks
@@ -382,6 +423,24 @@ class StreamRun:
         """Whether a source has read all there is."""
         position, ends = self.position(state, name), self.world.ends(topic_of(state, name))
         return position == ends or (position is None and not any(ends.values()))
+
+    def has_all_rows(self, state: State) -> bool:
+        """Whether the source on PostgreSQL has read all there is, or is held."""
+        if not self.scenario.database or self.held(state, "source", "g"):
+            return True
+        found = dependencies.find(state, "source", "g")
+        position = self.database_position(state, found.item_id)
+        return position is not None and position.lsn >= self.world.database.end
+
+    def database_position(self, state: State, item_id: str) -> Position | None:
+        """Where it stands; None before its newest snapshot is in."""
+        spec = spec_of(state, item_id, resolve=resolve)
+        if awaits_snapshot(spec):
+            return None
+        checkpoint = Checkpoint(spec.checkpoint)
+        if checkpoint.latest_commits != checkpoint.latest_offsets:
+            return None
+        return postgres_position(checkpoint, spec)
 
     def stuck(self, state: State, name: str) -> bool:
         """Whether the topic of a source is not the one that it read."""
@@ -447,6 +506,8 @@ class StreamRun:
             self._check_source(state, name, topic_of(state, name), works=works)
         for name in self.sinks:
             self._check_sink(state, name, works=works)
+        if self.scenario.database:
+            self._check_database(state)
 
     def _check_program(self, state: State, key: str, row: OperationRecord) -> None:
         """I11: every step of the program was executed, wave by wave, whoever died meanwhile; of an
@@ -496,6 +557,63 @@ class StreamRun:
             raise InvariantBroken(
                 "I6", f"{name}: lost {sorted(lost.items())}, doubled {sorted(doubled.items())}"
             )
+
+    def _check_database(self, state: State) -> None:
+        """Rows of each snapshot once, and each change as often as the committed positions say."""
+        found = dependencies.find(state, "source", "g")
+        server = self.world.database
+        host = dependencies.find(state, "connection", "d").external.options["HOST"]
+        require(
+            "I6", host not in server.hosts or self.has_all_rows(state),
+            f"g stands at {self.database_position(state, found.item_id)}, not at {server.end}",
+        )
+        table = state.items[next(iter(dependencies.outputs(found.item)))]
+        rows = Counter(self.world.table(f"{self.warehouse}/{table.shard}").rows)
+        own = Counter(self.world.table(f"{self.warehouse}/{found.item.shard}").rows)
+        expected: Counter[Record] = Counter()
+        spec = spec_of(state, found.item_id, resolve=resolve)
+        begins = {}
+        for number in range(1, spec.snapshot_number + 1):
+            place = Path(spec.snapshot_at(number)) / SNAPSHOT_LOADED
+            if place.is_file():
+                begins[number] = Position.of(place.read_text()).lsn
+                times = sorted((n, count) for (kind, of, n), count in rows.items()
+                               if (kind, of) == ("snapshot", number))
+                there = range(len(times)) if number > 1 else server.between(0, begins[1])
+                require("I6", times == [(n, 1) for n in there], f"snapshot {number} has {times}")
+        changes = Counter(row for row in rows.elements() if row[0] == "change")
+        told = Counter({("change", 0, n): count for (_, _, n), count in own.items()})
+        unfinished = changes - told
+        ahead = sum(own.values()) - sum((changes - unfinished).values())
+        settled = self.database_position(state, found.item_id) is not None
+        require("I6", not ahead, f"{ahead} transactions are told before their changes are there")
+        require("I6", not (unfinished and settled), f"nobody tells the transactions {unfinished}")
+        moves = sorted(
+            (image for row in state.operations.values()
+             if row.kind == UNSAFE and row.state == "done" for image in images_in(row)
+             if image.item_id == found.item_id and image.target),
+            key=lambda image: image.generation,
+        )
+        if any(move.target == START for move in moves):
+            return  # where each begins anew is not on record
+        at = begins.get(1)
+        end = self.database_position(state, found.item_id)
+        if at is None or end is None:
+            return
+        codec = PostgresCodec()
+        for move in moves:
+            standing, target = codec.read(move.line), codec.read(move.target)
+            assert target is not None
+            expected.update(
+                ("change", 0, n) for n in server.between(at, standing.lsn if standing else at)
+            )
+            at = target.lsn
+        expected.update(("change", 0, n) for n in server.between(at, end.lsn))
+        require(
+            "I6", changes == expected,
+            f"g: lost {sorted((expected - changes).items())},"
+            f" doubled {sorted((changes - expected).items())}",
+        )
 
     def _expected(
         self, state: State, item_id: str, end: dict[tuple[str, int], int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -57,6 +58,28 @@ MOVED = 100
 """The number of the first of :data:`MOVES`."""
 
 
+DATABASE = 200
+"""The number of the first of :data:`DATABASE_STATEMENTS`."""
+
+DATABASE_STATEMENTS = (
+    "ALTER CONNECTION d SET (HOST 'db2')",
+    "ALTER CONNECTION d SET (HOST 'db3')",
+    "ALTER CONNECTION d SET (HOST 'nowhere')",
+    "ALTER SECRET p AS 'env:SECOND'",
+    "ALTER SOURCE g UNSAFE INJECT OFFSETS (TO earliest) REASON 'simulated'",
+    "ALTER SOURCE g UNSAFE INJECT OFFSETS (TO latest) REASON 'simulated'",
+    "ALTER SOURCE g UNSAFE RESET SPLITS REASON 'simulated'",
+    "ALTER SOURCE g UNSAFE RESET SPLITS ('public.g') REASON 'simulated'",
+    UNDO,
+    "PAUSE SOURCE g",
+    "RESUME SOURCE g",
+)
+"""What clients say of a source on PostgreSQL and of what it reads through."""
+
+DatabaseEvent = Literal["write", "column", "promote", "lose slot"]
+"""What happens to the server: a transaction, a new column, a standby's promotion, a lost slot."""
+
+
 class Client(msgspec.Struct, frozen=True):
     """One that says a statement (by number) at a time (seconds)."""
 
@@ -79,7 +102,8 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.
     ``sinks``: how many steps each sink of the source ``s`` rests after a batch; ``again`` are
-    topics that come again.
+    topics that come again. ``database`` says at which steps what happens to a PostgreSQL server;
+    with any there is a source on it.
     """
 
     seed: int
@@ -90,6 +114,7 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     tick: float = 0.02
     sinks: tuple[int, ...] = ()
     again: tuple[Again, ...] = ()
+    database: tuple[tuple[int, DatabaseEvent], ...] = ()
 
 
 def draw_streams(seed: int) -> StreamScenario:
@@ -158,6 +183,38 @@ def draw_moves(seed: int) -> StreamScenario:
     )
 
 
+def draw_database(seed: int) -> StreamScenario:
+    """That of a seed with a source on PostgreSQL, to whose server things happen."""
+    drawn = draw_streams(seed)
+    random = Random(f"database {seed}")
+    clients = tuple(
+        Client(
+            DATABASE + random.randrange(len(DATABASE_STATEMENTS)),
+            random.choice((2.0, 5.0, 12.0, 30.0, 60.0)),
+        )
+        for _ in range(random.choice((0, 1, 2, 2, 3)))
+    )
+    events: list[tuple[int, DatabaseEvent]] = [
+        (random.randint(1, 500), "write") for _ in range(10)
+    ]
+    events += [(random.randint(1, 400), "column") for _ in range(random.choice((0, 0, 1, 2)))]
+    if random.random() < 0.3:
+        events.append((random.randint(40, 400), "promote"))
+        clients = (*clients, Client(DATABASE, random.choice((20.0, 70.0))))
+    if random.random() < 0.2:
+        events.append((random.randint(40, 400), "lose slot"))
+    clients = drawn.clients[: random.choice((0, 0, 1))] + clients
+    last = len(drawn.runtimes) + len(clients) - 1  # the one behind it must suffer nothing
+    faults = tuple(replace(each, process=min(each.process, last)) for each in drawn.faults)
+    aim = random.choice(("slot", "copy", "manifest", "load", "alive", "rows", ""))
+    if aim:
+        kind: FaultKind = random.choice(("crash", "crash", "suspend"))
+        faults += (Fault(0, 1, kind, random.choice((45.0, 90.0)), aim),)
+    return replace(
+        drawn, clients=clients, faults=faults, database=tuple(sorted(events)),
+    )
+
+
 def encode_streams(scenario: StreamScenario) -> bytes:
     """A scenario as JSON, to be kept."""
     return msgspec.json.format(msgspec.json.encode(scenario, order="deterministic"), indent=1)
@@ -174,6 +231,9 @@ def smaller(scenario: StreamScenario) -> Iterator[StreamScenario]:
         yield replace(scenario, faults=faults)
     for records in less(scenario.records):
         yield replace(scenario, records=records)
+    for events in less(scenario.database):
+        if events:
+            yield replace(scenario, database=events)
     for again in less(scenario.again):
         yield replace(scenario, again=again)
     if len(scenario.sinks) > 1:

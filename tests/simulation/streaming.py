@@ -18,12 +18,14 @@ from uuid import uuid4
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.replication.position import Position
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
 from tests.services.checkpoints import root
-from tests.simulation import stream_sinks
+from tests.simulation import databases, stream_sinks
+from tests.simulation.databases import Server, SimulatedDatabases
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 BARRED = 2**63 - 1
@@ -87,6 +89,7 @@ class StreamWorld:
     wrong: str = ""
     lag: dict[str, int] = field(default_factory=dict)
     slow: dict[str, int] = field(default_factory=dict)
+    database: Server = field(default_factory=Server)
 
     def table(self, path: str) -> StreamTable:
         """The table at a path, made when it is first asked for."""
@@ -134,7 +137,9 @@ def _plain(value: object) -> str:
 class SimulatedQuery:
     """A source's query: reads from where its checkpoint stands, one step at a time."""
 
-    def __init__(self, engine: SimulatedQueries, spec: QuerySpec) -> None:
+    def __init__(
+        self, engine: SimulatedQueries, spec: QuerySpec, start: Position | None = None
+    ) -> None:
         self.engine = engine
         self.spec = spec
         self.run_id = uuid4().hex
@@ -148,7 +153,10 @@ class SimulatedQuery:
         self._read: tuple[int, dict[Partition, int]] | None = None
         """The last batch whose position was read, and that; Spark keeps it in memory, too."""
         self._ids = engine.told.get(spec.item_id, {})
-        self._life = self._live() if spec.kind == "source" else stream_sinks.live(self)
+        if start is not None:
+            self._life = databases.live(self, start)
+        else:
+            self._life = self._live() if spec.kind == "source" else stream_sinks.live(self)
 
     @property
     def query_id(self) -> str:
@@ -180,7 +188,7 @@ class SimulatedQuery:
         except CatalogMigrateError as error:
             self.active = False
             told = Redactor.of(self.spec.connection).scrub(error.message)
-            self._failure = QueryFailure(error.code, (told,))
+            self._failure = QueryFailure(error.code, (told,), error)
 
     def stop(self, drain: float) -> bool:
         """End the batch under way when there is time for it, else at once."""
@@ -334,6 +342,8 @@ class SimulatedQueries:
         self.world = world
         self.on_step = on_step
         self.told = told
+        self.databases = SimulatedDatabases(world, on_step)
+        self.alive: Callable[[], None] = lambda: None
         self.running: list[SimulatedQuery] = []
 
     def prepare(self, spec: QuerySpec) -> _Prepared:
@@ -343,7 +353,7 @@ class SimulatedQueries:
     def start(self, spec: QuerySpec) -> SimulatedQuery:
         """Start a query; it goes on when its process sleeps."""
         self.on_step("start")
-        query = SimulatedQuery(self, spec)
+        query = self._query(spec)
         self.running.append(query)
         return query
 
@@ -356,7 +366,7 @@ class SimulatedQueries:
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
         """Run the batch that is under way, and no other."""
         del timeout
-        query = SimulatedQuery(self, spec)
+        query = self._query(spec)
         checkpoint = Checkpoint(spec.checkpoint)
         while query.active and checkpoint.latest_offsets != checkpoint.latest_commits:
             query.step()
@@ -369,7 +379,14 @@ class SimulatedQueries:
         self.on_step("last batch")
         if spec.kind == "sink":
             return {}
-        return {"shard": self.world.table(spec.shard).batches.get(query_id)}
+        return {
+            name: self.world.table(path).batches.get(query_id)
+            for name, path in spec.destinations.items()
+        }
+
+    def _query(self, spec: QuerySpec) -> SimulatedQuery:
+        start = databases.begin(self, spec) if spec.tables else None
+        return SimulatedQuery(self, spec, start)
 
     def append_range(
         self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,

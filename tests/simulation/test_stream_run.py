@@ -5,15 +5,19 @@ from __future__ import annotations
 from itertools import chain
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catalog_migrate.program.order import order_waves
-from catalog_migrate.streams import programs
+from catalog_migrate.store import Store
+from catalog_migrate.streams import programs, table_snapshots
+from catalog_migrate.streams.upstream_tables import SLOT_MADE
 from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (
     StreamScenario,
     decode_streams,
+    draw_database,
     draw_moves,
     draw_streams,
     encode_streams,
@@ -42,6 +46,12 @@ def test_no_row_changes_its_key_while_sources_go_from_topic_to_topic() -> None:
     assert [seed for seed in range(40) if failure_of(draw_moves(seed))] == []
 
 
+def test_no_runtime_that_dies_loses_or_doubles_a_change_of_postgresql() -> None:
+    """Whoever is killed or overtaken in a snapshot, and whatever becomes of the server: each row of
+    a snapshot is there once, and each change as often as the committed positions say."""
+    assert [seed for seed in range(40) if failure_of(draw_database(seed))] == []
+
+
 @pytest.mark.parametrize("name", sorted(file.stem for file in SEEDS.glob("*.json")))
 def test_a_schedule_that_ever_failed_passes(name: str) -> None:
     """Kept schedules hold now, and for good."""
@@ -58,7 +68,9 @@ def test_a_scenario_is_told_alike_twice_and_survives_being_kept() -> None:
 
 def _found(fault: StreamFault = NO_FAULT) -> bool:
     """Whether some schedule fails."""
-    scenarios = chain(kept(), map(draw_streams, range(SEARCHED)))
+    scenarios = chain(
+        kept(), map(draw_database, range(4)), map(draw_streams, range(SEARCHED))
+    )
     return any(failure_of(scenario, fault) for scenario in scenarios)
 
 
@@ -66,6 +78,19 @@ def _found(fault: StreamFault = NO_FAULT) -> bool:
 def test_a_faulty_port_is_found(name: str) -> None:
     """Some schedule fails as soon as a port breaks a promise."""
     assert _found(FAULTS[name])
+
+
+def test_a_snapshot_that_was_overtaken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that was suspended while it copied must not say that its rows count."""
+
+    def put(store: Store, attempt: table_snapshots.Attempt, over: object) -> bool:
+        del over
+        store.put_all({SLOT_MADE: msgspec.json.encode(attempt)})
+        return True
+
+    monkeypatch.setattr(table_snapshots, "_put", put)
+    scenario = decode_streams((SEEDS / "a_snapshot_was_overtaken.json").read_bytes())
+    assert failure_of(scenario) == "I6"
 
 
 def test_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

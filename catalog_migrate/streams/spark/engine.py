@@ -14,7 +14,9 @@ from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
+from catalog_migrate.streams import table_snapshots
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.databases import Databases, ServerDatabases
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
@@ -25,6 +27,7 @@ from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
 from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
+from catalog_migrate.streams.spark.settings import query_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,14 +44,15 @@ class SparkQueries:
     Queries run in a session of their own beside the caller's, so that neither changes the other's
     settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.
     ``warehouse`` is where their rows and checkpoints lie; UnsuitableSession where queries of this
-    session cannot. ``say`` hears what takes long.
+    session cannot. ``say`` hears what takes long; ``databases`` are those that sources read.
     """
 
     def __init__(
         self, spark: SparkSession, warehouse: str = "", *,
-        say: Callable[[str], None] | None = None,
+        say: Callable[[str], None] | None = None, databases: Databases | None = None,
     ) -> None:
-        self._spark = settings.query_session(spark, warehouse)
+        self._databases = databases or ServerDatabases()
+        self._spark = query_session(spark, warehouse)
         self._say = say or (lambda _: None)
         self.alive: Callable[[], None] = lambda: None
         """Raises when what takes long is to be given up: the runtime stops or lost its lease."""
@@ -185,8 +189,10 @@ class SparkQueries:
         redactor = spec.redactor
         with _scrubbing(spec):
             if frame is None:
-                position = postgres_source.begin(
-                    self._spark, spec, self._say, lambda: self.alive()
+                # the settings of a MERGE would count for whatever starts beside it
+                load = partial(postgres_source.load_files, query_session(self._spark), spec)
+                position = table_snapshots.take(
+                    spec, self._databases, load, self._say, lambda: self.alive()
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(

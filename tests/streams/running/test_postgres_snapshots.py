@@ -11,6 +11,7 @@ import pytest
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
+from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.spark import postgres_source
 from catalog_migrate.streams.unsafe.exported import export
@@ -234,8 +235,8 @@ def test_starts_that_are_cut_off(bank: Bank, monkeypatch: pytest.MonkeyPatch) ->
     before = Counter(row[0] for row in bank.rows("accounts_c", "_operation"))["snapshot"]
     cuts = Counter[str]()
 
-    def cut(name: str, *, behind: bool) -> None:
-        act = getattr(postgres_source, name)
+    def cut(owner: Any, name: str, *, behind: bool) -> None:
+        act = getattr(owner, name)
 
         def once_cut(*arguments: Any, **options: Any) -> Any:
             cuts[name] += 1
@@ -245,10 +246,10 @@ def test_starts_that_are_cut_off(bank: Bank, monkeypatch: pytest.MonkeyPatch) ->
                 act(*arguments, **options)
             raise EngineFailure(f"cut off at {name}", transient=True)
 
-        monkeypatch.setattr(postgres_source, name, once_cut)
+        monkeypatch.setattr(owner, name, staticmethod(once_cut))
 
-    cut("stage", behind=False)
-    cut("load", behind=True)
+    cut(ServerDatabases, "copy", behind=False)
+    cut(postgres_source, "load", behind=True)
     for name in "cm":
         unsafe(bank, name, "RESET SPLITS")
     for n in range(3):
@@ -260,5 +261,5 @@ def test_starts_that_are_cut_off(bank: Bank, monkeypatch: pytest.MonkeyPatch) ->
         == before + rows, "the rows of the snapshot",
     )
     once(bank, "transfers_c")
-    assert cuts["stage"] >= 3
+    assert cuts["copy"] >= 3
     assert cuts["load"] >= 3

@@ -1,0 +1,259 @@
+"""The rows of a POSTGRES source's tables, copied once; its changes follow from there.
+
+The first start makes the slot and copies the rows that stand under the slot's snapshot into files
+beside the checkpoint; a manifest written behind them proves that they are whole. They go into the
+tables once, each under a transaction of its own, and only then the stream begins. A start that is
+killed before the manifest drops its slot and begins anew; behind it, it goes on from the files.
+
+An unsafe operation asks for another snapshot by its number. One of all tables is as the first: the
+slot is made anew and the stream begins there. One of some tables is read under a slot that lasts as
+long as that takes, and the stream goes on where it was: a mirror passes over what is older than a
+row, and among CHANGES each still stands once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.replication.errors import SlotInUse, TableChanged
+from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable, read_manifest
+from catalog_migrate.replication.types import Column, DiscoveredTable, Expected
+from catalog_migrate.store import Store, store_at
+from catalog_migrate.store.address import local_path
+from catalog_migrate.streams.databases import Databases
+from catalog_migrate.streams.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, is_mirror
+
+_TELL = 10.0
+"""Seconds between two words about a snapshot under way."""
+
+Load = Callable[[OutputTable, StagedTable, list[str], Position], None]
+"""Puts the rows of files, as a table upstream had them at a position, into ours, once."""
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose turn it is to copy: in which folder, and, once all rows are there, that they are.
+
+    It is written before the ``slot`` is made (one that goes with the copy has none), and only over
+    the attempt that was read: who was overtaken cannot say any more that its rows count.
+    """
+
+    folder: str
+    slot: str = ""
+    staged: bool = False
+
+
+def take(
+    spec: QuerySpec, databases: Databases, load: Load, say: Callable[[str], None],
+    alive: Callable[[], None],
+) -> Position:
+    """Where the changes begin, with every row of before in the tables.
+
+    ``say`` hears of the snapshot, ``alive`` raises when it is to be given up. Takes minutes for
+    large tables at the first start; later ones read one small file. Raises ConnectionFailed, and
+    the errors of :mod:`catalog_migrate.replication.errors`.
+    """
+    store = store_at(spec.snapshot)
+    with suppress(FileNotFoundError):
+        position = Position.of(store.read(SNAPSHOT_LOADED).decode())
+        _clear(store)
+        return position
+    # what goes on begins where it began: this counts for a source without a batch
+    begun = stream_start(spec) if spec.snapshot_tables else None
+    folder, manifest = _staged(spec, databases, store, say, alive)
+    by_name = {each.table: each for each in manifest.tables}
+    for table in spec.tables:
+        alive()
+        staged = by_name.get(table.upstream.full_name)
+        if staged is not None:
+            places = [local_path(store.place(f"{folder}/{each}")) for each in staged.files]
+            load(table, staged, places, manifest.position)
+    begins = begun or manifest.position
+    counted = sum(each.rows for each in manifest.tables)
+    say(
+        f"source {spec.name}: the {counted:,} rows of its snapshot are in, changes follow from"
+        f" {begins}"
+    )
+    store.put_if_absent(SNAPSHOT_LOADED, begins.json().encode())
+    _clear(store)
+    return begins
+
+
+def stream_start(spec: QuerySpec) -> Position | None:
+    """Where the changes began after the newest snapshot that is in the tables; None before it."""
+    for number in range(spec.snapshot_number, 0, -1):
+        with suppress(FileNotFoundError):
+            return Position.of(store_at(spec.snapshot_at(number)).read(SNAPSHOT_LOADED).decode())
+    return None
+
+
+def expected(spec: QuerySpec) -> dict[str, Expected]:
+    """The columns that each table upstream had when they were last looked at."""
+    keyed = is_mirror(spec.external)
+    return {
+        table.upstream.full_name: Expected(
+            tuple(
+                Column(each.name, each.type_oid, each.modifier,
+                       keyed and each.name in table.upstream.key, each.since, each.until)
+                for each in table.upstream.columns
+            ),
+            "ignore" if spec.ignores_new_columns else "refuse",
+        )
+        for table in spec.tables
+    }
+
+
+def _staged(
+    spec: QuerySpec, databases: Databases, store: Store, say: Callable[[str], None],
+    alive: Callable[[], None],
+) -> tuple[str, Manifest]:
+    """The folder in which the rows stand, copied now unless an earlier start has done it."""
+    attempt = _newest(store)
+    if attempt is not None and attempt.staged:
+        folder = attempt.folder
+    else:
+        folder = _stage(spec, databases, store, say, alive)
+    return folder, read_manifest(store.read(f"{folder}/{MANIFEST}"))
+
+
+def _newest(store: Store) -> Attempt | None:
+    try:
+        return msgspec.json.decode(store.read(SLOT_MADE), type=Attempt)
+    except FileNotFoundError:
+        return None
+
+
+def _put(store: Store, attempt: Attempt, over: Attempt | None) -> bool:
+    """Write an attempt in the place of another; whether that was the newest."""
+    data = msgspec.json.encode(attempt)
+    if over is None:
+        return store.put_if_absent(SLOT_MADE, data)
+    found, tag = store.read_tagged(SLOT_MADE)
+    return found == msgspec.json.encode(over) and store.put_if_match(SLOT_MADE, data, tag)
+
+
+def _stage(
+    spec: QuerySpec, databases: Databases, store: Store, say: Callable[[str], None],
+    alive: Callable[[], None],
+) -> str:
+    """Make the slot, and copy the rows under its snapshot into a new folder."""
+    tables = [
+        table.upstream for table in spec.tables
+        if not spec.snapshot_tables or table.upstream.full_name in spec.snapshot_tables
+    ]
+    there = databases.tables(
+        spec.connection, [table.postgres_name for table in tables],
+        publication=publication_of(spec), subject=f"source {spec.name}",
+    )
+    wanted = expected(spec)
+    for table in there:
+        require_taken_over(spec, databases, table, wanted[table.full_name])
+    slot_name, temporary = spec.slot, bool(spec.snapshot_tables)
+    folder = uuid4().hex
+    store.make_folder(folder, above=True)
+    if temporary:
+        slot_name = f"{spec.slot[:54]}_snapshot"
+    before, attempt = _newest(store), Attempt(folder, "" if temporary else spec.slot)
+    if not _put(store, attempt, before):
+        raise _overtaken(spec)
+    if not temporary and (before is not None or _was_ours(spec, databases)):
+        # of a start that was killed: nothing was read from it; of the stream of before: the
+        # operation that asked for this snapshot has committed. One that others have made stays
+        databases.drop_slot(spec.connection, spec.slot)
+    say(
+        f"source {spec.name}: copies the rows of {', '.join(each.full_name for each in there)}"
+        f" under the snapshot of slot {slot_name}"
+    )
+    told = time.monotonic()
+
+    def progress(table: str, rows: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL:
+            told = time.monotonic()
+            say(f"source {spec.name}: {rows:,} rows of {table} so far")
+
+    def put(name: str, data: bytes) -> None:
+        alive()
+        store.put_all({f"{folder}/{name}": data})
+
+    _clear(store, but=folder)
+    try:
+        databases.copy(
+            spec.connection, there, put, slot=slot_name, temporary=temporary,
+            publication=publication_of(spec), on_progress=progress,
+        )
+    except SlotInUse:
+        if not temporary:
+            store.delete(SLOT_MADE)  # it is somebody else's
+        raise
+    if not _put(store, msgspec.structs.replace(attempt, staged=True), attempt):
+        raise _overtaken(spec)
+    return folder
+
+
+def _overtaken(spec: QuerySpec) -> EngineFailure:
+    return EngineFailure(
+        f"another runtime takes the snapshot of source {spec.name}",
+        condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
+    )
+
+
+def _was_ours(spec: QuerySpec, databases: Databases) -> bool:
+    """Whether a slot of this name on this very server was made for an earlier snapshot."""
+    for number in range(spec.snapshot_number - 1, 0, -1):
+        earlier = store_at(spec.snapshot_at(number))
+        with suppress(FileNotFoundError):
+            made = _newest(earlier)
+            loaded = Position.of(earlier.read(SNAPSHOT_LOADED).decode())
+            if made is not None and made.slot:
+                same = loaded.system == databases.here(spec.connection).system
+                return made.slot == spec.slot and same
+    return False
+
+
+def _clear(store: Store, but: str = "") -> None:
+    """Remove the rows of snapshots that are loaded, or that a killed start left behind.
+
+    With ``but``, the folder of a start that goes on, the one that counts by now stays too: another
+    runtime may have staged it while this one was stopped.
+    """
+    kept = {but}
+    if but:
+        newest = _newest(store)
+        kept.add(newest.folder if newest is not None else but)
+    for folder in store.folders():
+        if folder not in kept:
+            store_at(store.place(folder)).delete()
+
+
+def require_taken_over(
+    spec: QuerySpec, databases: Databases, table: DiscoveredTable, wanted: Expected
+) -> None:
+    """TableChanged when a table upstream has columns that its source has not taken over yet.
+
+    What has gone since may be missing, what ``UPSTREAM COLUMNS = ignore`` leaves out may be there.
+    """
+    there = table.expected(keyed=False).columns
+    forms = {column.name: (column.type_oid, column.modifier) for column in there}
+    known = [column for column in wanted.columns if not column.until or column.name in forms]
+    missing = [
+        each for each in known if forms.pop(each.name, None) != (each.type_oid, each.modifier)
+    ]
+    if missing or (forms and wanted.new_columns == "refuse"):
+        raise TableChanged(
+            f"{table.full_name} has other columns than its changes had",
+            table=table.full_name, old=tuple(wanted.columns), new=there,
+            lsn=databases.here(spec.connection).lsn,
+        )
+
+
+def publication_of(spec: QuerySpec) -> str:
+    """The publication that a source reads."""
+    return str(spec.external.options["PUBLICATION"])

@@ -1,0 +1,268 @@
+"""A PostgreSQL server in memory, the port to it, and the query of a source that reads it.
+
+Its one table has a row for each transaction, numbered as they were committed: number ``n`` stands
+at the LSN ``STEP * (n + 1)`` of the log. Our table gets ``("snapshot", number, n)`` for a row that
+a snapshot has copied, and ``("change", 0, n)`` for one of the stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.replication.errors import (
+    OtherTimeline,
+    SlotAhead,
+    SlotInUse,
+    SlotMissing,
+    TableChanged,
+)
+from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
+from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
+from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.databases import SlotContents
+from catalog_migrate.streams.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.table_snapshots import expected, take
+from catalog_migrate.streams.upstream_tables import snapshot_app
+
+if TYPE_CHECKING:
+    from tests.simulation.streaming import SimulatedQueries, SimulatedQuery, StreamWorld
+
+STEP = 10
+TABLE = "public.g"
+SYSTEM = "7000"
+
+
+@dataclass(slots=True)
+class Server:
+    """A server: how many transactions it has, from which of them on a column is there, and up to
+    where each of its slots was confirmed.
+
+    ``hosts`` says where it answers, ``left`` where its present timeline began.
+    """
+
+    rows: int = 3
+    columns: dict[str, int] = field(default_factory=lambda: {"id": 0})
+    slots: dict[str, int] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=lambda: {"db1", "db3"})
+    timeline: int = 1
+    left: int = 0
+
+    @property
+    def end(self) -> int:
+        """Behind the newest transaction."""
+        return STEP * self.rows + 1
+
+    @property
+    def here(self) -> Position:
+        """The end of its log."""
+        return Position(self.end, self.timeline, SYSTEM)
+
+    def promote(self) -> None:
+        """A standby takes over, under another address; it has every slot."""
+        self.hosts = {"db2"}
+        self.timeline += 1
+        self.left = self.end
+
+    def at(self, connection: Mapping[str, Any], subject: str) -> Server:
+        """Itself, where it answers; else ConnectionFailed."""
+        if str(connection["HOST"]) not in self.hosts:
+            finding = Finding(subject, "HOST", False, "nothing answers", "another host")
+            raise ConnectionFailed(
+                f"{subject}: nothing answers", findings=(finding,), remedy="another host"
+            )
+        return self
+
+    def present(self, position: Position) -> Position:
+        """A position on its present timeline."""
+        if position.timeline > self.timeline or (
+            position.timeline < self.timeline and position.lsn > self.left
+        ):
+            raise OtherTimeline(f"{position} is not on timeline {self.timeline}")
+        return msgspec.structs.replace(position, timeline=self.timeline)
+
+    def between(self, start: int, end: int) -> range:
+        """The numbers of the transactions with ``start`` <= commit < ``end``."""
+        return range(max(0, -(-start // STEP) - 1), max(0, -(-end // STEP) - 1))
+
+    def columns_at(self, number: int) -> list[str]:
+        """The columns that a transaction's row has."""
+        return [name for name, first in self.columns.items() if first <= number]
+
+
+class SimulatedDatabases:
+    """The servers of a world, as one process sees them; ``on_step`` may raise."""
+
+    def __init__(self, world: StreamWorld, on_step: Callable[[str], None]) -> None:
+        self._server, self._on_step = world.database, on_step
+
+    def tables(
+        self, connection: Mapping[str, Any], names: Sequence[str], *,
+        publication: str | None = None, subject: str = "connection",
+    ) -> tuple[DiscoveredTable, ...]:
+        """The one table, as it is now."""
+        del names, publication
+        server = self._server.at(connection, subject)
+        return (DiscoveredTable("public", "g", tuple(
+            DiscoveredColumn(name, "bigint", 20, -1, "BIGINT", name == "id", "")
+            for name in server.columns
+        ), ("id",), "default"),)  # fmt: skip
+
+    def preflight(self, connection: Mapping[str, Any], *_: Any, **__: Any) -> tuple[Finding, ...]:
+        """Whether it answers."""
+        try:
+            self._server.at(connection, "source")
+        except ConnectionFailed as error:
+            return tuple(error.findings)
+        return (Finding("source", None, True, "fine"),)
+
+    def here(self, connection: Mapping[str, Any]) -> Position:
+        """The end of its log."""
+        return self._server.at(connection, "connection").here
+
+    def copy(
+        self, connection: Mapping[str, Any], tables: Sequence[DiscoveredTable],
+        put: Callable[[str, bytes], None], *, slot: str, temporary: bool, publication: str,
+        on_progress: Callable[[str, int], None],
+    ) -> None:
+        """The rows of now, beside a new slot that stands behind them."""
+        del publication
+        self._on_step(f"slot {slot}")
+        server = self._server.at(connection, "source")
+        if slot in server.slots:
+            raise SlotInUse(f"replication slot {slot} is there already")
+        position, numbers = server.here, list(range(server.rows))
+        if not temporary:
+            server.slots[slot] = position.lsn
+        self._on_step("copy")
+        put("rows.json", json.dumps(numbers).encode())
+        on_progress(TABLE, len(numbers))
+        self._on_step("manifest")
+        staged = tuple(
+            StagedTable(each.full_name, tuple(column.name for column in each.published),
+                        len(numbers), ("rows.json",)) for each in tables
+        )
+        put(MANIFEST, msgspec.json.encode(Manifest(slot, position, 0, staged)))
+
+    def drop_slot(
+        self, connection: Mapping[str, Any], name: str, *, upstream: str = ""
+    ) -> bool:
+        """Drop it."""
+        del upstream
+        self._on_step(f"drop slot {name}")
+        return self._server.at(connection, "connection").slots.pop(name, None) is not None
+
+    def lag(self, spec: QuerySpec) -> None:
+        """Nobody asks."""
+        raise NotImplementedError(spec.name)
+
+    @contextmanager
+    def slot(
+        self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
+    ) -> Iterator[SlotContents]:
+        """What it has of the changes."""
+        del timeout
+        server = self._server.at(spec.connection, f"source {spec.name}")
+        earliest = server.slots.get(spec.slot)
+        here, foreign = None, ""
+        try:
+            here = None if position is None else server.present(position)
+        except OtherTimeline as error:
+            foreign = error.message
+        yield SlotContents(
+            SYSTEM, server.timeline, earliest, server.end, here,
+            lambda start, end: {TABLE: len(server.between(start, end))},
+            "" if earliest is not None else "there is no slot", foreign,
+        )
+
+
+def begin(engine: SimulatedQueries, spec: QuerySpec) -> Position:
+    """What comes before a source's stream: the real code of snapshots, on this world."""
+
+    def load(table: OutputTable, staged: StagedTable, files: list[str], at: Position) -> None:
+        del staged, at
+        engine.on_step(f"load {spec.snapshot_number}")
+        ours, app = engine.world.table(table.shard), snapshot_app(spec.item_id)
+        if ours.batches.get(app, 0) < spec.snapshot_number:
+            rows = [
+                ("snapshot", spec.snapshot_number, n)
+                for file in files for n in json.loads(Path(file).read_bytes())
+            ]
+            ours.append(rows, {}, app=app, batch=spec.snapshot_number)
+        engine.on_step(f"load {spec.snapshot_number}.done")
+
+    def alive() -> None:
+        engine.on_step("alive")
+        engine.alive()
+
+    return take(spec, engine.databases, load, lambda _: None, alive)
+
+
+def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
+    """A source's life behind its snapshot, a batch of changes at a time."""
+    from tests.simulation.streaming import write_entry
+
+    spec, on_step = query.spec, query.engine.on_step
+    checkpoint = query.begin()
+    while True:
+        server = query.engine.world.database.at(spec.connection, str(spec.name))
+        batch, begun = query.upcoming(checkpoint)
+        here = server.present(position_after(checkpoint, batch - 1) or start)
+        confirmed = server.slots.get(spec.slot)
+        if confirmed is None:
+            raise SlotMissing(f"there is no replication slot {spec.slot}")
+        if confirmed > here.lsn:
+            raise SlotAhead(f"replication slot {spec.slot} is at {confirmed}, past {here.lsn}")
+        if not begun:
+            query.batch = max(batch - 1, 0)
+            on_step(f"advance to {here}")
+            server.slots[spec.slot] = max(here.lsn, server.slots.get(spec.slot, 0))
+            if server.end <= here.lsn:
+                yield
+                continue
+            on_step(f"offsets {batch}")
+            query.between = False
+            write_entry(checkpoint, batch, server.here.json())
+            yield
+        query.between = False
+        end = position_after(checkpoint, batch)
+        assert end is not None
+        numbers = server.between(here.lsn, end.lsn)
+        _require_columns(spec, server, numbers)
+        (table,) = spec.tables
+        for path, kind in ((table.shard, "change"), (spec.shard, "transaction")):
+            on_step(f"rows {batch} of {kind}s")
+            ours = query.engine.world.table(path)
+            if ours.batches.get(query.query_id, -1) < batch:
+                ours.append([(kind, 0, n) for n in numbers], {}, app=query.query_id, batch=batch)
+            yield
+        query.commit(checkpoint, batch)
+        yield
+
+
+def position_after(checkpoint: Checkpoint, batch: int) -> Position | None:
+    """The position after a batch, None before the first."""
+    return PostgresCodec().read(checkpoint.entry(batch).sources[0]) if batch >= 0 else None
+
+
+def _require_columns(spec: QuerySpec, server: Server, numbers: Sequence[int]) -> None:
+    """TableChanged for a change with other columns than the source knows."""
+    columns = expected(spec)[TABLE].columns
+    known = {column.name for column in columns}
+    for number in numbers:
+        new = [name for name in server.columns_at(number) if name not in known]
+        if new:
+            raise TableChanged(
+                f"table {TABLE} has changed upstream", table=TABLE, old=columns,
+                new=tuple(Column(name, 20) for name in server.columns_at(number)),
+                lsn=STEP * (number + 1),
+            )
