@@ -190,8 +190,8 @@ def _stage(
             publication=publication_of(spec), on_progress=progress,
         )
     except SlotInUse:
-        if not temporary:
-            store.delete(SLOT_MADE)  # it is somebody else's
+        if not temporary and _newest(store) == attempt:
+            store.delete(SLOT_MADE)  # it is somebody else's, and not of who has overtaken this one
         raise
     if not _put(store, msgspec.structs.replace(attempt, staged=True), attempt):
         raise _overtaken(spec)
