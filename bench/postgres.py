@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bench.measure import Cost, Measure, paired
 from catalog_migrate.connections.secrets import Secret
@@ -19,15 +22,16 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
-from catalog_migrate.replication.types import Column, Expected
-from catalog_migrate.streams.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery
 from catalog_migrate.streams.spark.engine import SparkQueries
 from catalog_migrate.streams.spark.postgres_changes import changes_range
 from catalog_migrate.streams.spark.settings import query_session
+from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import TRANSACTION_COLUMNS, columns_of, our_columns
 from tests.services.postgres import PostgresServer
 
 if TYPE_CHECKING:
+    import psycopg
     from pyspark.sql import SparkSession
 
     from catalog_migrate.connections.clients import Resolved
@@ -80,25 +84,26 @@ class Bench:
         }  # fmt: skip
 
     def changes(self) -> Measure:
-        """All changes of a slot into FORMAT CHANGES, in one batch of a new query."""
-        start, end, table = self._written(
-            "rows", "INSERT INTO rows SELECT n, 'customer ' || n % 977, n * 0.25,"
-            f" '2026-01-01'::timestamptz + n * interval '1 s' FROM generate_series(1, {CHANGES}) n",
-        )
+        """Every change of a transaction into a table, by a source that runs."""
+        with self._running(
+            "rows", "CHANGES", "INSERT INTO rows (name, amount, at) SELECT 'customer ' || n % 977,"
+            f" n * 0.25, '2026-01-01'::timestamptz + n * interval '1 s'"
+            f" FROM generate_series(1, {CHANGES}) n",
+        ) as running:
 
-        def bare() -> Cost:
-            began = time.perf_counter()
-            with server.session(self.connection) as opened, opened.transaction():
-                messages = server.peek(opened, "slot_rows", "rows", end.lsn)
-                found = decode(messages, start=start.lsn, end=end.lsn, tables={
-                    table.full_name: _expected(table),
-                })  # fmt: skip
-                assert sum(1 for _ in found) == CHANGES
-            return Cost(time.perf_counter() - began)
+            def bare() -> Cost:
+                began = time.perf_counter()
+                with server.session(self.connection) as opened, opened.transaction():
+                    messages = server.peek(opened, running.beside, "rows", running.end.lsn)
+                    found = decode(
+                        messages, start=running.start.lsn, end=running.end.lsn,
+                        tables=running.expected,
+                    )
+                    assert sum(1 for _ in found) == CHANGES
+                return Cost(time.perf_counter() - began)
 
-        found, baseline = paired(
-            self._run("CHANGES", table, start, CHANGES), bare, rounds=ROUNDS, warm=2
-        )
+            found, baseline = paired(running.arrive, bare, rounds=ROUNDS, warm=3)
+            assert load_table(running.table.shard).count() == CHANGES * running.written
         rates = [CHANGES / each.wall for each in (found, baseline)]
         return Measure(
             f"{CHANGES:,} changes of PostgreSQL into FORMAT CHANGES", found,
@@ -107,31 +112,30 @@ class Bench:
         )  # fmt: skip
 
     def mirror(self) -> Measure:
-        """Updates of rows into FORMAT MIRROR, against a MERGE over the same range."""
-        start, end, table = self._written(
-            "current", *(
-                f"INSERT INTO current SELECT n, 'customer ' || n, {round_}, now()"
-                f" FROM generate_series(1, {KEYS}) n ON CONFLICT (id) DO UPDATE SET"
-                f" amount = {round_}, at = now()" for round_ in range(MIRRORED // KEYS)
-            ),
-        )
+        """Updates of rows into a mirror by a source that runs, against a MERGE by hand."""
         session = query_session(self.spark)
+        with self._running(
+            "current", "MIRROR", *(
+                f"INSERT INTO current SELECT n, 'customer ' || n, {round_}, clock_timestamp()"
+                f" FROM generate_series(1, {KEYS}) n ON CONFLICT (id) DO UPDATE SET"
+                f" amount = {round_}, at = clock_timestamp()" for round_ in range(MIRRORED // KEYS)
+            ),
+        ) as running:
+            path = self._shard(running.table.columns)
 
-        def by_hand() -> Cost:
-            path = self._shard(our_columns(table, External(format="MIRROR")))
-            began = time.perf_counter()
-            changes_range(
-                session, self.connection, slot="slot_current", publication="current",
-                tables={table.full_name: _expected(table)}, start=start, end=end,
-            ).createOrReplaceTempView("changes")
-            session.sql(MERGE.format(path=path))
-            cost = Cost(time.perf_counter() - began)
-            assert load_table(path).count() == KEYS
-            return cost
+            def by_hand() -> Cost:
+                began = time.perf_counter()
+                changes_range(
+                    session, self.connection, slot=running.beside, publication="current",
+                    tables=running.expected, start=running.start, end=running.end,
+                ).createOrReplaceTempView("changes")
+                session.sql(MERGE.format(path=path))
+                cost = Cost(time.perf_counter() - began)
+                assert load_table(path).count() == KEYS
+                return cost
 
-        found, baseline = paired(
-            self._run("MIRROR", table, start, KEYS), by_hand, rounds=ROUNDS, warm=3
-        )
+            found, baseline = paired(running.arrive, by_hand, rounds=ROUNDS, warm=3)
+            assert load_table(running.table.shard).count() == KEYS
         rates = [MIRRORED / each.wall for each in (found, baseline)]
         return Measure(
             f"{MIRRORED:,} changes of {KEYS:,} rows into FORMAT MIRROR", found,
@@ -139,69 +143,94 @@ class Bench:
             f"{rates[0]:,.0f} changes/s against {rates[1]:,.0f}",
         )
 
-    def _written(
-        self, name: str, *statements: str
-    ) -> tuple[Position, Position, UpstreamTable]:
-        """A table with a publication and a slot, then the statements; from where to where."""
+    @contextmanager
+    def _running(self, name: str, format_: str, *statements: str) -> Iterator[Running]:
+        """A source of a new table that runs, with the first transaction in."""
         with self.postgres.connect(database="shop") as opened:
             opened.execute(
-                f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text, amount numeric(12,2),"
+                f"CREATE TABLE {name} (id bigserial PRIMARY KEY, name text, amount numeric(12,2),"
                 " at timestamptz)".encode()
             )
             opened.execute(f"CREATE PUBLICATION {name} FOR TABLE {name}".encode())
             opened.execute(f"GRANT SELECT ON {name} TO cdc".encode())
-            with server.create_slot(self.connection, f"slot_{name}") as slot:
-                start = slot.position
-            for statement in statements:
-                opened.execute(statement.encode())
-        state = server.slot_state(self.connection, f"slot_{name}")
-        assert state is not None
-        (there,) = server.discover(self.connection, [name], publication=name)
-        end = type(start)(state.log_end, start.timeline, start.system)
-        table = UpstreamTable(there.full_name, name, columns_of(there), there.key)
-        return start, end, table
+            for slot in (f"slot_{name}", f"beside_{name}"):
+                with server.create_slot(self.connection, slot) as made:
+                    start = made.position
+            (there,) = server.discover(self.connection, [name], publication=name)
+            external = External(
+                connector="POSTGRES", options={"PUBLICATION": name}, format=format_,
+                settings={"TRIGGER": "10 milliseconds"},
+            )
+            upstream = UpstreamTable(there.full_name, name, columns_of(there), there.key)
+            columns = our_columns(upstream, external)
+            table = OutputTable(
+                upstream, ItemName("bench", name), columns, tuple(range(1, len(columns) + 1)),
+                self._shard(columns),
+            )
+            place = self.directory / f"query-{name}"
+            (place / "snapshot").mkdir(parents=True)
+            # the rows of before are in the table: there were none
+            (place / "snapshot" / "loaded.json").write_text(start.json())
+            spec = QuerySpec(
+                item_id="i1", name=ItemName("bench", "s"), kind="source", external=external,
+                columns=TRANSACTION_COLUMNS, connection=self.connection,
+                shard=self._shard(TRANSACTION_COLUMNS), checkpoint=str(place / "checkpoint"),
+                tables=(table,), slot=f"slot_{name}",
+            )  # fmt: skip
+            query = self.queries.start(spec)
+            try:
+                running = Running(self.connection, spec, statements, opened, query, start)
+                running.arrive()
+                yield running
+            finally:
+                query.stop(drain=0.0)
 
     def _shard(self, columns: tuple[OurColumn, ...]) -> str:
         path = str(self.directory / f"table-{next(_numbers)}")
         Shards(self.spark).create_shard(ShardSpec(path=path, columns=columns))
         return path
 
-    def _run(
-        self, format_: str, table: UpstreamTable, start: Position, rows: int
-    ) -> Callable[[], Cost]:
-        external = External(
-            connector="POSTGRES", options={"PUBLICATION": table.into}, format=format_,
-        )
 
-        def once() -> Cost:
-            place = self.directory / f"query-{next(_numbers)}"
-            columns = our_columns(table, external)
-            path = self._shard(columns)
-            (place / "snapshot").mkdir(parents=True)
-            # the rows of before are in the table: there were none
-            (place / "snapshot" / "loaded.json").write_text(start.json())
-            query = self.queries.prepare(QuerySpec(
-                item_id="i1", name=ItemName("bench", "s"), kind="source", external=external,
-                columns=TRANSACTION_COLUMNS, connection=self.connection,
-                shard=self._shard(TRANSACTION_COLUMNS), checkpoint=str(place / "checkpoint"),
-                tables=(OutputTable(
-                    table, ItemName("bench", table.into), columns,
-                    tuple(range(1, len(columns) + 1)), path,
-                ),),
-                slot=f"slot_{table.into}",
-            ))  # fmt: skip
-            began = time.perf_counter()
-            started = query.start(once=True)
-            assert started.wait(600)
-            cost = Cost(time.perf_counter() - began)
-            assert started.failure() is None, started.failure()
-            assert load_table(path).count() == rows
-            return cost
+class Running:
+    """A source that runs; the slot ``beside`` its own still has what was written last, from
+    ``start`` to ``end``."""
 
-        return once
+    def __init__(
+        self, connection: Resolved, spec: QuerySpec, statements: Sequence[str],
+        opened: psycopg.Connection[Any], query: RunningQuery, start: Position,
+    ) -> None:
+        self._connection, self._spec, self._statements = connection, spec, statements
+        self._opened, self._query = opened, query
+        (self.table,) = spec.tables
+        self.expected = expected(spec)
+        self.beside = spec.slot.replace("slot_", "beside_")
+        self.start = self.end = start
+        self.written = 0
+        self._log, self._version = Path(spec.shard) / "_delta_log", 0
 
+    def arrive(self) -> Cost:
+        """Commit one transaction; from then until its row is in the source's own table."""
+        server.advance(self._connection, self.beside, self.end.lsn)
+        self.start = self.end
+        self.written += 1
+        with self._opened.transaction():
+            for statement in self._statements:
+                self._opened.execute(statement.encode())
+        began = time.perf_counter()
+        while not self._is_in():
+            assert self._query.active, self._query.failure()
+            assert time.perf_counter() - began < 600
+            time.sleep(0.005)
+        cost = Cost(time.perf_counter() - began)
+        state = server.slot_state(self._connection, self.beside)
+        assert state is not None
+        self.end = msgspec.structs.replace(self.start, lsn=state.log_end)
+        return cost
 
-def _expected(table: UpstreamTable) -> Expected:
-    return Expected(tuple(
-        Column(each.name, each.type_oid, each.modifier) for each in table.columns
-    ))
+    def _is_in(self) -> bool:
+        """Whether every transaction is in the source's own table, which is written last."""
+        if not (self._log / f"{self._version + 1:020}.json").exists():
+            return False
+        table = load_table(self._spec.shard)
+        self._version = table.version()
+        return table.count() == self.written

@@ -437,12 +437,17 @@ def advance_slot(opened: psycopg.Connection[Any], name: str, to: int) -> None:
     )
 
 
-def drop_slot(connection: Resolved, name: str) -> bool:
-    """Drop a slot; whether there was one. Raises SlotInUse while somebody reads from it."""
+def drop_slot(connection: Resolved, name: str, *, upto: int | None = None) -> bool:
+    """Drop a slot; whether there was one. Raises SlotInUse while somebody reads from it.
+
+    With ``upto`` only one whose changes were confirmed up to that LSN at most.
+    """
+    limit = None if upto is None else lsn_text(upto)
     with session(connection) as opened:
         rows = opened.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-            " WHERE slot_name = %s", (name,),
+            " WHERE slot_name = %s AND (%s::pg_lsn IS NULL OR confirmed_flush_lsn <= %s::pg_lsn)",
+            (name, limit, limit),
         ).fetchall()
     return bool(rows)
 

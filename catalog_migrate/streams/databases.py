@@ -84,11 +84,14 @@ class Databases(Protocol):
         Raises ConnectionFailed, and SlotInUse while a batch is read from it.
         """
 
-    def drop_slot(self, connection: Resolved, name: str, *, upstream: str = "") -> bool:
+    def drop_slot(
+        self, connection: Resolved, name: str, *, upstream: str = "", upto: int | None = None
+    ) -> bool:
         """Drop a replication slot of a PostgreSQL server; whether there was one.
 
-        Raises ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while
-        somebody reads from the slot.
+        With ``upto`` only one whose changes were confirmed up to that LSN at most. Raises
+        ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while somebody
+        reads from the slot.
         """
 
     def slot(
@@ -218,7 +221,9 @@ def lag(spec: QuerySpec) -> Lag | None:
     return server.lag(spec.connection, spec.slot, str(spec.external.options["PUBLICATION"]))
 
 
-def drop_slot(connection: Resolved, name: str, *, upstream: str = "") -> bool:
+def drop_slot(
+    connection: Resolved, name: str, *, upstream: str = "", upto: int | None = None
+) -> bool:
     """Drop a replication slot; see the port."""
     from catalog_migrate.replication import server
     from catalog_migrate.replication.errors import OtherServer
@@ -231,7 +236,7 @@ def drop_slot(connection: Resolved, name: str, *, upstream: str = "") -> bool:
             remedy="point the connection back, or drop the slot there by hand",
             system=found, expected=system,
         )
-    return server.drop_slot(connection, name)
+    return server.drop_slot(connection, name, upto=upto)
 
 
 class ServerDatabases:

@@ -160,13 +160,15 @@ def _stage(
     store.make_folder(folder, above=True)
     if temporary:
         slot_name = f"{spec.slot[:54]}_snapshot"
+    end = databases.here(spec.connection).lsn
     before, attempt = _newest(store), Attempt(folder, "" if temporary else spec.slot)
     if not _put(store, attempt, before):
         raise _overtaken(spec)
     if not temporary and (before is not None or _was_ours(spec, databases)):
         # of a start that was killed: nothing was read from it; of the stream of before: the
-        # operation that asked for this snapshot has committed. One that others have made stays
-        databases.drop_slot(spec.connection, spec.slot)
+        # operation that asked for this snapshot has committed. One that others have made stays,
+        # and so does that of who has overtaken this one: it is newer
+        databases.drop_slot(spec.connection, spec.slot, upto=end)
     say(
         f"source {spec.name}: copies the rows of {', '.join(each.full_name for each in there)}"
         f" under the snapshot of slot {slot_name}"

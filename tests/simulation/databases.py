@@ -37,7 +37,7 @@ from catalog_migrate.streams.upstream_tables import snapshot_app
 if TYPE_CHECKING:
     from tests.simulation.streaming import SimulatedQueries, SimulatedQuery, StreamWorld
 
-STEP = 10
+STEP = 1_000
 TABLE = "public.g"
 SYSTEM = "7000"
 
@@ -45,7 +45,8 @@ SYSTEM = "7000"
 @dataclass(slots=True)
 class Server:
     """A server: how many transactions it has, from which of them on a column is there, and up to
-    where each of its slots was confirmed.
+    where each of its slots was confirmed; a slot that is made leaves one of the ``records`` behind
+    the last of them.
 
     ``hosts`` says where it answers, ``left`` where its present timeline began.
     """
@@ -56,11 +57,12 @@ class Server:
     hosts: set[str] = field(default_factory=lambda: {"db1", "db3"})
     timeline: int = 1
     left: int = 0
+    records: int = 1
 
     @property
     def end(self) -> int:
         """Behind the newest transaction."""
-        return STEP * self.rows + 1
+        return STEP * self.rows + self.records
 
     @property
     def here(self) -> Position:
@@ -140,6 +142,7 @@ class SimulatedDatabases:
         server = self._server.at(connection, "source")
         if slot in server.slots:
             raise SlotInUse(f"replication slot {slot} is there already")
+        server.records += 1
         position, numbers = server.here, list(range(server.rows))
         if not temporary:
             server.slots[slot] = position.lsn
@@ -154,12 +157,17 @@ class SimulatedDatabases:
         put(MANIFEST, msgspec.json.encode(Manifest(slot, position, 0, staged)))
 
     def drop_slot(
-        self, connection: Mapping[str, Any], name: str, *, upstream: str = ""
+        self, connection: Mapping[str, Any], name: str, *, upstream: str = "",
+        upto: int | None = None,
     ) -> bool:
         """Drop it."""
         del upstream
         self._on_step(f"drop slot {name}")
-        return self._server.at(connection, "connection").slots.pop(name, None) is not None
+        slots = self._server.at(connection, "connection").slots
+        if name not in slots or (upto is not None and slots[name] > upto):
+            return False
+        del slots[name]
+        return True
 
     def lag(self, spec: QuerySpec) -> None:
         """Nobody asks."""

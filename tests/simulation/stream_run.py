@@ -41,6 +41,7 @@ from catalog_migrate.streams.operation_records import (
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.supervisor import UPSTREAM
 from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.slots import awaits_snapshot, postgres_position
 from catalog_migrate.streams.unsafe.undo import undo_request
@@ -567,6 +568,11 @@ class StreamRun:
             "I6", host not in server.hosts or self.has_all_rows(state),
             f"g stands at {self.database_position(state, found.item_id)}, not at {server.end}",
         )
+        happened = {event for _, event in self.scenario.database}
+        told = [hold.reason for hold in state.holds.values()
+                if hold.item_id == found.item_id and hold.holder == UPSTREAM]
+        may = not happened.isdisjoint(("lose slot", "promote"))
+        require("I6", may or not told, f"g is held: {told}")
         table = state.items[next(iter(dependencies.outputs(found.item)))]
         rows = Counter(self.world.table(f"{self.warehouse}/{table.shard}").rows)
         own = Counter(self.world.table(f"{self.warehouse}/{found.item.shard}").rows)
@@ -582,8 +588,8 @@ class StreamRun:
                 there = range(len(times)) if number > 1 else server.between(0, begins[1])
                 require("I6", times == [(n, 1) for n in there], f"snapshot {number} has {times}")
         changes = Counter(row for row in rows.elements() if row[0] == "change")
-        told = Counter({("change", 0, n): count for (_, _, n), count in own.items()})
-        unfinished = changes - told
+        own_changes = Counter({("change", 0, n): count for (_, _, n), count in own.items()})
+        unfinished = changes - own_changes
         ahead = sum(own.values()) - sum((changes - unfinished).values())
         settled = self.database_position(state, found.item_id) is not None
         require("I6", not ahead, f"{ahead} transactions are told before their changes are there")

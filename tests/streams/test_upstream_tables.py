@@ -215,7 +215,7 @@ def test_a_slot_goes_with_its_source(
 
     class Server(ServerDatabases):
         def drop_slot(  # type: ignore[override]
-            self, connection: Any, name: str, *, upstream: str = ""
+            self, connection: Any, name: str, *, upstream: str = "", upto: int | None = None
         ) -> bool:
             asked.append((connection["HOST"], name))
             if len(asked) == 1:
