@@ -11,11 +11,11 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.delta.commits import read_change
-from catalog_migrate.delta.table import commit_nothing, load_table, options_for
+from catalog_migrate.delta.table import commit_nothing, load_table, options_for, write_rows
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
@@ -128,6 +128,37 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
     raise CommitConflict(
         f"{path} was written {_ATTEMPTS} times while query {query_id} was being fenced",
         remedy="stop its writers and try again",
+    )
+
+
+def enter_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None:
+    """Append a batch of a query's few rows (an Arrow table), or have a table know that there are
+    none for it; one that knows the batch stays as it is.
+
+    A commit of Spark takes a second longer. Raises :class:`EngineFailure`, also for a table that
+    delta-rs cannot write.
+    """
+    from deltalake import Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    for _ in range(_ATTEMPTS):
+        table = _required(path)
+        with failing(f"enter batch {batch} into {path}"):
+            found = table.transaction_version(query_id)
+            if found is not None and found >= batch:
+                return
+            try:
+                # the exact next version: a fence must not come between the look and the commit
+                if rows is None:
+                    commit_nothing(table, {query_id: batch})
+                else:
+                    write_rows(table, rows, transaction=Transaction(query_id, batch))
+            except CommitFailedError:
+                continue
+        return
+    raise CommitConflict(
+        f"{path} was written {_ATTEMPTS} times while a batch was being entered",
+        remedy="it is tried again",
     )
 
 

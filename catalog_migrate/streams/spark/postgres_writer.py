@@ -7,6 +7,7 @@ batch once, under the transaction (query id, batch).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.types import spark_value
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
+from catalog_migrate.streams.checkpoint.delta_tables import enter_batch
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.spark.batches import Batch, append_once
 from catalog_migrate.streams.upstream_tables import DELETED, is_mirror, keeps_deleted
@@ -39,6 +41,7 @@ class _Facts(msgspec.Struct, frozen=True):
     truncated: tuple[int, int, int] | None = None
     unchanged: bool = False
     moved: bool = False
+    gone: bool = True
 
 
 class ChangesWriter:
@@ -61,22 +64,28 @@ class ChangesWriter:
         rows = batch.frame.persist()
         try:
             mirror = is_mirror(self._spec.external)
-            facts = _facts(rows) if mirror else {}
+            facts = _facts(rows)
             for table in self._spec.tables:
-                name = string_literal(table.upstream.full_name)
-                own = rows.where(f"`table` = {name}")
+                found = facts.get(table.upstream.full_name)
+                if found is None:
+                    pass_over(rows, table.columns, table.shard, batch)
+                    continue
+                own = rows.where(f"`table` = {string_literal(table.upstream.full_name)}")
                 if mirror:
-                    found = facts.get(table.upstream.full_name, _Facts())
                     self._merge(own, table, found, batch)
                 else:
                     append_once(
                         changes_rows(own, table), local_path(table.shard), batch.query_id,
                         batch.number,
                     )
-            append_once(
-                rows.groupBy(F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"))
-                .agg(F.max("committed").alias("_committed"), F.count("*").alias("changes")),
-                local_path(self._spec.shard), batch.query_id, batch.number,
+            transactions = (
+                rows.coalesce(1)
+                .groupBy(F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"))
+                .agg(F.max("committed").alias("_committed"), F.count("*").alias("changes"))
+            )
+            enter_batch(
+                self._spec.shard, batch.query_id, batch.number,
+                transactions.toArrow() if facts else None,
             )
         finally:
             rows.unpersist()
@@ -87,10 +96,6 @@ class ChangesWriter:
     def _merge(self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
         """Bring the rows of a mirror up to the end of the batch, once."""
         path = local_path(table.shard)
-        if not facts.changes:
-            append_once(rows.sparkSession.createDataFrame([], _schema(table)), path,
-                        batch.query_id, batch.number)
-            return
         if facts.moved:
             raise EngineFailure(
                 f"a row of {table.upstream.full_name} changed its key, and a large value of it was "
@@ -108,6 +113,17 @@ class ChangesWriter:
             ),
             batch.query_id, batch.number,
         )
+
+
+def pass_over(
+    rows: DataFrame, columns: Sequence[Column], shard: str, batch: Batch
+) -> None:
+    """Have a table know a batch that has no rows for it."""
+    try:
+        enter_batch(shard, batch.query_id, batch.number)
+    except EngineFailure:  # a table with what delta-rs does not write
+        nothing = rows.sparkSession.createDataFrame([], ", ".join(map(ddl, columns)))
+        append_once(nothing, local_path(shard), batch.query_id, batch.number)
 
 
 def merge_once(rows: DataFrame, statement: str, app: str, version: int) -> None:
@@ -163,17 +179,20 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
         lsn, sequence, _ = facts.truncated
         rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
     rows = rows.where("operation <> 'truncate'")
-    before = "array(" + ", ".join(f"before[{place}]" for place in keys) + ")"
-    after = "array(" + ", ".join(f"after[{place}]" for place in keys) + ")"
-    gone = rows.where(
-        f"operation = 'delete' OR (operation = 'update' AND before IS NOT NULL"
-        f" AND NOT ({before} <=> {after}))"
-    ).selectExpr("lsn", "sequence", "0 AS step", "committed", f"{before} AS keys", "true AS gone",
-                 "CAST(NULL AS ARRAY<STRING>) AS image", "CAST(NULL AS ARRAY<INT>) AS unchanged")
-    there = rows.where("operation IN ('insert', 'update')").selectExpr(
-        "lsn", "sequence", "1 AS step", "committed", f"{after} AS keys", "false AS gone",
-        "after AS image", "unchanged",
+    touched = rows.where("operation IN ('insert', 'update')").selectExpr(
+        "lsn", "sequence", "1 AS step", "committed", "false AS gone", "after AS image", "unchanged",
+        *(f"after[{place}] AS key{place}" for place in keys),
     )
+    if facts.gone:
+        same = " AND ".join(f"before[{place}] <=> after[{place}]" for place in keys)
+        touched = touched.unionByName(rows.where(
+            "operation = 'delete' OR (operation = 'update' AND before IS NOT NULL"
+            f" AND NOT ({same}))"
+        ).selectExpr(
+            "lsn", "sequence", "0 AS step", "committed", "true AS gone",
+            "CAST(NULL AS ARRAY<STRING>) AS image", "CAST(NULL AS ARRAY<INT>) AS unchanged",
+            *(f"before[{place}] AS key{place}" for place in keys),
+        ))
     aggregates = [
         f"max_by(struct(lsn, committed, gone, image), {_AT}) AS newest",
     ]
@@ -183,18 +202,18 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
             f" coalesce(array_contains(unchanged, {place}), false)) AS sent{place}"
             for place in range(len(upstream.columns))
         ]
-    grouped = gone.unionByName(there).groupBy("keys").agg(*map(F.expr, aggregates))
+    # one at a time, and by columns: Spark sorts rows that it groups by an array value by value
+    grouped = touched.groupBy(*(f"key{place}" for place in keys)).agg(*map(F.expr, aggregates))
     image = "newest.image"
     if facts.unchanged:
         image = "array(" + ", ".join(
             f"sent{place}.value" for place in range(len(upstream.columns))
         ) + ")"
-    key_at = {place: number for number, place in enumerate(keys)}
     selected = []
     for place, column in table.taken:
         # of a deleted row only the key is known
-        where = ("keys", key_at[place]) if place in key_at else (image, place)
-        selected.append(f"{_value(column, *where)} AS {quote_sql(column.name)}")
+        value = f"key{place}" if place in keys else f"get({image}, {place})"
+        selected.append(f"{spark_value(column.type, value)} AS {quote_sql(column.name)}")
     kept = "array()"
     if facts.unchanged:
         kept = "filter(array(" + ", ".join(
@@ -214,7 +233,7 @@ def merge_statement(
     ``soft``: rows that were deleted upstream stay, with the time.
     """
     keys = " AND ".join(
-        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.key
+        f"t.{quote_sql(name)} = s.{quote_sql(name)}" for name in table.key
     )
     sets = []
     for place, column in table.taken:
@@ -262,7 +281,7 @@ def snapshot_merge_statement(
     ``soft``: rows that are not there upstream stay, with the time at which that was seen.
     """
     keys = " AND ".join(
-        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.key
+        f"t.{quote_sql(name)} = s.{quote_sql(name)}" for name in table.key
     )
     names = [*(quote_sql(column.name) for _, column in table.taken), "_lsn"]
     deleted = quote_sql(DELETED.name)
@@ -286,7 +305,7 @@ def snapshot_merge_statement(
 
 def _facts(rows: DataFrame) -> dict[str, _Facts]:
     """By table upstream; one job."""
-    found = rows.groupBy("table").agg(
+    found = rows.coalesce(1).groupBy("table").agg(
         F.count("*").alias("changes"),
         F.expr(
             "max(struct(lsn, sequence, unix_micros(committed) AS committed))"
@@ -297,12 +316,15 @@ def _facts(rows: DataFrame) -> dict[str, _Facts]:
             "bool_or(operation = 'update' AND before IS NOT NULL"
             " AND coalesce(size(unchanged), 0) > 0)"
         ).alias("moved"),
+        F.expr(
+            "bool_or(operation = 'delete' OR (operation = 'update' AND before IS NOT NULL))"
+        ).alias("gone"),
     ).collect()
     return {
         row["table"]: _Facts(
             row["changes"],
             None if row["truncated"] is None else tuple(row["truncated"]),
-            row["unchanged"], row["moved"],
+            row["unchanged"], row["moved"], row["gone"],
         )
         for row in found
     }
@@ -311,7 +333,3 @@ def _facts(rows: DataFrame) -> dict[str, _Facts]:
 def _value(column: Column, image: str, place: int) -> str:
     """The value at a place of an image, as the type of our column."""
     return spark_value(column.type, f"get({image}, {place})")
-
-
-def _schema(table: OutputTable) -> str:
-    return ", ".join(ddl(column) for column in table.columns)

@@ -20,6 +20,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     delta_bounds,
     delta_fence,
     delta_target,
+    enter_batch,
     fence_delta,
     new_query_id,
 )
@@ -69,6 +70,50 @@ class TestBatch:
         with pytest.raises(EngineFailure, match="cannot open") as caught:
             delta_batch(path, QUERY)
         assert caught.value.__cause__ is not None
+
+
+class TestEnter:
+    """A batch of few rows, or of none, is committed without Spark."""
+
+    ROWS = Table.from_pydict({"id": Array([7, 8], DataType.int64())})
+
+    @pytest.mark.parametrize("rows", [None, ROWS])
+    def test_once(self, path: str, rows: Any) -> None:
+        """A batch that the table knows leaves it as it is."""
+        before = DeltaTable(path).version()
+        for batch in (1, 2, 2):
+            enter_batch(path, QUERY, batch, rows)
+        table = DeltaTable(path)
+        assert (table.version(), table.transaction_version(QUERY)) == (before + 1, 2)
+        assert table.count() == 2 + (0 if rows is None else 2)
+
+    def test_a_barred_query(self, path: str) -> None:
+        """What a late process enters under the old id is passed over."""
+        fence_delta(path, QUERY, NEW)
+        before = DeltaTable(path).version()
+        enter_batch(path, QUERY, 2, self.ROWS)
+        assert DeltaTable(path).version() == before
+
+    def test_a_fence_between_look_and_commit(
+        self, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is seen: the commit is of the very next version, or none."""
+        look = DeltaTable.transaction_version
+
+        def looked(table: DeltaTable, query: str) -> int | None:
+            found = look(table, query)
+            if found == 1 and query == QUERY:
+                monkeypatch.setattr(DeltaTable, "transaction_version", look)
+                fence_delta(path, QUERY, NEW)
+            return found
+
+        monkeypatch.setattr(DeltaTable, "transaction_version", looked)
+        enter_batch(path, QUERY, 2, self.ROWS)
+        assert DeltaTable(path).count() == 2
+
+    def test_no_table(self, tmp_path: Path) -> None:
+        with pytest.raises(EngineFailure, match="there is no Delta table"):
+            enter_batch(str(tmp_path / "none"), QUERY, 0)
 
 
 class TestTarget:
