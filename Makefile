@@ -34,7 +34,7 @@ help:
 	@echo "make lint            ruff, mypy --strict, layers"
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice; on S3: WAREHOUSE=s3://demo"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
-	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
+	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there, ONLY=postgres one group"
 	@echo "make simulate        N=$(N) random schedules on the simulated engine; JOBS=…"
 	@echo "make crash           kill upgrades at every step, on real Spark; CRASH_FIRST=n goes on at a point"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
@@ -105,7 +105,7 @@ demo-streams: jars
 	$(BIN)/catalog-migrate demo --streams
 
 bench: jars
-	$(BIN)/python -m bench $(if $(OUT),--out $(OUT))
+	$(BIN)/python -m bench $(foreach group,$(ONLY),--only $(group)) $(if $(OUT),--out $(OUT))
 
 simulate: install
 	$(BIN)/python -m tests.simulation.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/simulation/seeds

@@ -69,7 +69,10 @@ def main() -> int:
     """Measure what was asked for; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", choices=GROUPS, action="append", help="only this group")
-    parser.add_argument("--out", type=Path, help="write the page to this file as well")
+    parser.add_argument(
+        "--out", type=Path,
+        help="write the page to this file as well; with --only, its rows of that group",
+    )
     options = parser.parse_args()
     done: list[Measure] = []
     with tempfile.TemporaryDirectory(prefix="catalog-migrate-bench-") as directory:
@@ -78,7 +81,9 @@ def main() -> int:
                 done.append(measure)
                 print(page.line(measure), flush=True)
     if options.out is not None:
-        options.out.write_text(page.render(done), encoding="utf-8")
+        alone = options.only and options.out.exists()
+        text = page.renewed(options.out.read_text("utf-8"), done) if alone else page.render(done)
+        options.out.write_text(text, encoding="utf-8")
     missed = [measure.name for measure in done if not measure.met]
     for name in missed:
         print(f"target missed: {name}", file=sys.stderr)

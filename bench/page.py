@@ -30,13 +30,7 @@ objects, in the same order, issued with `spark.sql` on the same number of thread
 
 def render(measures: Sequence[Measure]) -> str:
     """The page in Markdown."""
-    rows = "\n".join(
-        f"| {m.name} | {_seconds(m.ours)} | {_best(m.ours)} | {_cpu(m.ours)} | {_peak(m.ours)} |"
-        f" {m.baseline_name} | {_seconds(m.baseline)} | {_best(m.baseline)} | {_cpu(m.baseline)} |"
-        f" {m.ratio:.2f}× | {_cpu_ratio(m)} | {m.target} | {'yes' if m.met else '**no**'} |"
-        f" {m.note} |"
-        for m in measures
-    )
+    rows = "\n".join(map(_row, measures))
     return (
         "# Speed and memory\n\n"
         "Written by `make bench OUT=docs/benchmarks.md`; nothing is typed in by hand.\n\n"
@@ -45,6 +39,34 @@ def render(measures: Sequence[Measure]) -> str:
         " in CPU | target | met | note |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
         f"{rows}\n"
+    )
+
+
+def renewed(page: str, measures: Sequence[Measure]) -> str:
+    """The page with the rows of these measures, behind the others where they are new, and with
+    what they were measured on."""
+    rows = {_name(row): row for row in map(_row, measures)}
+    kept, _, since = page.partition(_SINCE)
+    lines = [rows.pop(_name(each), each) for each in kept.rstrip().splitlines()]
+    told = [each for each in since.strip().splitlines() if each] + [
+        f"- {machine()}: {', '.join(measure.name for measure in measures)}"
+    ]
+    return "\n".join([*lines, *rows.values(), "", _SINCE, "", *told, ""])
+
+
+_SINCE = "Rows that were measured alone since:"
+
+
+def _name(row: str) -> str:
+    return row.split(" | ")[0]
+
+
+def _row(m: Measure) -> str:
+    return (
+        f"| {m.name} | {_seconds(m.ours)} | {_best(m.ours)} | {_cpu(m.ours)} | {_peak(m.ours)} |"
+        f" {m.baseline_name} | {_seconds(m.baseline)} | {_best(m.baseline)} | {_cpu(m.baseline)} |"
+        f" {m.ratio:.2f}× | {_cpu_ratio(m)} | {m.target} | {'yes' if m.met else '**no**'} |"
+        f" {m.note} |"
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -169,6 +170,17 @@ def _asked(
 
 def _shape(definition: ObjectDefinition) -> list[tuple[str, str, bool]]:
     return [(column.name, column.type, column.nullable) for column in definition.columns]
+
+
+def newest_of(spec: QuerySpec, registry: SchemaRegistry, part: str) -> tuple[int, ...]:
+    """The ids of the newest schemas of a source's topics, for the ``value`` or ``key`` of records;
+    those whose subject is known by the topic alone. Raises ConnectionFailed."""
+    found = []
+    if _strategy(spec.external, "source") == "topic":
+        for topic in topics_of(str(spec.external.options["TOPIC"])):
+            with suppress(UnknownSchema):
+                found.append(registry.latest(f"{topic}-{part}").id)
+    return tuple(found)
 
 
 def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]:

@@ -89,7 +89,7 @@ class RegistryDecoder:
         self._values: dict[int, _Known] = {}
         self._keys: dict[int, _Known] = {}
         self._messages: dict[int, bytes] = {}
-        self._recent: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+        self._recent: tuple[frozenset[int], frozenset[int]] | None = None
 
     def decode(self, frame: DataFrame) -> DataFrame:
         """The records with row and problem, as :func:`decoding.decode` gives them; persisted.
@@ -98,8 +98,8 @@ class RegistryDecoder:
         """
         if "AVRO" in (self._spec.external.format, self._spec.external.key_format):
             ensure_avro(frame.sparkSession)
-        values, keys = self._recent
         unknown: dict[int, _Known] = {}
+        values, keys = self._recent or self._guessed(unknown)
         while True:
             decoded = self._decoded(frame, values, keys, unknown).persist()
             try:
@@ -114,6 +114,17 @@ class RegistryDecoder:
                 raise
             decoded.unpersist()
             values, keys = found_values, found_keys
+
+    def _guessed(self, unknown: dict[int, _Known]) -> tuple[frozenset[int], frozenset[int]]:
+        """What the first batch probably names, so that it is not read again for it."""
+        try:
+            values = frozenset(schemas.newest_of(self._spec, self._registry, "value"))
+            keyed = self._spec.external.key_format == "AVRO"
+            keys = schemas.newest_of(self._spec, self._registry, "key") if keyed else ()
+        except ConnectionFailed as error:
+            raise unreachable(self._spec, error) from error
+        self._learn(values, keys, unknown)
+        return values, frozenset(keys)
 
     # -- schemas -----------------------------------------------------------------------------------
 

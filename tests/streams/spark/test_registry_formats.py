@@ -93,7 +93,8 @@ def decoder(
 
     spec = QuerySpec(
         item_id="u1", name=ItemName("default", "s"), kind="source",
-        external=External(connector="KAFKA", format=format_, **more), columns=columns + POSITION,
+        external=External(connector="KAFKA", options={"TOPIC": "t"}, format=format_, **more),
+        columns=columns + POSITION,
         connection={}, shard="", checkpoint="", registry_name="default.r",
         registry={
             "URL": registry.url, "USERNAME": "app", "PASSWORD": Secret("first-of-app")
