@@ -48,10 +48,13 @@ def renewed(page: str, measures: Sequence[Measure]) -> str:
     rows = {_name(row): row for row in map(_row, measures)}
     kept, _, since = page.partition(_SINCE)
     lines = [rows.pop(_name(each), each) for each in kept.rstrip().splitlines()]
-    told = [each for each in since.strip().splitlines() if each] + [
-        f"- {machine()}: {', '.join(measure.name for measure in measures)}"
-    ]
-    return "\n".join([*lines, *rows.values(), "", _SINCE, "", *told, ""])
+    told = f"- {machine()}: {'; '.join(measure.name for measure in measures)}"
+    before = [each for each in since.strip().splitlines() if each.startswith("- ")]
+    for measure in measures:  # a later line replaces what an earlier one says of a row
+        before = [each.replace(f"; {measure.name}", "") for each in before]
+        before = [each.replace(f": {measure.name}; ", ": ") for each in before]
+    before = [each for each in before if not each.endswith(tuple(f": {m.name}" for m in measures))]
+    return "\n".join([*lines, *rows.values(), "", _SINCE, "", *before, told, ""])
 
 
 _SINCE = "Rows that were measured alone since:"

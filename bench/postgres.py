@@ -27,7 +27,12 @@ from catalog_migrate.streams.spark.engine import SparkQueries
 from catalog_migrate.streams.spark.postgres_changes import changes_range
 from catalog_migrate.streams.spark.settings import query_session
 from catalog_migrate.streams.table_snapshots import expected
-from catalog_migrate.streams.upstream_tables import TRANSACTION_COLUMNS, columns_of, our_columns
+from catalog_migrate.streams.upstream_tables import (
+    SNAPSHOT_LOADED,
+    TRANSACTION_COLUMNS,
+    columns_of,
+    our_columns,
+)
 from tests.services.postgres import PostgresServer
 
 if TYPE_CHECKING:
@@ -170,7 +175,7 @@ class Bench:
             place = self.directory / f"query-{name}"
             (place / "snapshot").mkdir(parents=True)
             # the rows of before are in the table: there were none
-            (place / "snapshot" / "loaded.json").write_text(start.json())
+            (place / "snapshot" / SNAPSHOT_LOADED).write_text(start.json())
             spec = QuerySpec(
                 item_id="i1", name=ItemName("bench", "s"), kind="source", external=external,
                 columns=TRANSACTION_COLUMNS, connection=self.connection,

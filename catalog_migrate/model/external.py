@@ -28,8 +28,8 @@ class UpstreamColumn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A column of a PostgreSQL table: its type's OID and modifier there, and our type for it.
 
     ``since`` is the LSN of the first commit that had a column which was added later, ``until`` that
-    of the first without one that went; else 0. ``takes`` is the id of our column that takes it,
-    whatever that is called by now (:class:`~catalog_migrate.catalog.records.ColumnIds`).
+    of the first without one that went; else 0. ``column_id`` is the id of our column that takes
+    it, whatever that is called by now (:class:`~catalog_migrate.catalog.records.ColumnIds`).
     """
 
     name: str
@@ -38,7 +38,7 @@ class UpstreamColumn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     type: str
     since: int = 0
     until: int = 0
-    takes: int = 0
+    column_id: int = 0
 
 
 class UpstreamTable(msgspec.Struct, frozen=True, omit_defaults=True):

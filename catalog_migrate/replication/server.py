@@ -437,12 +437,14 @@ def advance_slot(opened: psycopg.Connection[Any], name: str, to: int) -> None:
     )
 
 
-def drop_slot(connection: Resolved, name: str, *, upto: int | None = None) -> bool:
+def drop_slot(
+    connection: Resolved, name: str, *, confirmed_upto: int | None = None
+) -> bool:
     """Drop a slot; whether there was one. Raises SlotInUse while somebody reads from it.
 
-    With ``upto`` only one whose changes were confirmed up to that LSN at most.
+    With ``confirmed_upto`` only one whose changes were confirmed up to that LSN at most.
     """
-    limit = None if upto is None else lsn_text(upto)
+    limit = None if confirmed_upto is None else lsn_text(confirmed_upto)
     with session(connection) as opened:
         rows = opened.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"

@@ -2,7 +2,7 @@
 
 All tables are read in one transaction under the snapshot that the slot exports, so that rows and
 changes join without a gap or a repeat. Values are the text that the stream would give. A manifest
-is written last: without it nothing was staged, and a start drops the slot and begins anew.
+is written last: without it the rows are not whole.
 """
 
 from __future__ import annotations

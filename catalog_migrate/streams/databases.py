@@ -16,7 +16,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.external import External
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.queries import QuerySpec, Resolved
-from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, is_mirror
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
     from catalog_migrate.replication.position import Position
@@ -85,11 +85,12 @@ class Databases(Protocol):
         """
 
     def drop_slot(
-        self, connection: Resolved, name: str, *, upstream: str = "", upto: int | None = None
+        self, connection: Resolved, name: str, *, upstream: str = "",
+        confirmed_upto: int | None = None,
     ) -> bool:
         """Drop a replication slot of a PostgreSQL server; whether there was one.
 
-        With ``upto`` only one whose changes were confirmed up to that LSN at most. Raises
+        With ``confirmed_upto`` only one whose changes were confirmed up to that LSN at most. Raises
         ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while somebody
         reads from the slot.
         """
@@ -106,7 +107,7 @@ class Databases(Protocol):
 def preflight_of(spec: QuerySpec) -> tuple[Finding, ...]:
     """Whether the changes of a POSTGRES source's tables can be read."""
     new = spec.snapshot_number == 1 and not any(
-        map(store_at(spec.snapshot).exists, (SLOT_MADE, SNAPSHOT_LOADED))
+        map(store_at(spec.snapshot).exists, (SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED))
     )
     return preflight(
         spec.connection, spec.external, [table.upstream.postgres_name for table in spec.tables],
@@ -222,7 +223,7 @@ def lag(spec: QuerySpec) -> Lag | None:
 
 
 def drop_slot(
-    connection: Resolved, name: str, *, upstream: str = "", upto: int | None = None
+    connection: Resolved, name: str, *, upstream: str = "", confirmed_upto: int | None = None
 ) -> bool:
     """Drop a replication slot; see the port."""
     from catalog_migrate.replication import server
@@ -236,7 +237,7 @@ def drop_slot(
             remedy="point the connection back, or drop the slot there by hand",
             system=found, expected=system,
         )
-    return server.drop_slot(connection, name, upto=upto)
+    return server.drop_slot(connection, name, confirmed_upto=confirmed_upto)
 
 
 class ServerDatabases:

@@ -30,7 +30,7 @@ from catalog_migrate.streams.upstream_tables import (
     misfits,
     our_columns,
     role,
-    taken_by,
+    with_column_ids,
 )
 
 DEFAULT_CLUSTER = "main"
@@ -495,7 +495,7 @@ def _output_table(
             remedy="give our table another name: TABLES "
             f"({quote_part(table.full_name.rpartition('.')[2])} AS other)",
         )
-    return found.item_id, taken_by(table, found.item), ()
+    return found.item_id, with_column_ids(table, found.item), ()
 
 
 def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:

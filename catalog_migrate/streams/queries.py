@@ -32,20 +32,22 @@ class OutputTable(msgspec.Struct, frozen=True):
     shard: str
 
     @property
-    def taken(self) -> list[tuple[int, Column]]:
+    def mapped_columns(self) -> list[tuple[int, Column]]:
         """Our columns that upstream has, with their place there; one that a release dropped is
         left out."""
         ours = dict(zip(self.ids, self.columns, strict=True))
         return [
-            (place, ours[column.takes])
-            for place, column in enumerate(self.upstream.columns) if column.takes in ours
+            (place, ours[column.column_id])
+            for place, column in enumerate(self.upstream.columns) if column.column_id in ours
         ]
 
     @property
-    def key(self) -> list[str]:
-        """What our columns of the key are called."""
+    def key(self) -> list[Column]:
+        """Our columns of the key."""
         names = [column.name for column in self.upstream.columns]
-        return [column.name for place, column in self.taken if names[place] in self.upstream.key]
+        return [
+            column for place, column in self.mapped_columns if names[place] in self.upstream.key
+        ]
 
 
 Resolved = Mapping[str, str | Secret]

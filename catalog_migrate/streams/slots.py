@@ -25,7 +25,7 @@ from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows
 from catalog_migrate.streams.specs import resolved_connection, slot_of, spec_of
-from catalog_migrate.streams.upstream_tables import SLOT_MADE
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
 
 SLOT = "slot"
 """The kind of the record of a slot that is still to be dropped."""
@@ -104,7 +104,7 @@ def drop_slots(
     for key, row in rows.items():
         snapshots = _snapshots(row.detail["folder"])
         try:
-            if any(store.exists(SLOT_MADE) for store in snapshots):
+            if any(store.exists(SNAPSHOT_ATTEMPT) for store in snapshots):
                 connection = resolved_connection(state, row.target, resolve=ports.resolve)
                 ports.databases.drop_slot(
                     connection, row.detail["slot"], upstream=row.detail["upstream"]

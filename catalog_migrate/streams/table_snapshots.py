@@ -1,9 +1,10 @@
 """The rows of a POSTGRES source's tables, copied once; its changes follow from there.
 
 The first start makes the slot and copies the rows that stand under the slot's snapshot into files
-beside the checkpoint; a manifest written behind them proves that they are whole. They go into the
-tables once, each under a transaction of its own, and only then the stream begins. A start that is
-killed before the manifest drops its slot and begins anew; behind it, it goes on from the files.
+beside the checkpoint; a manifest is written behind them, and then that they count
+(:class:`Attempt`). They go into the tables once, each under a transaction of its own, and only then
+the stream begins. A start that is killed before drops its slot and begins anew; behind it, it goes
+on from the files.
 
 An unsafe operation asks for another snapshot by its number. One of all tables is as the first: the
 slot is made anew and the stream begins there. One of some tables is read under a slot that lasts as
@@ -29,7 +30,7 @@ from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.databases import Databases
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.upstream_tables import SLOT_MADE, SNAPSHOT_LOADED, is_mirror
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
 _TELL = 10.0
 """Seconds between two words about a snapshot under way."""
@@ -39,13 +40,16 @@ Load = Callable[[OutputTable, StagedTable, list[str], Position], None]
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose turn it is to copy: in which folder, and, once all rows are there, that they are.
+    """Whose turn it is to copy: into which folder, from which server, and, once all rows are there,
+    that they are.
 
-    It is written before the ``slot`` is made (one that goes with the copy has none), and only over
-    the attempt that was read: who was overtaken cannot say any more that its rows count.
+    It is written before the folder and the ``slot`` are made (a slot that goes with the copy is not
+    named), and only over the attempt that was read: who was overtaken cannot say any more that its
+    rows count.
     """
 
     folder: str
+    system: str
     slot: str = ""
     staged: bool = False
 
@@ -61,10 +65,10 @@ def take(
     the errors of :mod:`catalog_migrate.replication.errors`.
     """
     store = store_at(spec.snapshot)
-    with suppress(FileNotFoundError):
-        position = Position.of(store.read(SNAPSHOT_LOADED).decode())
+    loaded = _loaded(store)
+    if loaded is not None:
         _clear(store)
-        return position
+        return loaded
     # what goes on begins where it began: this counts for a source without a batch
     begun = stream_start(spec) if spec.snapshot_tables else None
     folder, manifest = _staged(spec, databases, store, say, alive)
@@ -81,16 +85,25 @@ def take(
         f"source {spec.name}: the {counted:,} rows of its snapshot are in, changes follow from"
         f" {begins}"
     )
-    store.put_if_absent(SNAPSHOT_LOADED, begins.json().encode())
+    if not store.put_if_absent(SNAPSHOT_LOADED, begins.json().encode()):
+        begins = _loaded(store) or begins
     _clear(store)
     return begins
+
+
+def _loaded(store: Store) -> Position | None:
+    try:
+        return Position.of(store.read(SNAPSHOT_LOADED).decode())
+    except FileNotFoundError:
+        return None
 
 
 def stream_start(spec: QuerySpec) -> Position | None:
     """Where the changes began after the newest snapshot that is in the tables; None before it."""
     for number in range(spec.snapshot_number, 0, -1):
-        with suppress(FileNotFoundError):
-            return Position.of(store_at(spec.snapshot_at(number)).read(SNAPSHOT_LOADED).decode())
+        loaded = _loaded(store_at(spec.snapshot_at(number)))
+        if loaded is not None:
+            return loaded
     return None
 
 
@@ -119,13 +132,13 @@ def _staged(
     if attempt is not None and attempt.staged:
         folder = attempt.folder
     else:
-        folder = _stage(spec, databases, store, say, alive)
+        folder = _stage(spec, databases, store, attempt, say, alive)
     return folder, read_manifest(store.read(f"{folder}/{MANIFEST}"))
 
 
 def _newest(store: Store) -> Attempt | None:
     try:
-        return msgspec.json.decode(store.read(SLOT_MADE), type=Attempt)
+        return msgspec.json.decode(store.read(SNAPSHOT_ATTEMPT), type=Attempt)
     except FileNotFoundError:
         return None
 
@@ -134,16 +147,20 @@ def _put(store: Store, attempt: Attempt, over: Attempt | None) -> bool:
     """Write an attempt in the place of another; whether that was the newest."""
     data = msgspec.json.encode(attempt)
     if over is None:
-        return store.put_if_absent(SLOT_MADE, data)
-    found, tag = store.read_tagged(SLOT_MADE)
-    return found == msgspec.json.encode(over) and store.put_if_match(SLOT_MADE, data, tag)
+        return store.put_if_absent(SNAPSHOT_ATTEMPT, data)
+    try:
+        found, tag = store.read_tagged(SNAPSHOT_ATTEMPT)
+    except FileNotFoundError:
+        return False
+    return found == msgspec.json.encode(over) and store.put_if_match(SNAPSHOT_ATTEMPT, data, tag)
 
 
 def _stage(
-    spec: QuerySpec, databases: Databases, store: Store, say: Callable[[str], None],
-    alive: Callable[[], None],
+    spec: QuerySpec, databases: Databases, store: Store, before: Attempt | None,
+    say: Callable[[str], None], alive: Callable[[], None],
 ) -> str:
-    """Make the slot, and copy the rows under its snapshot into a new folder."""
+    """Make the slot, and copy the rows under its snapshot into a new folder, in the place of an
+    attempt that did not end."""
     tables = [
         table.upstream for table in spec.tables
         if not spec.snapshot_tables or table.upstream.full_name in spec.snapshot_tables
@@ -157,18 +174,18 @@ def _stage(
         require_taken_over(spec, databases, table, wanted[table.full_name])
     slot_name, temporary = spec.slot, bool(spec.snapshot_tables)
     folder = uuid4().hex
-    store.make_folder(folder, above=True)
+    store.make_folder(above=True)
     if temporary:
         slot_name = f"{spec.slot[:54]}_snapshot"
-    end = databases.here(spec.connection).lsn
-    before, attempt = _newest(store), Attempt(folder, "" if temporary else spec.slot)
+    here = databases.here(spec.connection)
+    attempt = Attempt(folder, here.system, "" if temporary else spec.slot)
     if not _put(store, attempt, before):
         raise _overtaken(spec)
-    if not temporary and (before is not None or _was_ours(spec, databases)):
+    if not temporary and (_made(before, attempt) or _made(_earlier(spec), attempt)):
         # of a start that was killed: nothing was read from it; of the stream of before: the
         # operation that asked for this snapshot has committed. One that others have made stays,
         # and so does that of who has overtaken this one: it is newer
-        databases.drop_slot(spec.connection, spec.slot, upto=end)
+        databases.drop_slot(spec.connection, spec.slot, confirmed_upto=here.lsn)
     say(
         f"source {spec.name}: copies the rows of {', '.join(each.full_name for each in there)}"
         f" under the snapshot of slot {slot_name}"
@@ -193,7 +210,8 @@ def _stage(
         )
     except SlotInUse:
         if not temporary and _newest(store) == attempt:
-            store.delete(SLOT_MADE)  # it is somebody else's, and not of who has overtaken this one
+            # it is somebody else's, and not of who has overtaken this one
+            store.delete(SNAPSHOT_ATTEMPT)
         raise
     if not _put(store, msgspec.structs.replace(attempt, staged=True), attempt):
         raise _overtaken(spec)
@@ -203,36 +221,37 @@ def _stage(
 def _overtaken(spec: QuerySpec) -> EngineFailure:
     return EngineFailure(
         f"another runtime takes the snapshot of source {spec.name}",
-        condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
+        condition="SNAPSHOT_OVERTAKEN", transient=True, remedy="it is used at the next try",
     )
 
 
-def _was_ours(spec: QuerySpec, databases: Databases) -> bool:
-    """Whether a slot of this name on this very server was made for an earlier snapshot."""
+def _made(other: Attempt | None, attempt: Attempt) -> bool:
+    """Whether another attempt may have made the slot that this one is to make."""
+    return other is not None and (other.system, other.slot) == (attempt.system, attempt.slot)
+
+
+def _earlier(spec: QuerySpec) -> Attempt | None:
+    """The newest attempt of an earlier snapshot that made a slot to stay."""
     for number in range(spec.snapshot_number - 1, 0, -1):
-        earlier = store_at(spec.snapshot_at(number))
-        with suppress(FileNotFoundError):
-            made = _newest(earlier)
-            loaded = Position.of(earlier.read(SNAPSHOT_LOADED).decode())
-            if made is not None and made.slot:
-                same = loaded.system == databases.here(spec.connection).system
-                return made.slot == spec.slot and same
-    return False
+        attempt = _newest(store_at(spec.snapshot_at(number)))
+        if attempt is not None and attempt.slot:
+            return attempt
+    return None
 
 
 def _clear(store: Store, but: str = "") -> None:
     """Remove the rows of snapshots that are loaded, or that a killed start left behind.
 
-    With ``but``, the folder of a start that goes on, the one that counts by now stays too: another
-    runtime may have staged it while this one was stopped.
+    With ``but``, the folder of a start that goes on, that of the newest attempt stays too. Folders
+    are listed first: an attempt is written before its folder is made.
     """
-    kept = {but}
-    if but:
-        newest = _newest(store)
-        kept.add(newest.folder if newest is not None else but)
-    for folder in store.folders():
+    folders = list(store.folders())
+    newest = _newest(store) if but else None
+    kept = {but, but if newest is None else newest.folder}
+    for folder in folders:
         if folder not in kept:
-            store_at(store.place(folder)).delete()
+            with suppress(FileNotFoundError):  # another runtime clears as well
+                store_at(store.place(folder)).delete()
 
 
 def require_taken_over(

@@ -127,9 +127,9 @@ def evolved(
             # of one that was dropped or retyped since, PostgreSQL's own text is kept
             spark = found.type if found is not None and same else "STRING"
             ours.append(Column(column.name, spark))
-            takes, _ = standing.get(fold(column.name), (last + len(ours), None))
+            column_id, _ = standing.get(fold(column.name), (last + len(ours), None))
             mine = UpstreamColumn(
-                column.name, column.type_oid, column.modifier, spark, lsn, takes=takes
+                column.name, column.type_oid, column.modifier, spark, lsn, column_id=column_id
             )
         columns.append(mine)
     names = {column.name for column in columns}
@@ -142,7 +142,7 @@ def evolved(
     own = {each.name for each in (*CHANGE_COLUMNS, *MIRROR_COLUMNS, DELETED)}
     draft = Draft(state)
     if target.mapping.owner == "release":
-        used = {column.takes for column in table.columns}
+        used = {column.column_id for column in table.columns}
         free = [standing[name][1] for name in (fold(each.name) for each in ours)
                 if name in standing and name not in own and standing[name][0] not in used]
         problems = misfits(ours, free)

@@ -62,8 +62,9 @@ SNAPSHOT_LOADED = "loaded.json"
 snapshot are in its tables."""
 
 
-SLOT_MADE = "slot"
-"""The file there that says, before the slot is made, that one of its name is ours."""
+SNAPSHOT_ATTEMPT = "attempt.json"
+"""The file there that says, before rows are copied and the slot is made, who copies: from then on a
+slot of its name is ours."""
 
 
 def upstream_columns(external: External, default: UpstreamColumns) -> UpstreamColumns:
@@ -111,20 +112,21 @@ def columns_of(there: DiscoveredTable) -> tuple[UpstreamColumn, ...]:
     """
     return tuple(
         UpstreamColumn(
-            each.name, each.type_oid, each.modifier, each.spark_type or "STRING", takes=number
+            each.name, each.type_oid, each.modifier, each.spark_type or "STRING", column_id=number
         )
         for number, each in enumerate(there.published, 1)
     )
 
 
-def taken_by(table: UpstreamTable, item: ItemRecord) -> UpstreamTable:
+def with_column_ids(table: UpstreamTable, item: ItemRecord) -> UpstreamTable:
     """The table upstream whose columns those of the same names of ours take."""
     ids = {
         fold(column.name): number
         for column, number in zip(item.definition.columns, item.ids.ids, strict=True)
     }
     return msgspec.structs.replace(table, columns=tuple(
-        msgspec.structs.replace(column, takes=ids[fold(column.name)]) for column in table.columns
+        msgspec.structs.replace(column, column_id=ids[fold(column.name)])
+        for column in table.columns
     ))
 
 

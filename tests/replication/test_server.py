@@ -252,8 +252,8 @@ def test_slots(upstream: Upstream) -> None:
     with pytest.raises(PublicationMissing), session(connection) as opened, \
             opened.transaction():
         list(server.peek(opened, slot.name, "another", 1 << 62))
-    assert not server.drop_slot(connection, slot.name, upto=slot.position.lsn - 1)
-    assert server.drop_slot(connection, slot.name, upto=now.log_end)
+    assert not server.drop_slot(connection, slot.name, confirmed_upto=slot.position.lsn - 1)
+    assert server.drop_slot(connection, slot.name, confirmed_upto=now.log_end)
     assert not server.drop_slot(connection, slot.name)
     with pytest.raises(SlotMissing), session(connection) as opened, opened.transaction():
         list(server.peek(opened, slot.name, "p", 1 << 62))

@@ -113,6 +113,7 @@ class SimulatedDatabases:
     ) -> tuple[DiscoveredTable, ...]:
         """The one table, as it is now."""
         del names, publication
+        self._on_step("tables")
         server = self._server.at(connection, subject)
         return (DiscoveredTable("public", "g", tuple(
             DiscoveredColumn(name, "bigint", 20, -1, "BIGINT", name == "id", "")
@@ -129,6 +130,7 @@ class SimulatedDatabases:
 
     def here(self, connection: Mapping[str, Any]) -> Position:
         """The end of its log."""
+        self._on_step("here")
         return self._server.at(connection, "connection").here
 
     def copy(
@@ -158,13 +160,13 @@ class SimulatedDatabases:
 
     def drop_slot(
         self, connection: Mapping[str, Any], name: str, *, upstream: str = "",
-        upto: int | None = None,
+        confirmed_upto: int | None = None,
     ) -> bool:
         """Drop it."""
         del upstream
         self._on_step(f"drop slot {name}")
         slots = self._server.at(connection, "connection").slots
-        if name not in slots or (upto is not None and slots[name] > upto):
+        if name not in slots or (confirmed_upto is not None and slots[name] > confirmed_upto):
             return False
         del slots[name]
         return True
@@ -233,7 +235,8 @@ def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
         if not begun:
             query.batch = max(batch - 1, 0)
             on_step(f"advance to {here}")
-            server.slots[spec.slot] = max(here.lsn, server.slots.get(spec.slot, 0))
+            if spec.slot in server.slots:
+                server.slots[spec.slot] = max(here.lsn, server.slots[spec.slot])
             if server.end <= here.lsn:
                 yield
                 continue

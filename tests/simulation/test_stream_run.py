@@ -11,7 +11,7 @@ import pytest
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.store import Store
 from catalog_migrate.streams import programs, table_snapshots
-from catalog_migrate.streams.upstream_tables import SLOT_MADE
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
 from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (
@@ -85,7 +85,7 @@ def test_a_snapshot_that_was_overtaken_is_found(monkeypatch: pytest.MonkeyPatch)
 
     def put(store: Store, attempt: table_snapshots.Attempt, over: object) -> bool:
         del over
-        store.put_all({SLOT_MADE: msgspec.json.encode(attempt)})
+        store.put_all({SNAPSHOT_ATTEMPT: msgspec.json.encode(attempt)})
         return True
 
     monkeypatch.setattr(table_snapshots, "_put", put)

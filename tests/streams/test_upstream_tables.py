@@ -197,7 +197,7 @@ def test_a_slot_goes_with_its_source(
     snapshot = tmp_path / "i9" / "snapshot"
     snapshot.mkdir(parents=True)
     if made:
-        (snapshot / "slot").write_text("x")
+        (snapshot / "attempt.json").write_text("x")
     create(BANK, ACCOUNTS, EVENTS)
     do("DROP SOURCE bank")
     assert not slots_to_drop(state())
@@ -215,7 +215,8 @@ def test_a_slot_goes_with_its_source(
 
     class Server(ServerDatabases):
         def drop_slot(  # type: ignore[override]
-            self, connection: Any, name: str, *, upstream: str = "", upto: int | None = None
+            self, connection: Any, name: str, *, upstream: str = "",
+            confirmed_upto: int | None = None,
         ) -> bool:
             asked.append((connection["HOST"], name))
             if len(asked) == 1:
@@ -321,7 +322,8 @@ class TestColumnsThatChange:
             return state().changed(state().version + 1, changes.effective(state()))
 
         def taken(now: State) -> list[tuple[int, str]]:
-            return [(place, each.name) for place, each in spec_of(now, source).tables[0].taken]
+            table = spec_of(now, source).tables[0]
+            return [(place, each.name) for place, each in table.mapped_columns]
 
         assert taken(released()) == [(1, "holder"), (2, "amount")]
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))

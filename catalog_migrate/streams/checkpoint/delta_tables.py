@@ -131,7 +131,7 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
     )
 
 
-def enter_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None:
+def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None:
     """Append a batch of a query's few rows (an Arrow table), or have a table know that there are
     none for it; one that knows the batch stays as it is.
 
@@ -154,6 +154,8 @@ def enter_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None:
                 else:
                     write_rows(table, rows, transaction=Transaction(query_id, batch))
             except CommitFailedError:
+                if _required(path).version() == table.version():
+                    raise  # no race: the table has a feature that delta-rs does not write
                 continue
         return
     raise CommitConflict(

@@ -17,7 +17,7 @@ from catalog_migrate.store.address import local_path
 from catalog_migrate.streams import table_snapshots
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import Databases, ServerDatabases
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
 from catalog_migrate.streams.spark.causes import scrubbed
@@ -32,6 +32,9 @@ from catalog_migrate.streams.spark.settings import query_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from catalog_migrate.replication.position import Position
+    from catalog_migrate.replication.snapshot import StagedTable
 
 
 _LEFT_OUT = 50
@@ -182,6 +185,14 @@ class SparkQueries:
             )
         raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
 
+    def _load(
+        self, spec: QuerySpec, table: OutputTable, staged: StagedTable, files: Sequence[str],
+        at: Position,
+    ) -> None:
+        # in a session of its own: the settings of a MERGE would count for whatever starts beside it
+        session = query_session(self._spark)
+        postgres_source.load_files(session, spec, table, staged, files, at)
+
     def begin(
         self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool
     ) -> SparkRunningQuery:
@@ -189,10 +200,9 @@ class SparkQueries:
         redactor = spec.redactor
         with _scrubbing(spec):
             if frame is None:
-                # the settings of a MERGE would count for whatever starts beside it
-                load = partial(postgres_source.load_files, query_session(self._spark), spec)
                 position = table_snapshots.take(
-                    spec, self._databases, load, self._say, lambda: self.alive()
+                    spec, self._databases, partial(self._load, spec), self._say,
+                    lambda: self.alive(),
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(

@@ -19,7 +19,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.types import spark_value
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.checkpoint.delta_tables import enter_batch
+from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.spark.batches import Batch, append_once
 from catalog_migrate.streams.upstream_tables import DELETED, is_mirror, keeps_deleted
@@ -34,10 +34,9 @@ CHANGES = "__catalog_migrate_changes"
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What a batch has for one table: changes, values that were not sent, and its last TRUNCATE:
-    LSN, sequence, and when it was committed (microseconds since 1970)."""
+    """What a batch has for one table: values that were not sent, rows that are gone, and its last
+    TRUNCATE: LSN, sequence, and when it was committed (microseconds since 1970)."""
 
-    changes: int = 0
     truncated: tuple[int, int, int] | None = None
     unchanged: bool = False
     moved: bool = False
@@ -68,7 +67,7 @@ class ChangesWriter:
             for table in self._spec.tables:
                 found = facts.get(table.upstream.full_name)
                 if found is None:
-                    pass_over(rows, table.columns, table.shard, batch)
+                    self._commit(table.shard, table.columns, batch)
                     continue
                 own = rows.where(f"`table` = {string_literal(table.upstream.full_name)}")
                 if mirror:
@@ -83,15 +82,29 @@ class ChangesWriter:
                 .groupBy(F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"))
                 .agg(F.max("committed").alias("_committed"), F.count("*").alias("changes"))
             )
-            enter_batch(
-                self._spec.shard, batch.query_id, batch.number,
-                transactions.toArrow() if facts else None,
+            self._commit(
+                self._spec.shard, self._spec.columns, batch, transactions if facts else None
             )
         finally:
             rows.unpersist()
 
     def cancel(self) -> None:
         """Nothing of its own to break off: each write is a Spark job."""
+
+    @staticmethod
+    def _commit(
+        shard: str, columns: Sequence[Column], batch: Batch, rows: DataFrame | None = None
+    ) -> None:
+        """Append few rows or none, without a commit of Spark where delta-rs can."""
+        try:
+            commit_batch(
+                shard, batch.query_id, batch.number, None if rows is None else rows.toArrow()
+            )
+        except EngineFailure:
+            if rows is None:
+                schema = ", ".join(map(ddl, columns))
+                rows = batch.frame.sparkSession.createDataFrame([], schema)
+            append_once(rows, local_path(shard), batch.query_id, batch.number)
 
     def _merge(self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
         """Bring the rows of a mirror up to the end of the batch, once."""
@@ -113,17 +126,6 @@ class ChangesWriter:
             ),
             batch.query_id, batch.number,
         )
-
-
-def pass_over(
-    rows: DataFrame, columns: Sequence[Column], shard: str, batch: Batch
-) -> None:
-    """Have a table know a batch that has no rows for it."""
-    try:
-        enter_batch(shard, batch.query_id, batch.number)
-    except EngineFailure:  # a table with what delta-rs does not write
-        nothing = rows.sparkSession.createDataFrame([], ", ".join(map(ddl, columns)))
-        append_once(nothing, local_path(shard), batch.query_id, batch.number)
 
 
 def merge_once(rows: DataFrame, statement: str, app: str, version: int) -> None:
@@ -150,7 +152,7 @@ def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
     image = "IF(operation = 'delete', before, after)"
     return rows.selectExpr(
         *(f"{_value(column, image, place)} AS {quote_sql(column.name)}"
-          for place, column in table.taken),
+          for place, column in table.mapped_columns),
         "lsn AS _lsn", "sequence AS _sequence", "operation AS _operation",
         "transaction AS _transaction", "committed AS _committed",
         f"map_filter(map_from_arrays({names}, before), (k, v) -> v IS NOT NULL) AS _before",
@@ -162,7 +164,7 @@ def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
     """Rows of a snapshot in the shape of a mirror."""
     return rows.selectExpr(
         *(f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
-          for place, column in table.taken),
+          for place, column in table.mapped_columns),
         "lsn AS _lsn",
     )
 
@@ -210,7 +212,7 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
             f"sent{place}.value" for place in range(len(upstream.columns))
         ) + ")"
     selected = []
-    for place, column in table.taken:
+    for place, column in table.mapped_columns:
         # of a deleted row only the key is known
         value = f"key{place}" if place in keys else f"get({image}, {place})"
         selected.append(f"{spark_value(column.type, value)} AS {quote_sql(column.name)}")
@@ -232,17 +234,15 @@ def merge_statement(
 
     ``soft``: rows that were deleted upstream stay, with the time.
     """
-    keys = " AND ".join(
-        f"t.{quote_sql(name)} = s.{quote_sql(name)}" for name in table.key
-    )
+    keys = _keys(table)
     sets = []
-    for place, column in table.taken:
+    for place, column in table.mapped_columns:
         name = quote_sql(column.name)
         value = f"s.{name}"
         if facts.unchanged:
             value = f"IF(array_contains(s._kept, {place}), t.{name}, s.{name})"
         sets.append(f"t.{name} = {value}")
-    names = [quote_sql(column.name) for _, column in table.taken]
+    names = [quote_sql(column.name) for _, column in table.mapped_columns]
     sets.append("t._lsn = s._lsn")
     inserted, values = [*names, "_lsn"], [*(f"s.{name}" for name in names), "s._lsn"]
     deleted = quote_sql(DELETED.name)
@@ -280,10 +280,8 @@ def snapshot_merge_statement(
 
     ``soft``: rows that are not there upstream stay, with the time at which that was seen.
     """
-    keys = " AND ".join(
-        f"t.{quote_sql(name)} = s.{quote_sql(name)}" for name in table.key
-    )
-    names = [*(quote_sql(column.name) for _, column in table.taken), "_lsn"]
+    keys = _keys(table)
+    names = [*(quote_sql(column.name) for _, column in table.mapped_columns), "_lsn"]
     deleted = quote_sql(DELETED.name)
     sets = [f"t.{name} = s.{name}" for name in names]
     gone = "THEN DELETE"
@@ -306,7 +304,6 @@ def snapshot_merge_statement(
 def _facts(rows: DataFrame) -> dict[str, _Facts]:
     """By table upstream; one job."""
     found = rows.coalesce(1).groupBy("table").agg(
-        F.count("*").alias("changes"),
         F.expr(
             "max(struct(lsn, sequence, unix_micros(committed) AS committed))"
             " FILTER (WHERE operation = 'truncate')"
@@ -322,12 +319,19 @@ def _facts(rows: DataFrame) -> dict[str, _Facts]:
     ).collect()
     return {
         row["table"]: _Facts(
-            row["changes"],
             None if row["truncated"] is None else tuple(row["truncated"]),
             row["unchanged"], row["moved"], row["gone"],
         )
         for row in found
     }
+
+
+def _keys(table: OutputTable) -> str:
+    """Whether rows ``t`` and ``s`` have the same key. NaN of a numeric is NULL here."""
+    return " AND ".join(
+        f"t.{quote_sql(each.name)} {'<=>' if each.nullable else '='} s.{quote_sql(each.name)}"
+        for each in table.key
+    )
 
 
 def _value(column: Column, image: str, place: int) -> str:

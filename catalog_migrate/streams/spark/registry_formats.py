@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -116,15 +117,17 @@ class RegistryDecoder:
             values, keys = found_values, found_keys
 
     def _guessed(self, unknown: dict[int, _Known]) -> tuple[frozenset[int], frozenset[int]]:
-        """What the first batch probably names, so that it is not read again for it."""
-        try:
+        """What the first batch probably names, so that it is not read again for it.
+
+        Nothing where that cannot be asked: what the records name is asked for all the same.
+        """
+        with suppress(ConnectionFailed, EngineFailure):
             values = frozenset(schemas.newest_of(self._spec, self._registry, "value"))
             keyed = self._spec.external.key_format == "AVRO"
             keys = schemas.newest_of(self._spec, self._registry, "key") if keyed else ()
-        except ConnectionFailed as error:
-            raise unreachable(self._spec, error) from error
-        self._learn(values, keys, unknown)
-        return values, frozenset(keys)
+            self._learn(values, keys, unknown)
+            return values, frozenset(keys)
+        return frozenset(), frozenset()
 
     # -- schemas -----------------------------------------------------------------------------------
 

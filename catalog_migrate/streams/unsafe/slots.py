@@ -1,7 +1,7 @@
 """Where a POSTGRES source stands, and where a request puts it: within its slot, or on a new one.
 
 It has one position for all of its tables. A new snapshot is asked for by its number in the record
-of positions; whoever starts the query takes it (see ``streams/spark/postgres_source.py``).
+of positions; whoever starts the query takes it (see ``streams/table_snapshots.py``).
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     FENCE,
+    commit_batch,
     delta_batch,
     delta_bounds,
     delta_fence,
     delta_target,
-    enter_batch,
     fence_delta,
     new_query_id,
 )
@@ -82,7 +82,7 @@ class TestEnter:
         """A batch that the table knows leaves it as it is."""
         before = DeltaTable(path).version()
         for batch in (1, 2, 2):
-            enter_batch(path, QUERY, batch, rows)
+            commit_batch(path, QUERY, batch, rows)
         table = DeltaTable(path)
         assert (table.version(), table.transaction_version(QUERY)) == (before + 1, 2)
         assert table.count() == 2 + (0 if rows is None else 2)
@@ -91,7 +91,7 @@ class TestEnter:
         """What a late process enters under the old id is passed over."""
         fence_delta(path, QUERY, NEW)
         before = DeltaTable(path).version()
-        enter_batch(path, QUERY, 2, self.ROWS)
+        commit_batch(path, QUERY, 2, self.ROWS)
         assert DeltaTable(path).version() == before
 
     def test_a_fence_between_look_and_commit(
@@ -108,12 +108,23 @@ class TestEnter:
             return found
 
         monkeypatch.setattr(DeltaTable, "transaction_version", looked)
-        enter_batch(path, QUERY, 2, self.ROWS)
+        commit_batch(path, QUERY, 2, self.ROWS)
         assert DeltaTable(path).count() == 2
+
+    @pytest.mark.parametrize("rows", [None, ROWS])
+    def test_a_table_that_delta_rs_does_not_write(self, path: str, rows: Any) -> None:
+        """Said at once, and no race: whoever has Spark appends by it."""
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7,
+                    "writerFeatures": ["clustering", "domainMetadata"]}
+        log = Path(path) / "_delta_log" / f"{DeltaTable(path).version() + 1:020d}.json"
+        log.write_text(json.dumps({"protocol": protocol}) + "\n")
+        with pytest.raises(EngineFailure, match="enter batch 2"):
+            commit_batch(path, QUERY, 2, rows)
+        assert DeltaTable(path).transaction_version(QUERY) == 1
 
     def test_no_table(self, tmp_path: Path) -> None:
         with pytest.raises(EngineFailure, match="there is no Delta table"):
-            enter_batch(str(tmp_path / "none"), QUERY, 0)
+            commit_batch(str(tmp_path / "none"), QUERY, 0)
 
 
 class TestTarget:

@@ -132,7 +132,7 @@ class Mirrors:
             upstream = UpstreamTable(
                 f"public.{model.name}", model.name,
                 tuple(
-                    UpstreamColumn(name, oid, -1, type_, takes=number)
+                    UpstreamColumn(name, oid, -1, type_, column_id=number)
                     for number, (name, oid, type_) in enumerate(COLUMNS, 1)
                 ), KEY,
             )
