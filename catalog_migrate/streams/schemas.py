@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -172,27 +171,28 @@ def _shape(definition: ObjectDefinition) -> list[tuple[str, str, bool]]:
     return [(column.name, column.type, column.nullable) for column in definition.columns]
 
 
-def newest_of(spec: QuerySpec, registry: SchemaRegistry, part: str) -> tuple[int, ...]:
-    """The ids of the newest schemas of a source's topics, for the ``value`` or ``key`` of records;
-    those whose subject is known by the topic alone. Raises ConnectionFailed."""
-    found = []
-    if _strategy(spec.external, "source") == "topic":
-        for topic in topics_of(str(spec.external.options["TOPIC"])):
-            with suppress(UnknownSchema):
-                found.append(registry.latest(f"{topic}-{part}").id)
-    return tuple(found)
+def newest_schemas(
+    spec: QuerySpec, registry: SchemaRegistry, part: str = "value"
+) -> Iterator[tuple[str, RegisteredSchema | None]]:
+    """The newest schema of each subject of a source's topics, for the ``value`` or ``key`` of their
+    records; None for a subject that is not there. Only of subjects that are known by the topic
+    alone. Raises ConnectionFailed."""
+    if _strategy(spec.external, "source") != "topic":
+        return
+    for topic in topics_of(str(spec.external.options["TOPIC"])):
+        subject = f"{topic}-{part}"
+        try:
+            newest: RegisteredSchema | None = registry.latest(subject)
+        except UnknownSchema:
+            newest = None
+        yield subject, newest
 
 
 def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]:
     """Of each topic whose subject is known by the topic alone."""
-    if _strategy(spec.external, "source") != "topic":
-        return []
     found = []
-    for topic in topics_of(str(spec.external.options["TOPIC"])):
-        subject = subject_of("topic", topic, "")
-        try:
-            newest = registry.latest(subject)
-        except UnknownSchema:
+    for subject, newest in newest_schemas(spec, registry):
+        if newest is None:
             found.append(Finding(
                 "", _STRATEGY, False,
                 f"connection {spec.registry_name} has no subject {subject}",

@@ -40,6 +40,9 @@ _ATTEMPTS = 5
 """How often a checkpoint is copied whose owner takes files away meanwhile."""
 
 
+SHARD = "shard"
+"""What a source's own table is called among its destinations (:attr:`QuerySpec.destinations`)."""
+
 FENCE = "fence"
 """Holder of the hold on a query whose earlier runtime could not be fenced out yet."""
 
@@ -168,10 +171,13 @@ def catch_up(
 
     ``batches`` are the newest that the fenced destinations have. No later one can arrive, so up to
     there the owner's entries are right, and its commits below it. A commit that it wrote afterwards
-    is not: its rows were turned away. Where nothing is fenced (Kafka), its commits are all right.
+    is not: its rows were turned away. The copy has such commits when an earlier successor fenced
+    and died: they are dropped. Where nothing is fenced (Kafka), its commits are all right.
     Entries beyond that, of a copy that was made while the owner went on, are dropped: nothing of
     them has arrived, their ranges are read again.
     """
+    if SHARD in batches:
+        _drop_commits(checkpoint, _newest(batches[SHARD]))
     if batches:
         arrived = max(_newest(batch) for batch in batches.values())
     else:
@@ -183,6 +189,17 @@ def catch_up(
     )
     while (latest := _newest(checkpoint.latest_offsets)) > committed + 1:
         checkpoint.files.remove(checkpoint.store, checkpoint.offsets_file(latest))
+
+
+def _drop_commits(checkpoint: Checkpoint, arrived: int) -> None:
+    """Drop the commits behind the newest batch of a source's own table: it is written last and
+    fenced first, so what it lacks was turned away. Not where the batch before is purged: nothing
+    could go on from there."""
+    before = checkpoint.offsets_file(0) if arrived < 0 else checkpoint.commits_file(arrived)
+    while (latest := _newest(checkpoint.latest_commits)) > arrived:
+        if not checkpoint.store.exists(before):
+            return
+        checkpoint.files.remove(checkpoint.store, checkpoint.commits_file(latest))
 
 
 def _fill(checkpoint: Checkpoint, old: Checkpoint, log: str, after: int, last: int) -> None:
@@ -200,7 +217,7 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
     item, tables = state.items[item_id], supervisor.ports.tables
     fences: dict[str, Fence] = {}
     if item.definition.kind == "source":
-        fences["shard"] = tables.fence(dependencies.location(state, item.shard or ""))
+        fences[SHARD] = tables.fence(dependencies.location(state, item.shard or ""))
         for table_id in dependencies.outputs(item):
             table = state.items[table_id]
             place = dependencies.location(state, table.shard or "")

@@ -96,7 +96,6 @@ class Upstreams(Protocol):
         """
 
 
-
 def identify(spec: QuerySpec) -> Upstream:
     """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
     connector = spec.external.connector or ""

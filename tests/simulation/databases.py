@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.replication.errors import (
     OtherTimeline,
@@ -25,6 +26,7 @@ from catalog_migrate.replication.errors import (
     TableChanged,
 )
 from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
@@ -171,9 +173,10 @@ class SimulatedDatabases:
         del slots[name]
         return True
 
-    def lag(self, spec: QuerySpec) -> None:
-        """Nobody asks."""
-        raise NotImplementedError(spec.name)
+    def lag(self, spec: QuerySpec) -> Lag | None:
+        """How far a slot is behind; nobody knows since when."""
+        confirmed = self._server.at(spec.connection, "source").slots.get(spec.slot)
+        return None if confirmed is None else Lag(self._server.end - confirmed, 0.0)
 
     @contextmanager
     def slot(
@@ -219,7 +222,7 @@ def begin(engine: SimulatedQueries, spec: QuerySpec) -> Position:
 
 def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
     """A source's life behind its snapshot, a batch of changes at a time."""
-    from tests.simulation.streaming import write_entry
+    from tests.simulation.streaming import BARRED, write_entry
 
     spec, on_step = query.spec, query.engine.on_step
     checkpoint = query.begin()
@@ -253,6 +256,8 @@ def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
         for path, kind in ((table.shard, "change"), (spec.shard, "transaction")):
             on_step(f"rows {batch} of {kind}s")
             ours = query.engine.world.table(path)
+            if kind == "transaction" and ours.batches.get(query.query_id) == BARRED:
+                raise LeaseLost(f"query {query.query_id} is barred")
             if ours.batches.get(query.query_id, -1) < batch:
                 ours.append([(kind, 0, n) for n in numbers], {}, app=query.query_id, batch=batch)
             yield

@@ -308,7 +308,11 @@ def _written(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
 
 
 def write_entry(checkpoint: Checkpoint, batch: int, line: str) -> None:
-    """A query plans a batch that ends at a position."""
+    """A query plans a batch that ends at a position; Spark's log takes no entry twice."""
+    if (root(checkpoint) / f"offsets/{batch}").exists():
+        raise EngineFailure(
+            f"batch {batch} was planned by another query", condition="CONCURRENT_STREAM_LOG_UPDATE"
+        )
     _write(checkpoint, f"offsets/{batch}", f"v1\n{META}\n{line}")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.catalog.errors import CommitConflict
+from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.delta.commits import read_change
 from catalog_migrate.delta.table import commit_nothing, load_table, options_for, write_rows
 from catalog_migrate.engine_failures import failing
@@ -135,16 +135,19 @@ def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None
     """Append a batch of a query's few rows (an Arrow table), or have a table know that there are
     none for it; one that knows the batch stays as it is.
 
-    A commit of Spark takes a second longer. Raises :class:`EngineFailure`, also for a table that
-    delta-rs cannot write.
+    A commit of Spark takes a second longer. Raises :class:`LeaseLost` where the query is barred,
+    :class:`EngineFailure` also for a table that delta-rs cannot write, :class:`CommitConflict` when
+    the table does not come to rest.
     """
     from deltalake import Transaction
     from deltalake.exceptions import CommitFailedError
 
     for _ in range(_ATTEMPTS):
         table = _required(path)
-        with failing(f"enter batch {batch} into {path}"):
+        with failing(f"commit batch {batch} to {path}"):
             found = table.transaction_version(query_id)
+            if found == FENCE:
+                raise LeaseLost(f"query {query_id} is barred from {path}: another runtime has it")
             if found is not None and found >= batch:
                 return
             try:
@@ -159,7 +162,7 @@ def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None
                 continue
         return
     raise CommitConflict(
-        f"{path} was written {_ATTEMPTS} times while a batch was being entered",
+        f"{path} was written {_ATTEMPTS} times while a batch was being committed",
         remedy="it is tried again",
     )
 

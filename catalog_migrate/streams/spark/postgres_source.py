@@ -40,6 +40,7 @@ _PATIENCE = 1800.0
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
+
 def load_files(
     spark: SparkSession, spec: QuerySpec, table: OutputTable, staged: StagedTable,
     files: Sequence[str], at: Position,

@@ -204,7 +204,7 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
             f" coalesce(array_contains(unchanged, {place}), false)) AS sent{place}"
             for place in range(len(upstream.columns))
         ]
-    # one at a time, and by columns: Spark sorts rows that it groups by an array value by value
+    # by columns: Spark sorts what it groups, and compares arrays value by value
     grouped = touched.groupBy(*(f"key{place}" for place in keys)).agg(*map(F.expr, aggregates))
     image = "newest.image"
     if facts.unchanged:

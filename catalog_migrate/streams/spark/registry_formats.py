@@ -122,12 +122,16 @@ class RegistryDecoder:
         Nothing where that cannot be asked: what the records name is asked for all the same.
         """
         with suppress(ConnectionFailed, EngineFailure):
-            values = frozenset(schemas.newest_of(self._spec, self._registry, "value"))
+            values = self._newest("value")
             keyed = self._spec.external.key_format == "AVRO"
-            keys = schemas.newest_of(self._spec, self._registry, "key") if keyed else ()
+            keys = self._newest("key") if keyed else frozenset()
             self._learn(values, keys, unknown)
-            return values, frozenset(keys)
+            return values, keys
         return frozenset(), frozenset()
+
+    def _newest(self, part: str) -> frozenset[int]:
+        found = schemas.newest_schemas(self._spec, self._registry, part)
+        return frozenset(newest.id for _, newest in found if newest is not None)
 
     # -- schemas -----------------------------------------------------------------------------------
 

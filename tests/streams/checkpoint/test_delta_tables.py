@@ -11,6 +11,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
@@ -88,10 +89,11 @@ class TestEnter:
         assert table.count() == 2 + (0 if rows is None else 2)
 
     def test_a_barred_query(self, path: str) -> None:
-        """What a late process enters under the old id is passed over."""
+        """A late process learns it, so that it commits nothing in its checkpoint either."""
         fence_delta(path, QUERY, NEW)
         before = DeltaTable(path).version()
-        commit_batch(path, QUERY, 2, self.ROWS)
+        with pytest.raises(LeaseLost, match="is barred"):
+            commit_batch(path, QUERY, 2, self.ROWS)
         assert DeltaTable(path).version() == before
 
     def test_a_fence_between_look_and_commit(
@@ -108,7 +110,8 @@ class TestEnter:
             return found
 
         monkeypatch.setattr(DeltaTable, "transaction_version", looked)
-        commit_batch(path, QUERY, 2, self.ROWS)
+        with pytest.raises(LeaseLost, match="is barred"):
+            commit_batch(path, QUERY, 2, self.ROWS)
         assert DeltaTable(path).count() == 2
 
     @pytest.mark.parametrize("rows", [None, ROWS])
@@ -118,7 +121,7 @@ class TestEnter:
                     "writerFeatures": ["clustering", "domainMetadata"]}
         log = Path(path) / "_delta_log" / f"{DeltaTable(path).version() + 1:020d}.json"
         log.write_text(json.dumps({"protocol": protocol}) + "\n")
-        with pytest.raises(EngineFailure, match="enter batch 2"):
+        with pytest.raises(EngineFailure, match="commit batch 2"):
             commit_batch(path, QUERY, 2, rows)
         assert DeltaTable(path).transaction_version(QUERY) == 1
 
