@@ -163,13 +163,12 @@ def slot(
             def counts(start: int, stop: int) -> Mapping[str, int] | None:
                 if earliest is None or start < earliest or stop > end:
                     return None
-                publication = str(spec.external.options["PUBLICATION"])
                 wanted = {table.upstream.full_name for table in spec.tables}
                 try:
                     with (
                         sessions.refusals(opened, spec.connection, timeout), opened.transaction(),
                     ):
-                        messages = server.peek(opened, spec.slot, publication, stop)
+                        messages = server.peek(opened, spec.slot, spec.publication, stop)
                         counted = pgoutput.count(messages, start=start, end=stop)
                 except ReplicationFailed:  # its own query reads from it, or it takes too long
                     return None
@@ -219,7 +218,7 @@ def lag(spec: QuerySpec) -> Lag | None:
     """How far the slot of a POSTGRES source is behind its server; see the port."""
     from catalog_migrate.replication import server
 
-    return server.lag(spec.connection, spec.slot, str(spec.external.options["PUBLICATION"]))
+    return server.lag(spec.connection, spec.slot, spec.publication)
 
 
 def drop_slot(

@@ -54,6 +54,9 @@ Resolved = Mapping[str, str | Secret]
 """Effective options of a connection by canonical name, with its secrets' values."""
 
 
+SHARD = "shard"
+"""What a source's own table is called among its destinations; it is written last."""
+
 WRAPPERS = frozenset({
     "STREAM_FAILED", "TASK_WRITE_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR",
     "FAILED_EXECUTE_UDF", "INTERNAL_ERROR",
@@ -105,6 +108,11 @@ class QuerySpec:
         return Redactor(value for value in resolved if isinstance(value, Secret))
 
     @property
+    def publication(self) -> str:
+        """The publication that a POSTGRES source reads."""
+        return str(self.external.options["PUBLICATION"])
+
+    @property
     def snapshot(self) -> str:
         """The folder of a POSTGRES source's newest snapshot, see :meth:`snapshot_at`."""
         return self.snapshot_at(self.snapshot_number)
@@ -119,7 +127,7 @@ class QuerySpec:
         """The tables that a source's query writes, by the name that a message calls them."""
         if self.kind != "source":
             return {}
-        found = {"shard": self.shard, **{str(each.name): each.shard for each in self.tables}}
+        found = {SHARD: self.shard, **{str(each.name): each.shard for each in self.tables}}
         if self.dead_letters is not None:
             found["dead_letters"] = self.dead_letters
         return found

@@ -284,7 +284,7 @@ class Supervisor:
         table = next(each.upstream for each in spec.tables if each.upstream.full_name == name)
         (found,) = self.ports.databases.tables(
             spec.connection, [table.postgres_name],
-            publication=str(spec.external.options["PUBLICATION"]),
+            publication=spec.publication,
         )
         return columns_of(found)
 

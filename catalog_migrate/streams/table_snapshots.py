@@ -167,7 +167,7 @@ def _stage(
     ]
     there = databases.tables(
         spec.connection, [table.postgres_name for table in tables],
-        publication=publication_of(spec), subject=f"source {spec.name}",
+        publication=spec.publication, subject=f"source {spec.name}",
     )
     wanted = expected(spec)
     for table in there:
@@ -206,7 +206,7 @@ def _stage(
     try:
         databases.copy(
             spec.connection, there, put, slot=slot_name, temporary=temporary,
-            publication=publication_of(spec), on_progress=progress,
+            publication=spec.publication, on_progress=progress,
         )
     except SlotInUse:
         if not temporary and _newest(store) == attempt:
@@ -273,8 +273,3 @@ def require_taken_over(
             table=table.full_name, old=tuple(wanted.columns), new=there,
             lsn=databases.here(spec.connection).lsn,
         )
-
-
-def publication_of(spec: QuerySpec) -> str:
-    """The publication that a source reads."""
-    return str(spec.external.options["PUBLICATION"])

@@ -27,7 +27,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import Fence, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import NotFencedOut
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.queries import SHARD, QuerySpec
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ _AT_ONCE = 8
 _ATTEMPTS = 5
 """How often a checkpoint is copied whose owner takes files away meanwhile."""
 
-
-SHARD = "shard"
-"""What a source's own table is called among its destinations (:attr:`QuerySpec.destinations`)."""
 
 FENCE = "fence"
 """Holder of the hold on a query whose earlier runtime could not be fenced out yet."""

@@ -1,4 +1,5 @@
-"""A PostgreSQL server in memory, the port to it, and the query of a source that reads it.
+"""A PostgreSQL server in memory, the port to it, the query of a source that reads it, and what must
+hold of that source in the end.
 
 Its one table has a row for each transaction, numbered as they were committed: number ``n`` stands
 at the LSN ``STEP * (n + 1)`` of the log. Our table gets ``("snapshot", number, n)`` for a row that
@@ -8,6 +9,7 @@ a snapshot has copied, and ``("change", 0, n)`` for one of the stream.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,15 +31,28 @@ from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.databases import SlotContents
+from catalog_migrate.streams.operation_records import UNSAFE, images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.table_snapshots import expected, take
-from catalog_migrate.streams.upstream_tables import snapshot_app
+from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.supervisor import UPSTREAM
+from catalog_migrate.streams.table_snapshots import Attempt, expected, take
+from catalog_migrate.streams.unsafe.slots import awaits_snapshot, postgres_position
+from catalog_migrate.streams.upstream_tables import (
+    SNAPSHOT_ATTEMPT,
+    SNAPSHOT_LOADED,
+    snapshot_app,
+)
+from tests.simulation.invariants import require
 
 if TYPE_CHECKING:
-    from tests.simulation.streaming import SimulatedQueries, SimulatedQuery, StreamWorld
+    from catalog_migrate.catalog.state import State
+    from tests.simulation.stream_run import StreamRun
+    from tests.simulation.streaming import Record, SimulatedQueries, SimulatedQuery, StreamWorld
 
 STEP = 1_000
 TABLE = "public.g"
@@ -263,6 +278,88 @@ def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
             yield
         query.commit(checkpoint, batch)
         yield
+
+
+def position_of(state: State, item_id: str) -> Position | None:
+    """Where a source stands; None before its newest snapshot is in."""
+    from tests.simulation.streaming import resolve
+
+    spec = spec_of(state, item_id, resolve=resolve)
+    if awaits_snapshot(spec):
+        return None
+    checkpoint = Checkpoint(spec.checkpoint)
+    if checkpoint.latest_commits != checkpoint.latest_offsets:
+        return None
+    return postgres_position(checkpoint, spec)
+
+
+def check(run: StreamRun, state: State) -> None:
+    """Rows of each snapshot once, and each change as often as the committed positions say."""
+    from tests.simulation.streaming import resolve
+
+    found = dependencies.find(state, "source", "g")
+    server = run.world.database
+    host = dependencies.find(state, "connection", "d").external.options["HOST"]
+    require(
+        "I6", host not in server.hosts or run.has_all_rows(state),
+        f"g stands at {position_of(state, found.item_id)}, not at {server.end}",
+    )
+    happened = {event for _, event in run.scenario.database}
+    told = [hold.reason for hold in state.holds.values()
+            if hold.item_id == found.item_id and hold.holder == UPSTREAM]
+    may = not happened.isdisjoint(("lose slot", "promote"))
+    require("I6", may or not told, f"g is held: {told}")
+    table = state.items[next(iter(dependencies.outputs(found.item)))]
+    rows = Counter(run.world.table(f"{run.warehouse}/{table.shard}").rows)
+    own = Counter(run.world.table(f"{run.warehouse}/{found.item.shard}").rows)
+    expected: Counter[Record] = Counter()
+    spec = spec_of(state, found.item_id, resolve=resolve)
+    begins = {}
+    for number in range(1, spec.snapshot_number + 1):
+        place = Path(spec.snapshot_at(number)) / SNAPSHOT_LOADED
+        if place.is_file():
+            begins[number] = Position.of(place.read_text()).lsn
+            times = sorted((n, count) for (kind, of, n), count in rows.items()
+                           if (kind, of) == ("snapshot", number))
+            taken = msgspec.json.decode(
+                place.with_name(SNAPSHOT_ATTEMPT).read_bytes(), type=Attempt
+            )
+            # one of some tables leaves the stream where it is
+            there = server.between(0, begins[number]) if taken.slot else range(len(times))
+            require("I6", times == [(n, 1) for n in there], f"snapshot {number} has {times}")
+    changes = Counter(row for row in rows.elements() if row[0] == "change")
+    own_changes = Counter({("change", 0, n): count for (_, _, n), count in own.items()})
+    unfinished = changes - own_changes
+    ahead = sum(own.values()) - sum((changes - unfinished).values())
+    settled = position_of(state, found.item_id) is not None
+    require("I6", not ahead, f"{ahead} transactions are told before their changes are there")
+    require("I6", not (unfinished and settled), f"nobody tells the transactions {unfinished}")
+    moves = sorted(
+        (image for row in state.operations.values()
+         if row.kind == UNSAFE and row.state == "done" for image in images_in(row)
+         if image.item_id == found.item_id and image.target),
+        key=lambda image: image.generation,
+    )
+    if any(move.target == START for move in moves):
+        return  # where each begins anew is not on record
+    at = begins.get(1)
+    end = position_of(state, found.item_id)
+    if at is None or end is None:
+        return
+    codec = PostgresCodec()
+    for move in moves:
+        standing, target = codec.read(move.line), codec.read(move.target)
+        assert target is not None
+        expected.update(
+            ("change", 0, n) for n in server.between(at, standing.lsn if standing else at)
+        )
+        at = target.lsn
+    expected.update(("change", 0, n) for n in server.between(at, end.lsn))
+    require(
+        "I6", changes == expected,
+        f"g: lost {sorted((expected - changes).items())},"
+        f" doubled {sorted((changes - expected).items())}",
+    )
 
 
 def position_after(checkpoint: Checkpoint, batch: int) -> Position | None:

@@ -17,20 +17,15 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
-from catalog_migrate.replication.position import Position
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
-from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.operation_records import (
     ALTER,
@@ -42,14 +37,11 @@ from catalog_migrate.streams.operation_records import (
 )
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.supervisor import UPSTREAM
-from catalog_migrate.streams.table_snapshots import Attempt
+from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import transaction
-from catalog_migrate.streams.unsafe.slots import awaits_snapshot, postgres_position
 from catalog_migrate.streams.unsafe.undo import undo_request
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED
 from tests.services.checkpoints import root
+from tests.simulation import databases
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.scenario import Fault
@@ -433,18 +425,8 @@ class StreamRun:
         if not self.scenario.database or self.held(state, "source", "g"):
             return True
         found = dependencies.find(state, "source", "g")
-        position = self.database_position(state, found.item_id)
+        position = databases.position_of(state, found.item_id)
         return position is not None and position.lsn >= self.world.database.end
-
-    def database_position(self, state: State, item_id: str) -> Position | None:
-        """Where it stands; None before its newest snapshot is in."""
-        spec = spec_of(state, item_id, resolve=resolve)
-        if awaits_snapshot(spec):
-            return None
-        checkpoint = Checkpoint(spec.checkpoint)
-        if checkpoint.latest_commits != checkpoint.latest_offsets:
-            return None
-        return postgres_position(checkpoint, spec)
 
     def stuck(self, state: State, name: str) -> bool:
         """Whether the topic of a source is not the one that it read."""
@@ -511,7 +493,7 @@ class StreamRun:
         for name in self.sinks:
             self._check_sink(state, name, works=works)
         if self.scenario.database:
-            self._check_database(state)
+            databases.check(self, state)
 
     def _check_program(self, state: State, key: str, row: OperationRecord) -> None:
         """I11: every step of the program was executed, wave by wave, whoever died meanwhile; of an
@@ -561,72 +543,6 @@ class StreamRun:
             raise InvariantBroken(
                 "I6", f"{name}: lost {sorted(lost.items())}, doubled {sorted(doubled.items())}"
             )
-
-    def _check_database(self, state: State) -> None:
-        """Rows of each snapshot once, and each change as often as the committed positions say."""
-        found = dependencies.find(state, "source", "g")
-        server = self.world.database
-        host = dependencies.find(state, "connection", "d").external.options["HOST"]
-        require(
-            "I6", host not in server.hosts or self.has_all_rows(state),
-            f"g stands at {self.database_position(state, found.item_id)}, not at {server.end}",
-        )
-        happened = {event for _, event in self.scenario.database}
-        told = [hold.reason for hold in state.holds.values()
-                if hold.item_id == found.item_id and hold.holder == UPSTREAM]
-        may = not happened.isdisjoint(("lose slot", "promote"))
-        require("I6", may or not told, f"g is held: {told}")
-        table = state.items[next(iter(dependencies.outputs(found.item)))]
-        rows = Counter(self.world.table(f"{self.warehouse}/{table.shard}").rows)
-        own = Counter(self.world.table(f"{self.warehouse}/{found.item.shard}").rows)
-        expected: Counter[Record] = Counter()
-        spec = spec_of(state, found.item_id, resolve=resolve)
-        begins = {}
-        for number in range(1, spec.snapshot_number + 1):
-            place = Path(spec.snapshot_at(number)) / SNAPSHOT_LOADED
-            if place.is_file():
-                begins[number] = Position.of(place.read_text()).lsn
-                times = sorted((n, count) for (kind, of, n), count in rows.items()
-                               if (kind, of) == ("snapshot", number))
-                taken = msgspec.json.decode(
-                    place.with_name(SNAPSHOT_ATTEMPT).read_bytes(), type=Attempt
-                )
-                # one of some tables leaves the stream where it is
-                there = server.between(0, begins[number]) if taken.slot else range(len(times))
-                require("I6", times == [(n, 1) for n in there], f"snapshot {number} has {times}")
-        changes = Counter(row for row in rows.elements() if row[0] == "change")
-        own_changes = Counter({("change", 0, n): count for (_, _, n), count in own.items()})
-        unfinished = changes - own_changes
-        ahead = sum(own.values()) - sum((changes - unfinished).values())
-        settled = self.database_position(state, found.item_id) is not None
-        require("I6", not ahead, f"{ahead} transactions are told before their changes are there")
-        require("I6", not (unfinished and settled), f"nobody tells the transactions {unfinished}")
-        moves = sorted(
-            (image for row in state.operations.values()
-             if row.kind == UNSAFE and row.state == "done" for image in images_in(row)
-             if image.item_id == found.item_id and image.target),
-            key=lambda image: image.generation,
-        )
-        if any(move.target == START for move in moves):
-            return  # where each begins anew is not on record
-        at = begins.get(1)
-        end = self.database_position(state, found.item_id)
-        if at is None or end is None:
-            return
-        codec = PostgresCodec()
-        for move in moves:
-            standing, target = codec.read(move.line), codec.read(move.target)
-            assert target is not None
-            expected.update(
-                ("change", 0, n) for n in server.between(at, standing.lsn if standing else at)
-            )
-            at = target.lsn
-        expected.update(("change", 0, n) for n in server.between(at, end.lsn))
-        require(
-            "I6", changes == expected,
-            f"g: lost {sorted((expected - changes).items())},"
-            f" doubled {sorted((changes - expected).items())}",
-        )
 
     def _expected(
         self, state: State, item_id: str, end: dict[tuple[str, int], int]

@@ -26,7 +26,7 @@ from catalog_migrate.streams.spark.postgres_writer import (
     snapshot_merge_statement,
     snapshot_rows,
 )
-from catalog_migrate.streams.table_snapshots import expected, publication_of
+from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import is_mirror, keeps_deleted, snapshot_app
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def placed(rows: DataFrame, table: OutputTable, staged: StagedTable) -> DataFram
 def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> DataFrame:
     """The changes of the source's tables; ``start`` counts until there is a checkpoint."""
     return changes(
-        spark, spec.connection, slot=spec.slot, publication=publication_of(spec),
+        spark, spec.connection, slot=spec.slot, publication=spec.publication,
         tables=expected(spec), start=start, max_bytes=_BATCH, heartbeat=_HEARTBEAT,
         timeout=_PATIENCE,
     )

@@ -220,7 +220,7 @@ def require_copyable(asked: SurveyRequest, tables: Sequence[OutputTable]) -> Non
     spec = asked.spec
     there = asked.ports.databases.tables(
         spec.connection, [table.upstream.postgres_name for table in tables],
-        publication=str(spec.external.options["PUBLICATION"]),
+        publication=spec.publication,
     )
     problems = []
     for table, found in zip(tables, there, strict=True):
