@@ -2,8 +2,9 @@
 
 Seconds per folder and the slowest tests are those of pytest's own reports. Processes are looked at
 from outside, twice a second: whatever a test starts is counted, processes of processes included,
-with the CPU time that it had when it was seen last and the resident memory of all together. One
-that lived for less than half a second may be missed.
+with the CPU time that it had when it was seen last. One that lived for less than half a second may
+be missed. Their resident memory is that of all together, at most every five seconds: a page that
+several of them map, such as the JVMs' archive of classes, counts once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import psutil
 import pytest
 
 INTERVAL = 0.5
+MEMORY_INTERVAL = 5.0
 SLOWEST = 40
 GIB = 1 << 30
 
@@ -48,6 +50,14 @@ def kind_of(command: Sequence[str], parent: Sequence[str]) -> str | None:
     return "other"
 
 
+def resident_bytes(process: psutil.Process) -> int:
+    """Its resident memory, of a shared page its part; all of it where the system does not tell."""
+    try:
+        return int(process.memory_full_info().pss)
+    except (AttributeError, psutil.AccessDenied):
+        return int(process.memory_info().rss)
+
+
 @dataclass
 class Seen:
     """One process: its kind, and its CPU and wall seconds up to when it was seen last."""
@@ -64,6 +74,7 @@ class Processes:
     root: int = field(default_factory=os.getpid)
     seen: dict[tuple[int, float], Seen] = field(default_factory=dict)
     peak: int = 0
+    _memory_at: float = 0.0  # when to look at it again
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -88,11 +99,15 @@ class Processes:
             processes = [root, *root.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
+        memory = time.monotonic() >= self._memory_at
+        if memory:
+            self._memory_at = time.monotonic() + MEMORY_INTERVAL
         resident = 0
         for process in processes:
             try:
                 with process.oneshot():
-                    resident += process.memory_info().rss
+                    if memory:
+                        resident += resident_bytes(process)
                     key = (process.pid, process.create_time())
                     one = self.seen.setdefault(key, Seen("other"))
                     if one.kind == "other":  # a script that is replaced by what it starts

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
 RELEASES = ("15", "16", "18")
-WHOLE = bool(os.environ.get("CRASH_ALL"))
-"""Whether every call is killed, and not a sample of them."""
-
 ROOTS = (
     "pg_catalog.pg_attribute",
     "pg_catalog.pg_constraint",
@@ -225,31 +222,22 @@ class Upgrade:
         self.series.restore(self.old)
 
     def learn(self) -> None:
-        """Upgrade undisturbed: the calls of it, and what it leaves.
-
-        In a new process when every call will be killed: as slow as those that will die of it.
-        """
+        """Upgrade undisturbed: the calls of it, and what it leaves."""
         from catalog_migrate.engine.spark.engine import SparkEngine
 
         from .killed_upgrade import Calls, upgrade
 
         self.restore()
-        if WHOLE:
-            code, said, wrong = self.series.victims.run(self.task(None))
-            assert code == 0, wrong
-            assert said.splitlines()[-1].startswith("migrated "), said
-        else:
-            calls = Calls([], None, "")
-            engine = SparkEngine(self.series.spark, threads=4)
-            assert upgrade(engine, self.catalog, str(self.release), calls).rows_copied > 0
-            self.calls_file.write_text(json.dumps(calls.made))
-        made = json.loads(self.calls_file.read_text())
-        self.calls = [(label, number) for label, number, _ in made]
+        calls = Calls([], None, "")
+        engine = SparkEngine(self.series.spark, threads=4)
+        assert upgrade(engine, self.catalog, str(self.release), calls).rows_copied > 0
+        self.calls_file.write_text(json.dumps(calls.made))
+        self.calls = [(label, number) for label, number, _ in calls.made]
         assert self.bootstrap(self.new).outcome == "unchanged"
         self.expected = {"committed": committed(self.catalog), "world": self.world()}
         verify_disk(self.series)
 
-    def kill_at(self, label: str, number: int, moment: str, *, whole: bool = WHOLE) -> None:
+    def kill_at(self, label: str, number: int, moment: str, *, whole: bool = False) -> None:
         """Let a process upgrade until it kills itself at one call; returns when all of it is gone.
 
         ``whole``: a JVM of its own dies with it. Else it works in the JVM of the checks, which ends
@@ -431,7 +419,6 @@ def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     made.home.mkdir()
     _lay_down(made)
     yield made
-    made.victims.close()
     made.jvm.close()
 
 
@@ -464,7 +451,6 @@ def series_on_s3(series: Series, object_store: ObjectStore) -> Iterator[SeriesOn
         )
         _lay_down(made)
         yield made
-        made.victims.close()
 
 
 _Learned = dict[tuple[str, str, str], Upgrade]
@@ -486,7 +472,6 @@ def _upgrades(series: Series, known: _Learned) -> Iterator[Callable[[str, str], 
         return known[key]
 
     yield ready
-    series.victims.ahead = False
     if series.jvm.alive:
         series.forget()
 

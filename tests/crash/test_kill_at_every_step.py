@@ -1,9 +1,9 @@
 """An upgrade of real tables is killed with SIGKILL, and the next start makes it whole.
 
-Four kills by default, of which one takes the JVM along and the others spare the JVM of the checks
-(a start of Spark is most of what a round takes). With ``CRASH_ALL=1`` (``make crash``) every call
-that changes something, with its JVM, before and after its effect, and the long ones also in the
-middle.
+Four kills by default. With ``CRASH_ALL=1`` (``make crash``) every call that changes something,
+before and after its effect, and the long ones also in the middle. A process that is killed in the
+middle of a call takes its JVM along; between two calls its JVM does nothing for it, so there it
+works in the JVM of the checks: a start of Spark is most of what a round takes.
 """
 
 from __future__ import annotations
@@ -143,14 +143,13 @@ def killed_at_every_call(upgrade: Any, record_property: Any) -> None:
 
     failed: dict[Point, str] = {}
     kills = 0
-    upgrade.series.victims.ahead = True
     old, new = upgrade.old, upgrade.new
     chosen = points(upgrade.calls)
     for number, point in enumerate(chosen[FIRST - 1 : LAST], start=FIRST):
         began, killed = time.monotonic(), 0.0
         try:
             upgrade.restore()
-            upgrade.kill_at(*point)
+            upgrade.kill_at(*point, whole=point[2] == "during")
             kills += 1
             killed = time.monotonic() - began
             outcome = upgrade.finish_and_verify().outcome

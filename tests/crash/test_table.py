@@ -33,7 +33,7 @@ def test_series_are_summed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     """A line a series: rounds and rows add up, points that failed count one by one."""
     file = tmp_path / "test_some.py"
     file.write_text(TESTS)
-    found = run("some", {}, ["-p", "no:randomly", "--rootdir", str(tmp_path), str(file)])
+    found = run("some", {}, ["-p", "no:randomly", "--rootdir", str(tmp_path), str(file)], tmp_path)
     capfd.readouterr()
     lines = [line.split("  ") for line in table(found).splitlines()]
     assert [[cell.strip() for cell in line if cell][:-1] for line in lines] == [
@@ -48,6 +48,7 @@ def test_a_part_that_cannot_run_has_failed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """No test at all is no success."""
-    (found,) = run("some", {}, ["--rootdir", str(tmp_path), str(tmp_path / "test_none.py")])
+    missing = tmp_path / "test_none.py"
+    (found,) = run("some", {}, ["--rootdir", str(tmp_path), str(missing)], tmp_path)
     capfd.readouterr()
     assert (found.name, found.failures) == ("ended with 4", 1)

@@ -21,16 +21,10 @@ GROUP_SECONDS = 240.0
 
 
 class Victims:
-    """Starts processes of ``killed_upgrade.py``, each in a process group of its own.
-
-    With ``ahead`` the next one is started as soon as one is dead, so that its JVM comes up while
-    what the dead one left is looked at.
-    """
+    """Starts processes of ``killed_upgrade.py``, each in a process group of its own."""
 
     def __init__(self, spark_warehouse: Path) -> None:
-        self.ahead = False
         self._spark_warehouse = spark_warehouse
-        self._spare: subprocess.Popen[str] | None = None
 
     def _start(self, place: Sequence[str] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -46,10 +40,7 @@ class Victims:
         doing for the process has ended too.
         """
         served = within.serving() if within else set()
-        if within:
-            process = self._start(place=within.address)
-        else:
-            process, self._spare = self._spare or self._start(), None
+        process = self._start(place=within.address if within else ())
         try:
             said, wrong = process.communicate(json.dumps(task) + "\n", timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -59,8 +50,6 @@ class Victims:
         wait_for_group(process.pid)
         if within:
             within.wait_for_end(served)
-        elif self.ahead:
-            self._spare = self._start()
         return process.returncode, said, wrong
 
     def race(self, tasks: list[Task]) -> list[str]:
@@ -80,14 +69,6 @@ class Victims:
             assert process.returncode == 0, wrong
             said.append(out.splitlines()[-1])
         return said
-
-    def close(self) -> None:
-        """Let the process that waits for a task end."""
-        self.ahead = False
-        if self._spare is not None:
-            self._spare.communicate(timeout=SECONDS)
-            wait_for_group(self._spare.pid)
-            self._spare = None
 
 
 def wait_for_group(group: int) -> None:
