@@ -129,6 +129,8 @@ def _is_soak(item: pytest.Item) -> bool:
 def _group_of(fixtures: frozenset[str]) -> str | None:
     if fixtures & _SPARK:
         return "streams" if fixtures & {*_SERVERS, "queries"} else "spark"
+    if "kafka_other" in fixtures:  # a broker that one worker has is not started in another
+        return "streams"
     return "servers" if fixtures & _SERVERS else None
 
 

@@ -1,7 +1,7 @@
 """An upgrade of real tables is killed with SIGKILL, and the next start makes it whole.
 
-Four kills by default. With ``CRASH_ALL=1`` (``make crash``) every call that changes something,
-before and after its effect, and the long ones also in the middle. A process that is killed in the
+Four kills by default. With ``CRASH_ALL=1`` (``make crash``) before every call that changes
+something, in the middle of the long ones, and after the last. A process that is killed in the
 middle of a call takes its JVM along; between two calls its JVM does nothing for it, so there it
 works in the JVM of the checks: a start of Spark is most of what a round takes.
 """
@@ -59,16 +59,19 @@ Point = tuple[str, int, str]
 def points(calls: list[tuple[str, int]]) -> list[Point]:
     """Every place where a kill makes a difference, in the order of the calls.
 
-    Of the renewals only the first: how many there are depends on the time that all takes.
+    After a call is before the next one. Of the renewals only the first: how many there are depends
+    on the time that all takes.
     """
+    changing = [
+        (label, number, label.split(" ")[0]) for label, number in calls
+        if label.split(" ")[0] in CHANGING and (label.split(" ")[0] != "renew" or number == 1)
+    ]
     found: list[Point] = []
-    for label, number in calls:
-        name = label.split(" ")[0]
-        if name not in CHANGING or (name == "renew" and number > 1):
-            continue
-        moments = ("before", "during", "after") if name in LONG else ("before", "after")
-        found.extend((label, number, moment) for moment in moments)
-    return found
+    for label, number, name in changing:
+        found.append((label, number, "before"))
+        if name in LONG:
+            found.append((label, number, "during"))
+    return [*found, (*changing[-1][:2], "after")]
 
 
 def test_killed_four_times_in_a_row(upgrade: Any, record_property: Any) -> None:
