@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.services.metastore import HiveMetastore
     from tests.services.postgres import PostgresServer
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.soak]
 
 
 def test_it_listens_on_the_loopback(metastore: HiveMetastore, postgres: PostgresServer) -> None:
