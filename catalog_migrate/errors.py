@@ -200,7 +200,7 @@ _STAND_IN = {
     "administration.export": ("NotSettled",),
     "administration.lost": ("CatalogLost", "RebuildRefused"),
     "administration.relocation": ("RelocationRefused",),
-    "api.manifests": ("StaleManifest",),
+    "api.releases": ("StaleManifest",),
     "api.status": ("UnknownObject",),
     "catalog.errors": (
         "CatalogCorrupt", "CatalogExported", "CatalogMoved", "CatalogNotFound", "CheckFailed",

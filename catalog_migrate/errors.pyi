@@ -18,7 +18,7 @@ from catalog_migrate.administration.lost import (
     RebuildRefused as RebuildRefused,
 )
 from catalog_migrate.administration.relocation import RelocationRefused as RelocationRefused
-from catalog_migrate.api.manifests import StaleManifest as StaleManifest
+from catalog_migrate.api.releases import StaleManifest as StaleManifest
 from catalog_migrate.api.status import UnknownObject as UnknownObject
 from catalog_migrate.catalog.errors import (
     CatalogCorrupt as CatalogCorrupt,

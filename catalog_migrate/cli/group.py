@@ -48,8 +48,9 @@ _MODULES = {
     for module, verbs in {
         "administration": ("export", "rebuild", "relocate", "unlock"),
         "environment": ("completion", "config", "demo", "doctor", "version"),
-        "inspection": ("drift", "history", "show", "status"),
-        "releases": ("diff", "release"),
+        "inspection": ("drift", "graph", "history", "show", "status"),
+        "releases": ("check", "diff", "plan", "release"),
+        "starts": ("apply", "bootstrap", "rollback"),
         "streams": ("run", "source", "sql"),
     }.items()
     for verb in verbs

@@ -1,4 +1,4 @@
-"""``status``, ``show``, ``history``, ``drift``: what is in force, who changed what, what stands."""
+"""``status``, ``show``, ``history``, ``graph``, ``drift``: what is in force, and what stands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from catalog_migrate.api.registrations import compare_registrations
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
+from catalog_migrate.errors import UsageError
 from catalog_migrate.program.operations import numbered
+from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
     from catalog_migrate.catalog.history import Entry, ObjectEntry
-
 
 _WORK_SHOWN = 20
 _SESSIONS_SHOWN = 10
@@ -348,3 +349,48 @@ def drift(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_inp
             steps = f"{found.repaired} step{'s' if found.repaired != 1 else ''}"
             emit(f"repaired in {steps}; {len(found.left)} left\n")
     return 2 if detailed_exitcode and found.left else 0
+
+
+@click.command("graph")
+@click.argument("name", required=False)
+@click.option("--program", metavar="PLAN", type=click.Path(dir_okay=False),
+              help="The steps of this plan file and their waves instead.")
+@options.catalog
+@options.release
+@click.option("--system", is_flag=True, help="Our own built-ins (schema catalog_migrate) too.")
+@options.format_(*FORMATS)
+@options.out
+def graph(
+    name: str | None, program: str | None, system: bool, format_: str, out: str | None
+) -> None:
+    """Print what depends on what: of the release given, else of the catalog.
+
+    Tables, views, functions and types, and secrets, connections, sources, sinks and clusters.
+    With NAME only that object, everything it needs and everything that needs it.
+
+    With --program the steps that `apply` takes for a plan: steps of one wave go side by side, and
+    a wave begins when the one before it has ended.
+
+    \b
+    Example:
+      catalog-migrate graph --catalog catalog --format mermaid
+      catalog-migrate graph shop.orders --release release
+      catalog-migrate graph --program plan.json --format dot | dot -Tsvg > plan.svg
+    """
+    if program is not None:
+        if name is not None or system:
+            raise UsageError(
+                "--program shows a whole plan", remedy="leave out NAME and --system"
+            )
+        from catalog_migrate.api.starts import read_plan
+
+        emit(draw_program(read_plan(program).steps, format_), out)
+        return
+    settings = options.settings()
+    if options.given("release.path") is None:
+        found = open_catalog(settings).graph(system=system)
+    else:
+        from catalog_migrate.api.releases import release_graph
+
+        found = release_graph(settings)
+    emit(draw_graph(found, format_, name), out)

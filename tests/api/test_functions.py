@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.api import Catalog, administration, manifests, registrations, releases, starts
+from catalog_migrate.api import Catalog, administration, registrations, releases, starts
 from catalog_migrate.api.configured import open_catalog, warehouse_of
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.opening import create_catalog, open_log
@@ -28,7 +28,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configured:
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    for module in (administration, manifests, registrations, releases, starts):
+    for module in (administration, registrations, releases, starts):
         monkeypatch.setattr(module, "configured_spark", no_spark)
     # another test of the same worker may have left a session running
     monkeypatch.setattr(registrations, "session_runs", lambda: False)
