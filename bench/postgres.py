@@ -17,9 +17,9 @@ from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.model.external import External, UpstreamTable
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column as OurColumn
+from catalog_migrate.model.objects import External, UpstreamTable
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery

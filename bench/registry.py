@@ -14,9 +14,8 @@ from bench.measure import Cost, Measure, paired
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External
 from catalog_migrate.streams.declare import DEAD_LETTER_COLUMNS, KAFKA_COLUMNS
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.engine import SparkQueries

@@ -43,11 +43,11 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import Problem, Refusal
-from catalog_migrate.model.ids import Allocator
+from catalog_migrate.model.names import Allocator
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.release.facts import facts_of
+from catalog_migrate.release.release import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

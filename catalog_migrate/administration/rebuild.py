@@ -47,19 +47,18 @@ from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import load_table, shard_columns, shard_size
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem
-from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import (
     Identity,
     ItemKey,
     identity_of,
+    number_of,
     parse_reference,
     split_name,
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.execution_context import relative
-from catalog_migrate.release.facts import facts_of
-from catalog_migrate.release.release import Release
+from catalog_migrate.release.release import Release, facts_of
 from catalog_migrate.store import is_seen, store_at
 from catalog_migrate.store.address import rows_address
 from catalog_migrate.streams.specs import CHECKPOINTS

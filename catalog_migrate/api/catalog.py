@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.pipeline.plan import Sight
     from catalog_migrate.pipeline.safe_commits import CommitRules
-    from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.missing_data import MissingData
-    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.reconciler.actions import Actions, Drift
     from catalog_migrate.reconciler.execution_context import ExecutionContext, Journal, OnProgress
     from catalog_migrate.release.manifest import ManifestOutline

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.migration import Migration
-    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.release.compile import Analysed
     from catalog_migrate.release.release import Release
 

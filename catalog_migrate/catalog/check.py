@@ -18,7 +18,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.graph import find_cycle
-from catalog_migrate.model.ids import number_of
+from catalog_migrate.model.names import number_of
 from catalog_migrate.model.wording import counted
 
 _SHOWN = 20

@@ -122,7 +122,7 @@ def alter(
       catalog-migrate unsafe alter shop.orders --set TOPIC=orders_v2 --reset-splits
         --accept-new-topic --reason 'topic was renamed'
     """
-    from catalog_migrate.model.external import OptionValue, SecretRef
+    from catalog_migrate.model.objects import OptionValue, SecretRef
     from catalog_migrate.sql.statements import DropOptions, ResetSplits, SetOptions
 
     changed: dict[str, OptionValue] = {}

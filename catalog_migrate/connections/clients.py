@@ -30,8 +30,8 @@ from catalog_migrate.connections.values import (
     topics_of,
 )
 from catalog_migrate.errors import PrerequisiteMissing
-from catalog_migrate.model.external import OptionValue
 from catalog_migrate.model.names import quote_postgres
+from catalog_migrate.model.objects import OptionValue
 
 if TYPE_CHECKING:
     import psycopg

@@ -24,7 +24,7 @@ from catalog_migrate.connections.values import (
     topics_of,
 )
 from catalog_migrate.errors import Problem, WithProblems
-from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 from catalog_migrate.sql.vocabulary import BASE_CONNECTION
 

@@ -31,8 +31,7 @@ from catalog_migrate.connections.postgres_probe import (
 )
 from catalog_migrate.connections.tunnels import try_tunnel
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.model.external import External
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""Names of items: schema and name, as written, compared without case, quoted where they must be."""
+"""Names of items: schema and name, as written, compared without case, quoted where they must be.
+
+And their ids, handed out by durable counters, which never come back (DESIGN section 3).
+"""
 
 from __future__ import annotations
 
@@ -154,3 +157,27 @@ def parse_reference(text: str, default_schema: str | None = None) -> Identity:
     if schema is None:
         raise InvalidName(f"{text!r} has no schema", remedy="write schema.name")
     return namespace_of(kind), schema.lower(), name.lower()
+
+
+class Allocator:
+    """Hands out ids from a counter's next value; pure, the new value is committed by the caller.
+
+    ``prefix`` is ``i``, ``s`` or ``u``; ``next_value`` is the first number to be handed out.
+    """
+
+    __slots__ = ("next_value", "prefix")
+
+    def __init__(self, prefix: str, next_value: int = 1) -> None:
+        self.prefix = prefix
+        self.next_value = next_value
+
+    def allocate(self) -> str:
+        """The next id, e.g. ``s12``."""
+        value = f"{self.prefix}{self.next_value}"
+        self.next_value += 1
+        return value
+
+
+def number_of(identifier: str) -> int:
+    """The counter value inside an id: ``number_of("s12") == 12``."""
+    return int(identifier[1:])

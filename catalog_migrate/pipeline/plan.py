@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.pipeline.rollback import Past
-    from catalog_migrate.planner.migration import Migration
-    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.reconciler.prepare import Populate
     from catalog_migrate.reconciler.stream_tables import StreamTables

@@ -29,8 +29,7 @@ from catalog_migrate.pipeline.plan import BootstrapOptions, Part, Sight, planned
 from catalog_migrate.planner.assembly import rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import fenced_out
-from catalog_migrate.planner.migration import Migration
-from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.plan import Migration, Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE
 from catalog_migrate.planner.planfile import same_plan, stale
 from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES

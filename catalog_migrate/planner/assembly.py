@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from catalog_migrate.model.hashes import SCHEME
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import (
     ACTIONS,
     PLAN_FORMAT,
     Base,
     Blocked,
     Change,
+    Migration,
     Plan,
     PlanTarget,
     Question,

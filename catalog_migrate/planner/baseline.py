@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.model.ids import Allocator
-from catalog_migrate.model.names import Identity
+from catalog_migrate.model.names import Allocator, Identity
 from catalog_migrate.planner.plan import Base
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Baseline(msgspec.Struct, frozen=True):
         Raises :class:`DependencyCycle` when its objects use each other in
         a circle.
         """
-        from catalog_migrate.release.facts import facts_of
+        from catalog_migrate.release.release import facts_of
 
         items, ids = Allocator("i"), Allocator("s")
         objects: dict[Identity, BaselineObject] = {}

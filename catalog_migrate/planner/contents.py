@@ -13,8 +13,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import cast_or_null, is_longer_text, is_lossless
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
-from catalog_migrate.planner.migration import Segment
-from catalog_migrate.planner.plan import Blocked, Question
+from catalog_migrate.planner.plan import Blocked, Question, Segment
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
 LOSSY_RETYPE = "CM0301"

@@ -1,8 +1,9 @@
-"""What differs between a baseline and a release, object by object; not yet its impact."""
+"""What differs between a baseline and a release, object by object, and the impact of a change."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,8 +12,10 @@ from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_n
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.plan import Action, ColumnChange, OptionChange
-from catalog_migrate.release.facts import Facts
-from catalog_migrate.release.release import Release, facts_in
+from catalog_migrate.release.release import Facts, Release, facts_in
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
 
 
 class ColumnDelta(msgspec.Struct, frozen=True):
@@ -466,3 +469,31 @@ def compare_properties(
                 OptionChange(name, "drop" if after is None else "set", old=before, new=after)
             )
     return tuple(changes)
+
+
+def roots_of(difference: Difference) -> frozenset[Identity]:
+    """Names of the release under which another id stands than before.
+
+    These are objects that migrate by themselves (renamed ones included) and new objects under the
+    name of an old one of another kind. A wholly new name is nobody's root: what reads it now must
+    have another definition and is redefined.
+    """
+    return frozenset(
+        identity
+        for identity, compared in difference.objects.items()
+        if compared.action == "migrate" or compared.created_over
+    )
+
+
+def impact_paths(
+    graph: DependencyGraph, roots: frozenset[Identity], difference: Difference
+) -> Mapping[Identity, tuple[Identity, ...]]:
+    """For each dependent of a root in the NEW graph, the path from its root to it.
+
+    New objects are not among them: they have no earlier id that could change.
+    """
+    return {
+        identity: graph.because(roots, identity)
+        for identity in graph.dependents(roots)
+        if identity not in roots and difference.objects[identity].action != "create"
+    }

@@ -11,7 +11,7 @@ from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.plan import Migration
     from catalog_migrate.release.release import Release
 
 

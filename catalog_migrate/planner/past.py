@@ -25,11 +25,11 @@ from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.planner.column_ids import Moment, over
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
 from catalog_migrate.planner.shard_provenance import last_holders, rows_of, where_now
-from catalog_migrate.release.facts import Facts
-from catalog_migrate.release.release import Release
+from catalog_migrate.release.release import Facts, Release
 
 Grown = Callable[[str, int, int | None], int | None]
 """(shard path, after, upto) -> rows that came, -1 unknown, None when rows were changed."""
+
 
 class Step(msgspec.Struct, frozen=True):
     """The state of one serial; ``rollback_to`` when the commit that led to it was a rollback."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.missing_data import MissingData
-from catalog_migrate.planner.plan import Blocked, Plan, Unparsed, Validation
+from catalog_migrate.planner.plan import Blocked, Migration, Plan, Unparsed, Validation
 from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.errors import CatalogMigrateError, UnsupportedFormat
-from catalog_migrate.model.ids import number_of
+from catalog_migrate.model.names import number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn, point_of_no_return
 from catalog_migrate.release.release import Release

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from catalog_migrate.catalog.records import COLUMN_IDS_FORMAT
-from catalog_migrate.model.ids import Allocator
-from catalog_migrate.model.names import Identity, ItemKey, parse_reference
+from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.column_ids import planned
@@ -23,17 +22,25 @@ from catalog_migrate.planner.contents import (
     movement_of,
     undecided_drop,
 )
-from catalog_migrate.planner.diff import Compared, Difference, compare, is_unchanged, signature
-from catalog_migrate.planner.impact import impact_paths, roots_of
-from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.planner.diff import (
+    Compared,
+    Difference,
+    compare,
+    impact_paths,
+    is_unchanged,
+    roots_of,
+    signature,
+)
 from catalog_migrate.planner.plan import (
     Action,
     Blocked,
     Change,
+    Migration,
     Move,
     Plan,
     PlanTarget,
     Question,
+    Target,
     Validation,
 )
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk, ruled, undecided

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from catalog_migrate.model.names import Identity, ItemKey
-from catalog_migrate.planner.migration import Target
+from catalog_migrate.planner.plan import Target
 from catalog_migrate.program.operations import (
     AnyOperation,
     BuildTable,

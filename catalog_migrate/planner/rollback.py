@@ -27,8 +27,7 @@ from catalog_migrate.planner.contents import (
     touches_shard,
 )
 from catalog_migrate.planner.diff import Compared
-from catalog_migrate.planner.migration import Segment
-from catalog_migrate.planner.plan import Blocked
+from catalog_migrate.planner.plan import Blocked, Segment
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
 IRREVERSIBLE = "CM0340"

@@ -28,7 +28,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.names import Identity
-from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.planner.shard_provenance import rows_of
 from catalog_migrate.program.operations import (
     IN_PLACE,

@@ -22,7 +22,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.planner.migration import Target
+from catalog_migrate.planner.plan import Target
 from catalog_migrate.program.operations import SESSION, Executed, Operation, outcome_of
 from catalog_migrate.reconciler.stream_tables import StreamTables
 from catalog_migrate.reconciler.workers import Workers

@@ -33,7 +33,7 @@ from catalog_migrate.model.names import Identity, ItemName, namespace_of, quote_
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
-from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.planner.program import program
 from catalog_migrate.program.operations import (
     PREPARE,

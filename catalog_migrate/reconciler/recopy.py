@@ -12,7 +12,7 @@ from catalog_migrate.catalog.records import RECONCILE, ItemRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
-from catalog_migrate.planner.migration import Target
+from catalog_migrate.planner.plan import Target
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.prepare import Attempt, copy_into

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.errors import CommitConflict
-from catalog_migrate.planner.migration import Segment
+from catalog_migrate.planner.plan import Segment
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, PrepareFailed
 
 

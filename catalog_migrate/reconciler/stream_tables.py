@@ -12,7 +12,7 @@ from typing import Protocol
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.engine.port import Engine
-from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Migration
 
 
 class StreamTables(Protocol):

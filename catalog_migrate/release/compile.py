@@ -16,9 +16,8 @@ from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import canonical_type
-from catalog_migrate.release.facts import definition_facts
 from catalog_migrate.release.manifest import decode_manifest, encode_manifest
-from catalog_migrate.release.release import Place, Release
+from catalog_migrate.release.release import Place, Release, definition_facts
 from catalog_migrate.release.validation import NO_CONTRACT
 from catalog_migrate.sql.references import has_star
 

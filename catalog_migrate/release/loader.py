@@ -6,7 +6,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from catalog_migrate.release.manifest import (
     hash_of,
     overriding,
 )
-from catalog_migrate.release.release import Declared, Place, Release
+from catalog_migrate.release.release import Declared, Place, Release, inside
 from catalog_migrate.release.validation import Resolved, resolve
 from catalog_migrate.sql.release_dialect import Statement, parse
 from catalog_migrate.store.local import read_file
@@ -325,8 +325,6 @@ def require_bodies(
     Returns (object, kind, why) of the texts that nobody has parsed. ``views`` False: Spark is to
     read their queries itself.
     """
-    from catalog_migrate.release.bodies import read_bodies
-
     kinds = ("table", "view", "function") if views else ("table", "function")
     found = read_bodies(release.written, only, kinds)
     _refuse(release.name, found.problems)
@@ -342,8 +340,6 @@ def _refuse(name: str, problems: list[Problem], declared: Sequence[Declared] = (
     if not problems:
         return
     if declared:
-        from catalog_migrate.release.bodies import read_bodies
-
         problems = [*problems, *read_bodies(declared).problems]
     ordered = sorted(
         problems,
@@ -352,3 +348,103 @@ def _refuse(name: str, problems: list[Problem], declared: Sequence[Declared] = (
     )
     count = f"{len(ordered)} problems" if len(ordered) > 1 else "1 problem"
     raise InvalidRelease(f"release {name} has {count}", problems=ordered)
+
+
+DOES_NOT_PARSE = "CM0119"
+_SHOWN = 60
+
+
+class Bodies(NamedTuple):
+    """What came of reading: the texts that no Spark parses, and those that nobody has parsed.
+
+    ``unparsed`` are (object, kind, why), where the grammar at hand has no opinion.
+    """
+
+    problems: list[Problem]
+    unparsed: list[tuple[str, str, str]]
+
+
+class _Text(NamedTuple):
+    """One text of an object: what it is, what it may be, where it starts or (not exact) belongs."""
+
+    what: str
+    text: str
+    starts: tuple[str, ...]
+    place: Place
+    exact: bool = False
+
+
+def read_bodies(
+    declared: Iterable[Declared], only: Collection[Identity] | None = None,
+    kinds: Collection[str] = ("table", "view", "function"),
+) -> Bodies:
+    """Parse every query and expression of the objects (those of ``kinds``, ``only`` these)."""
+    from catalog_migrate.sql.grammar import NotUnderstood, refusal
+
+    found = Bodies([], [])
+    for entry in declared:
+        definition = entry.definition
+        if definition.kind not in kinds or (only is not None and definition.identity not in only):
+            continue
+        for each in _texts(entry):
+            try:
+                refused = refusal(each.text, *each.starts)
+            except NotUnderstood as error:
+                found.unparsed.append(
+                    (str(definition.key), definition.kind, f"{each.what}: {error}")
+                )
+                continue
+            if refused is None:
+                continue
+            place = inside(each.place, each.text, refused.offset) if each.exact else each.place
+            said = f"`{refused.token}` is not expected" if refused.token else "it ends too early"
+            found.problems.append(
+                Problem(
+                    DOES_NOT_PARSE,
+                    f"{each.what} of {definition.key} is no SQL of Spark: {said}", *place,
+                    _line(each.text, refused.offset),
+                    f"write {refused.meant}" if refused.meant else
+                    "correct it there" + (
+                        "; where a newer Spark takes it, plan and check with --bind"
+                        if definition.kind == "view" else ""
+                    ),
+                )
+            )
+    return found
+
+
+def _texts(entry: Declared) -> Iterator[_Text]:
+    definition = entry.definition
+    if definition.sql is not None:
+        yield _Text("the query", definition.sql, ("query",), entry.text, exact=True)
+    if definition.body is not None:
+        starts = ("query", "expression")
+        yield _Text("the body", definition.body, starts, entry.text, exact=True)
+    for argument in definition.arguments:
+        if argument.default is not None:
+            what = f"DEFAULT of argument {quote_part(argument.name)}"
+            yield _Text(what, argument.default, ("expression",), entry.place)
+    for column in definition.columns:
+        place = entry.columns.get(column.name.lower(), entry.place)
+        for word in ("using", "default", "generated"):
+            text = getattr(column, word)
+            if text is not None:
+                what = f"{word.upper()} of column {quote_part(column.name)}"
+                yield _Text(what, text, ("expression",), place)
+    for check in definition.checks:
+        what = f"CHECK {quote_part(check.name)}"
+        yield _Text(what, check.expression, ("expression",), entry.place)
+
+
+def _line(text: str, offset: int) -> str:
+    """The line of ``offset``, the part around it where it is long."""
+    start = text.rfind("\n", 0, offset) + 1
+    end = text.find("\n", offset)
+    line = text[start : len(text) if end < 0 else end]
+    at = offset - start
+    if len(line) <= _SHOWN:
+        return line.strip()
+    first = max(0, at - _SHOWN // 2)
+    return ("…" if first else "") + line[first : first + _SHOWN].strip() + (
+        "…" if first + _SHOWN < len(line) else ""
+    )

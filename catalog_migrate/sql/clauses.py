@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from catalog_migrate.model.external import OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part, split_name
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.tokens import Token, string_value
 from catalog_migrate.sql.vocabulary import (

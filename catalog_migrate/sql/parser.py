@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import External
 from catalog_migrate.sql import clauses
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.alteration import alter

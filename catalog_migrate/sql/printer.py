@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from catalog_migrate.model.external import External, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part, split_name
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.sql import statements as s
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.sql.vocabulary import (

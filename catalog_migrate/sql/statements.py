@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from catalog_migrate.model.external import External, OptionValue
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, OptionValue
 from catalog_migrate.sql.vocabulary import Kind, Listing, QueryKind
 
 

@@ -23,11 +23,10 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Migration
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import declare, dependencies, inputs

@@ -13,7 +13,7 @@ import msgspec
 
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import External
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror

@@ -11,9 +11,15 @@ from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check, section_of
-from catalog_migrate.model.external import External, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part, split_name
-from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.objects import (
+    Column,
+    External,
+    ObjectDefinition,
+    OptionValue,
+    SecretRef,
+    UpstreamTable,
+)
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st

@@ -13,10 +13,15 @@ from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
 from catalog_migrate.connections.values import addresses_of, topics_of
-from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import (
+    CLUSTER_KINDS,
+    External,
+    ObjectDefinition,
+    OptionValue,
+    SecretRef,
+)
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.sql.vocabulary import USED_CONNECTIONS
 from catalog_migrate.streams.errors import RefusedStatement, UnknownItem

@@ -23,11 +23,9 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.model.external import External
 from catalog_migrate.model.hashes import schema_fingerprint
-from catalog_migrate.model.ids import Allocator
-from catalog_migrate.model.names import spark_refuses
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.names import Allocator, spark_refuses
+from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement
 

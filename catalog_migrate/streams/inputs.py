@@ -13,9 +13,8 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, ShardRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.model.external import External
-from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.model.objects import External, ObjectDefinition
+from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import definition_hash
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.plan import Migration
     from catalog_migrate.streams.bundled_streams import BundledStreamsPlan
 
 

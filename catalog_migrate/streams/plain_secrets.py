@@ -11,8 +11,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import section_of
 from catalog_migrate.connections.secrets import HIDDEN
-from catalog_migrate.model.external import External, SecretRef
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import External, ObjectDefinition, SecretRef
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import SetOptions, Unsafe
 from catalog_migrate.sql.vocabulary import QueryKind

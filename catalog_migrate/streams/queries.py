@@ -14,12 +14,12 @@ import msgspec
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.model.external import External, UpstreamTable
 from catalog_migrate.model.names import ItemName, fold, quote_sql
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, UpstreamTable
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.tables import Tables
+
 
 class OutputTable(msgspec.Struct, frozen=True):
     """A table that a POSTGRES source writes: what it takes from upstream, its columns and their

@@ -22,10 +22,9 @@ from catalog_migrate.connections.schema_registry import (
 )
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
-from catalog_migrate.model.external import External
-from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
-from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Migration
 from catalog_migrate.streams import avro, dependencies, protobuf
 from catalog_migrate.streams.queries import QuerySpec, declared_columns, written_columns
 

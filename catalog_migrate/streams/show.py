@@ -14,8 +14,7 @@ from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.external import External, OptionValue, SecretRef
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.vocabulary import QueryKind

@@ -11,8 +11,7 @@ from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
 from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
-from catalog_migrate.model.external import External, SecretRef
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, SecretRef
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plain_secrets import options_of

@@ -7,7 +7,7 @@ here in the checkpoint, by the first start itself.
 from __future__ import annotations
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import External
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of

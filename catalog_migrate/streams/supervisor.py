@@ -22,7 +22,7 @@ from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.model.external import UpstreamColumn
+from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.replication.errors import TableChanged
 from catalog_migrate.streams import dependencies, following

@@ -14,9 +14,8 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.external import UpstreamColumn
 from catalog_migrate.model.names import fold
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, UpstreamColumn
 from catalog_migrate.replication.errors import (
     OtherServer,
     OtherTimeline,

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-from catalog_migrate.model.external import External, UpstreamColumn, UpstreamTable
 from catalog_migrate.model.names import fold, quote_part, split_name
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement
 

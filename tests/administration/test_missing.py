@@ -17,8 +17,7 @@ from catalog_migrate.catalog.records import (
     StreamRecord,
 )
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.model.external import External
-from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.streams.errors import ShardGone
 from catalog_migrate.streams.tables import ShardMaker
 

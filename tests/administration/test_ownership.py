@@ -33,9 +33,8 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards, create_placeholder
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.execution_context import ExecutionContext

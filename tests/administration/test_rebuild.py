@@ -23,8 +23,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.seal import fence, seal
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogWriteRefused
-from catalog_migrate.model.ids import number_of
-from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.names import ItemName, number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.store.local import LocalStore

@@ -22,7 +22,7 @@ from catalog_migrate.connections.options import (
     check,
     partition,
 )
-from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 
 Values = dict[str, OptionValue]

@@ -13,7 +13,7 @@ from catalog_migrate.connections.options import (
     effective,
     partition,
 )
-from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 
 PASSWORD = SecretRef("s")

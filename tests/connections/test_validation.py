@@ -29,8 +29,7 @@ from catalog_migrate.connections.validation import (
     validate_sink,
     validate_source,
 )
-from catalog_migrate.model.external import External
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External
 from tests.services.ssh import USER, SSHServer, new_key
 
 if TYPE_CHECKING:

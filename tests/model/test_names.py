@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.model.ids import Allocator, number_of
 from catalog_migrate.model.names import (
+    Allocator,
     InvalidName,
     ItemKey,
     ItemName,
+    number_of,
     parse_reference,
     quote_part,
     quote_sql,

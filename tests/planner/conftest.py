@@ -20,8 +20,7 @@ from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
-from catalog_migrate.planner.migration import Migration
-from catalog_migrate.planner.plan import Base
+from catalog_migrate.planner.plan import Base, Migration
 from catalog_migrate.release.release import Release
 
 

@@ -10,8 +10,7 @@ from catalog_migrate.errors import UsageError
 from catalog_migrate.model.hashes import decision_hashes
 from catalog_migrate.model.objects import Check, Column
 from catalog_migrate.planner.contents import changes_values
-from catalog_migrate.planner.migration import Target
-from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question
+from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question, Target
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.report.layouts import render_text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planfile import encode_plan
 from catalog_migrate.planner.planning import plan_migration
 

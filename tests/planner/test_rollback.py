@@ -7,7 +7,7 @@ import pytest
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.migration import Migration, Segment
+from catalog_migrate.planner.plan import Migration, Segment
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.rollback import (
     CAME_BY_ADOPTION,

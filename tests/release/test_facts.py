@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.release.facts import facts_of
+from catalog_migrate.release.release import facts_of
 
 VIEW = ObjectDefinition(
     "s", "view", "v", columns=(Column("a", "INT"),), sql="SELECT a FROM s.t WHERE a > 1"

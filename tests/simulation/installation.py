@@ -14,7 +14,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import BootstrapReport, migrate, roll_back
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.prepare import Populate

@@ -16,7 +16,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName, parse_reference
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Migration
 from catalog_migrate.program.operations import NAMES
 from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.release.release import Release

@@ -9,8 +9,7 @@ from catalog_migrate.catalog.records import ItemRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.release.facts import facts_of
-from catalog_migrate.release.release import Release
+from catalog_migrate.release.release import Release, facts_of
 from catalog_migrate.testing.world import Shard, World
 from tests.simulation.draft import DraftedRelease
 from tests.simulation.invariants import InvariantBroken, require

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.model.external import External, SecretRef
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, SecretRef
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
 from catalog_migrate.sql.source import SyntaxProblem

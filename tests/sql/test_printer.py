@@ -6,9 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.model.external import External, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External, SecretRef, UpstreamTable
 from catalog_migrate.sql import statements as s
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
 from catalog_migrate.sql.printer import render

@@ -14,7 +14,7 @@ import pytest
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType, Option
 from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.model.external import External, OptionValue, SecretRef
+from catalog_migrate.model.objects import External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render

@@ -9,7 +9,7 @@ import pytest
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.model.external import SecretRef
+from catalog_migrate.model.objects import SecretRef
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import RefusedStatement, UnknownItem

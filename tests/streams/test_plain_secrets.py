@@ -20,7 +20,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, Secret
-from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.planner.planfile import EditedPlan
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place

@@ -13,8 +13,8 @@ from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import Wanted
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import External
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.errors import UnsafeBlocked

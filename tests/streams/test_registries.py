@@ -12,9 +12,8 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.reconciler.refusal import MigrationBlocked
 from catalog_migrate.release.bundled_streams import canonical_statements

@@ -16,8 +16,8 @@ from catalog_migrate.catalog.records import ColumnIds, StreamRecord, identity_te
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.model.external import UpstreamColumn
 from catalog_migrate.model.objects import Column as OurColumn
+from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.replication.errors import SlotInUse, TableChanged
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st

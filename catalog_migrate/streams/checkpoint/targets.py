@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from catalog_migrate.connections.values import BadValue, splits_of, start_of
-from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import External
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 
 Kind = Literal["number", "earliest", "latest", "committed", "time", "ago", "shift"]

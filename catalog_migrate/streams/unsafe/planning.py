@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import UnsupportedFormat
-from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import External
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

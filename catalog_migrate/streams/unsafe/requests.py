@@ -18,8 +18,7 @@ from catalog_migrate.connections.options import (
     section_of,
 )
 from catalog_migrate.errors import UsageError
-from catalog_migrate.model.external import External, OptionValue, SecretRef
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams import dependencies

@@ -12,9 +12,8 @@ import pytest
 
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External
 from catalog_migrate.streams.queries import QuerySpec
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import External
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery
 from tests.simulation.stream_ports import SimulatedUpstreams
 from tests.simulation.streaming import SimulatedQueries, StreamWorld

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, External
 from catalog_migrate.streams.queries import QuerySpec
 from tests.services.schema_registry import SchemaRegistry
 

@@ -9,8 +9,8 @@ import pytest
 from catalog_migrate.config import REDACTED
 from catalog_migrate.engine.spark.session import session_conf
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import External
 from catalog_migrate.streams.queries import QuerySpec
 
 if TYPE_CHECKING:

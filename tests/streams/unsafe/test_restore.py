@@ -10,8 +10,8 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import External
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaPosition
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.tables import DeltaTables
