@@ -43,7 +43,7 @@ from catalog_migrate.streams.migrations import MigratedStreams
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.reconciler.stream_tables import StreamTables
+    from catalog_migrate.reconciler.execution_context import StreamTables
 
 
 WAIT = 600.0
@@ -321,8 +321,7 @@ def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
 
     Two installations on one metastore have one each. Asks Spark only before the first start there.
     """
-    from catalog_migrate.reconciler.actions import former
-    from catalog_migrate.reconciler.desired import PREFIX
+    from catalog_migrate.reconciler.actions import PREFIX, former
     from catalog_migrate.release.builtin import SYSTEM_SCHEMA, schema_beside
 
     state = read_state(log) if log.exists() else None

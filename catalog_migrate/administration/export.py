@@ -30,8 +30,15 @@ from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.actions import graph_of, is_ours, matches
-from catalog_migrate.reconciler.desired import PREFIX, SHARD_KINDS, DesiredName, desired_world
+from catalog_migrate.reconciler.actions import (
+    PREFIX,
+    SHARD_KINDS,
+    DesiredName,
+    desired_world,
+    graph_of,
+    is_ours,
+    matches,
+)
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import observe, shared_pending
 from catalog_migrate.sql.tokens import escape_doubled_quotes

@@ -347,7 +347,7 @@ def _analysed(
     from catalog_migrate.engine.port import BindRequest
     from catalog_migrate.model.names import ItemName
     from catalog_migrate.model.objects import Column
-    from catalog_migrate.reconciler.desired import function_spec, view_spec
+    from catalog_migrate.reconciler.actions import function_spec, view_spec
 
     columns: dict[ItemName, Sequence[Column]] = {}
     found: dict[tuple[str, str, str], Sequence[tuple[str, str, bool]]] = {}

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.pipeline.rollback import Past
     from catalog_migrate.planner.plan import Migration, Plan
-    from catalog_migrate.reconciler.execution_context import OnProgress
+    from catalog_migrate.reconciler.execution_context import OnProgress, StreamTables
     from catalog_migrate.reconciler.prepare import Populate
-    from catalog_migrate.reconciler.stream_tables import StreamTables
     from catalog_migrate.release.release import Release
 
 

@@ -30,17 +30,23 @@ from catalog_migrate.planner.assembly import rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.plan import Migration, Plan
-from catalog_migrate.planner.plan_validation import ROWS_GONE
+from catalog_migrate.planner.plan_validation import ROWS_GONE, blocked
 from catalog_migrate.planner.planfile import same_plan, stale
 from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES
 from catalog_migrate.program.operations import Executed, Operation
 from catalog_migrate.reconciler import cleanup
-from catalog_migrate.reconciler.bundled_streams import bring_in_bundled, pending_bundled
-from catalog_migrate.reconciler.commit import put_in_force, put_release
+from catalog_migrate.reconciler.commit import (
+    bring_in_bundled,
+    pending_bundled,
+    put_in_force,
+    put_release,
+)
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
     Journal,
     Progress,
+    StreamTables,
+    Workers,
     new_token,
     silent,
 )
@@ -53,10 +59,7 @@ from catalog_migrate.reconciler.reconcile import (
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
-from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.retention import RETENTION, expired
-from catalog_migrate.reconciler.stream_tables import StreamTables
-from catalog_migrate.reconciler.workers import Workers
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine

@@ -1,18 +1,26 @@
-"""Adds to a plan what was seen outside the planner: views that bind, names and rows that stand."""
+"""Adds to a plan what was seen outside the planner: views that bind, names and rows that stand.
+
+And says of a plan that may not be carried out what stands in the way, and what cures it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.errors import DECISION_CODES, MigrationBlocked
+from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.missing_data import MissingData
 from catalog_migrate.planner.plan import Blocked, Migration, Plan, Unparsed, Validation
 from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
 
 if TYPE_CHECKING:
+    from catalog_migrate.planner.plan import Plan
     from catalog_migrate.release.release import Release
+
 
 DOES_NOT_BIND = "CM0330"
 NAME_HELD = "CM0331"
@@ -190,3 +198,22 @@ def _plan_extended(
     if blocked:  # proofs alone are not part of the hash
         plan = replace(plan, plan_hash=plan_hash(plan))
     return plan
+
+
+_WRITE = "write what is listed into the release, or approve it at the call"
+
+
+def blocked(plan: Plan) -> MigrationBlocked:
+    """The error for ``plan``, its decisions told apart from what no approval cures."""
+    back = plan.target.serial is not msgspec.UNSET
+    missing = sum(entry.code in DECISION_CODES for entry in plan.blocked)
+    obstacles = len(plan.blocked) - missing
+    told = []
+    if missing or not obstacles:
+        told.append(f"{counted(missing, 'decision')} {'is' if missing == 1 else 'are'} missing")
+    if obstacles:
+        told.append(f"{counted(obstacles, 'obstacle')} that no approval cures")
+    way = "approve what is listed at the call" if back else _WRITE
+    if obstacles:
+        way = "do what stands below each entry" + (f"; {way}" if missing else "")
+    return MigrationBlocked(f"{', '.join(told)}; nothing was touched", plan=plan, remedy=way)

@@ -1,16 +1,19 @@
 """What every act on the world needs at hand, and how it reports progress and retries.
 
-And the shard that an attempt makes, which its acts hand to each other.
+Its threads are at hand, the shard that an attempt makes, which its acts hand to each other, and the
+port to the streams that read and write tables. A migration replaces and removes shards below
+running queries: it asks there what must stay, and says what was replaced. The implementation is in
+:mod:`catalog_migrate.streams.migrations`.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -19,17 +22,133 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.planner.plan import Target
+from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.program.operations import SESSION, Executed, Operation, outcome_of
-from catalog_migrate.reconciler.stream_tables import StreamTables
-from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.store.address import spelled
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+
+class StreamTables(Protocol):
+    """What a migration of tables asks of the streams that use them, and what it tells them.
+
+    Items are named by their ids, tables by absolute directories. Nothing is asked of a catalog
+    without streams.
+    """
+
+    def being_filled(self, state: State) -> Mapping[str, str]:
+        """Tables that an operation is writing into now, and the operation: they cannot move."""
+
+    def append_only(self, state: State) -> frozenset[str]:
+        """Tables that may only grow, because a started query reads them."""
+
+    def still_read(self, state: State) -> frozenset[str]:
+        """Paths of retired shards that a query has still to read: they must be kept."""
+
+    def replaced(self, state: State, item_id: str, old: str, new: str) -> None:
+        """The shard of a table was copied from ``old`` (sealed) to ``new``; repeatable."""
+
+    def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
+        """Put sources and sinks as they are after a migration, into its own commit."""
+
+    def with_streams(
+        self, migration: Migration, state: State, statements: Sequence[str]
+    ) -> Migration:
+        """A migration whose plan says what becomes of connections, sources and sinks.
+
+        Raises what is wrong with the release's ``statements``.
+        """
+
+    def bring_in(self, state: State, statements: Sequence[str]) -> BundledChanges:
+        """What puts the bundled streams of a release in force."""
+
+    def make_shard(self, state: State, item_id: str, engine: Engine) -> None:
+        """Make the shards of a new source, of its dead letters and of its cluster's log."""
+
+
+class BundledChanges(Protocol):
+    """What brings a release's bundled streams in."""
+
+    @property
+    def changes(self) -> Changes | None:
+        """What is to be committed; None when all is as the release has it."""
+
+    @property
+    def created(self) -> tuple[str, ...]:
+        """Items that come."""
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What an object of the user's is in the way of, in words."""
+
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_inside = threading.local()
+
+
+class Workers:
+    """At most ``threads`` of them, started when they are first needed and kept until the end.
+
+    Py4J gives each thread that speaks to Spark a connection and a thread of the JVM, so new ones
+    for every group of statements cost as much as some of the statements. They end with
+    :meth:`close`, or with the last reference.
+    """
+
+    __slots__ = ("_pool", "threads")
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
+        """``act`` on every item, results in the order of the items.
+
+        What an act raises is raised at its turn. However this ends, by an exception or because the
+        caller wants no more, no act begins after it and none is still under way. Acts that ask for
+        workers themselves have none beside theirs: waiting for each other, they might never end.
+        """
+        if self.threads <= 1 or len(items) <= 1 or getattr(_inside, "working", False):
+            for item in items:
+                yield item, act(item)
+            return
+        from concurrent.futures import wait
+
+        pool = self._started()
+        under_way = [pool.submit(act, item) for item in items]
+        try:
+            for item, future in zip(items, under_way, strict=True):
+                yield item, future.result()
+        finally:
+            # one that was cancelled in the queue of a pool that is shut down is never told so
+            wait([future for future in under_way if not future.cancel()])
+
+    def close(self) -> None:
+        """Let the threads go; they are started again when they are needed again.
+
+        An iteration that was interrupted between two results may still be there, held by its
+        exception: what it has not begun never begins, what is under way is waited for.
+        """
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+    def _started(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self.threads, "worker", _begin)
+        return self._pool
+
+
+def _begin() -> None:
+    _inside.working = True
 
 
 ATTEMPTS = 4

@@ -34,6 +34,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Migration, Target
+from catalog_migrate.planner.plan_validation import blocked
 from catalog_migrate.planner.program import program
 from catalog_migrate.program.operations import (
     PREPARE,
@@ -43,18 +44,16 @@ from catalog_migrate.program.operations import (
     PopulateTable,
     SealTable,
 )
-from catalog_migrate.reconciler.actions import is_ours
-from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
+from catalog_migrate.reconciler.actions import function_spec, is_ours, shard_spec, view_spec
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
     NewShard,
     PrepareFailed,
     Progress,
+    StreamTables,
 )
-from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.restore_rows import restore_from_segments, restore_from_tail
-from catalog_migrate.reconciler.stream_tables import StreamTables
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan_validation import Held

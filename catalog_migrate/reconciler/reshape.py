@@ -20,7 +20,7 @@ from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Migration, Target
-from catalog_migrate.reconciler.desired import shard_spec
+from catalog_migrate.reconciler.actions import shard_spec
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 
 _ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*")

@@ -8,8 +8,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.program.operations import RetireShard
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
-from catalog_migrate.reconciler.stream_tables import StreamTables
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, StreamTables
 
 RETENTION = 7 * 86_400.0
 """Seconds that a replaced shard is kept, for old readers and for going back."""

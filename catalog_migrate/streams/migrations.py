@@ -1,6 +1,6 @@
 """What streams answer, and what they do, when the tables that they use are migrated.
 
-Implements :class:`catalog_migrate.reconciler.stream_tables.StreamTables`. Whatever it needs is
+Implements :class:`catalog_migrate.reconciler.execution_context.StreamTables`. Whatever it needs is
 imported when it is asked: a start without streams loads nothing of them.
 """
 

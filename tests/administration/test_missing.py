@@ -89,7 +89,7 @@ def test_dead_letters_of_a_source_that_ran(place: Place) -> None:
     state = place.state()
     orders = f"{place.warehouse()}/{state.items['i1'].shard}"
     path = f"{place.warehouse()}/shop/src/x"
-    from catalog_migrate.reconciler.desired import shard_spec
+    from catalog_migrate.reconciler.actions import shard_spec
 
     ShardMaker.local().create(shard_spec(SOURCE, path))
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Validation
+from catalog_migrate.planner.plan_validation import blocked as refusal
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.program.operations import (
@@ -21,7 +22,6 @@ from catalog_migrate.program.operations import (
     EvolveTable,
     ReplaceName,
 )
-from catalog_migrate.reconciler.refusal import blocked as refusal
 from catalog_migrate.report.layouts import render_text
 from catalog_migrate.report.verdict import failed_proofs
 

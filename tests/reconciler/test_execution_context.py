@@ -11,8 +11,7 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
-from catalog_migrate.reconciler.workers import Workers
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, Workers
 from catalog_migrate.streams.migrations import MigratedStreams
 
 

@@ -10,7 +10,7 @@ from catalog_migrate.engine.port import FunctionSpec, ViewSpec, contract_reason
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Column
-from catalog_migrate.reconciler.desired import SHARD_KINDS
+from catalog_migrate.reconciler.actions import SHARD_KINDS
 from catalog_migrate.testing.bodies import analyse, read_body
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import TableEntry

@@ -27,9 +27,8 @@ from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.execution_context import ExecutionContext
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Workers
 from catalog_migrate.reconciler.reconcile import NotReconciled, reconcile_names
-from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import TableEntry

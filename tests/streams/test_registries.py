@@ -15,7 +15,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.reconciler.refusal import MigrationBlocked
+from catalog_migrate.planner.plan_validation import MigrationBlocked
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place as Place_
 from catalog_migrate.streams import dependencies
