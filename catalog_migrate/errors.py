@@ -225,7 +225,7 @@ _STAND_IN = {
         "ReplicationNotAllowed", "SlotAhead", "SlotInUse", "SlotLost", "SlotMissing",
         "TableChanged", "UnreadableMessage",
     ),
-    "sql.source": ("SyntaxProblem",),
+    "sql.cursor": ("SyntaxProblem",),
     "store.object_store": ("StoreFailure",),
     "streams.checkpoint.errors": (
         "BehindSink", "CheckpointCorrupt", "EditConflict", "ForeignCheckpoint",

@@ -110,7 +110,7 @@ from catalog_migrate.replication.errors import (
 from catalog_migrate.replication.errors import (
     UnreadableMessage as UnreadableMessage,
 )
-from catalog_migrate.sql.source import SyntaxProblem as SyntaxProblem
+from catalog_migrate.sql.cursor import SyntaxProblem as SyntaxProblem
 from catalog_migrate.store.object_store import StoreFailure as StoreFailure
 from catalog_migrate.streams.checkpoint.errors import (
     BehindSink as BehindSink,

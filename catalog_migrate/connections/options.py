@@ -25,8 +25,7 @@ from catalog_migrate.connections.values import (
 )
 from catalog_migrate.errors import Problem, WithProblems
 from catalog_migrate.model.objects import OptionValue, SecretRef
-from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION
+from catalog_migrate.sql.statements import BASE_CONNECTION, DropOptions, ResetOptions, SetOptions
 
 UNKNOWN = "CM0711"
 MISSING = "CM0712"

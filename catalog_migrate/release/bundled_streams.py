@@ -13,8 +13,8 @@ from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.errors import Problem
 from catalog_migrate.model.graph import chain
 from catalog_migrate.model.names import quote_part, split_name
-from catalog_migrate.sql.source import SyntaxProblem
-from catalog_migrate.sql.vocabulary import USED_CONNECTIONS
+from catalog_migrate.sql.cursor import SyntaxProblem
+from catalog_migrate.sql.statements import USED_CONNECTIONS
 
 if TYPE_CHECKING:
     from catalog_migrate.release.release import Place

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from catalog_migrate.sql import clauses
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.cursor import Cursor
-from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, Kind, QueryKind
+from catalog_migrate.sql.statements import CONNECTORS, KINDS, Kind, QueryKind
 
 One = TypeVar("One")
 
@@ -105,6 +105,7 @@ def _actions(cursor: Cursor, table: Mapping[str, Callable[[Cursor], One]]) -> tu
 
 
 # -- actions ------------------------------------------------------------------------------------
+
 
 def _drop(cursor: Cursor) -> st.DropOptions:
     return st.DropOptions(clauses.option_names(cursor))

@@ -8,14 +8,14 @@ from typing import TypeVar
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.sql.cursor import Cursor
-from catalog_migrate.sql.tokens import Token, string_value
-from catalog_migrate.sql.vocabulary import (
+from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
     RESERVED,
     SPLIT_OPTIONS,
     USED_CONNECTIONS,
     option_name,
 )
+from catalog_migrate.sql.tokens import Token, string_value
 
 _CLOSERS = {"(": ")", "<": ">"}
 _QUOTE_IT = "put a value of several words or with signs in quotes"

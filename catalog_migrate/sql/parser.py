@@ -18,10 +18,8 @@ from catalog_migrate.model.objects import External
 from catalog_migrate.sql import clauses
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.alteration import alter
-from catalog_migrate.sql.cursor import Cursor
-from catalog_migrate.sql.source import Refused, Source
-from catalog_migrate.sql.tokens import Token, split_statements, tokenise
-from catalog_migrate.sql.vocabulary import (
+from catalog_migrate.sql.cursor import Cursor, Refused, Source
+from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
     CONNECTORS,
     INCLUDED,
@@ -30,6 +28,7 @@ from catalog_migrate.sql.vocabulary import (
     PAUSED,
     QUERY_KINDS,
 )
+from catalog_migrate.sql.tokens import Token, split_statements, tokenise
 
 _LIKENESS = 0.85
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column, External, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.sql import statements as s
-from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.sql.vocabulary import (
+from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
     INCLUDED,
     PAUSED,
@@ -18,6 +17,7 @@ from catalog_migrate.sql.vocabulary import (
     USED_CONNECTIONS,
     is_plain_option,
 )
+from catalog_migrate.sql.tokens import string_literal
 
 _WIDTH = 100
 

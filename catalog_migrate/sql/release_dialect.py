@@ -15,10 +15,9 @@ import msgspec
 from catalog_migrate.errors import Problem
 from catalog_migrate.model.names import ItemName, quote_part
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
-from catalog_migrate.sql.cursor import Cursor
-from catalog_migrate.sql.source import Refused
+from catalog_migrate.sql.cursor import Cursor, Refused
+from catalog_migrate.sql.statements import KINDS
 from catalog_migrate.sql.tokens import LineIndex, Token, split_statements, tokenise
-from catalog_migrate.sql.vocabulary import KINDS
 
 SYNTAX = "CM0101"
 NO_SCHEMA = "CM0109"

@@ -21,7 +21,7 @@ from catalog_migrate.connections.options import (
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION, PAUSED
+from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import (
     OPERATOR,

@@ -23,7 +23,7 @@ from catalog_migrate.model.objects import (
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import USED_CONNECTIONS, QueryKind
+from catalog_migrate.sql.statements import USED_CONNECTIONS, QueryKind
 from catalog_migrate.streams import avro, dependencies
 from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import Draft, Effect

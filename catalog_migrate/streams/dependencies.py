@@ -23,7 +23,7 @@ from catalog_migrate.model.objects import (
     SecretRef,
 )
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.sql.vocabulary import USED_CONNECTIONS
+from catalog_migrate.sql.statements import USED_CONNECTIONS
 from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
 
 DEFAULT_SCHEMA = "default"

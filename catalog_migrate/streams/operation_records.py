@@ -17,7 +17,7 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
+from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, Partition
 from catalog_migrate.streams.tables import Stretch
 
 ALTER = "alter"

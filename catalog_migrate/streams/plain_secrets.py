@@ -13,8 +13,7 @@ from catalog_migrate.connections.options import section_of
 from catalog_migrate.connections.secrets import HIDDEN
 from catalog_migrate.model.objects import External, ObjectDefinition, SecretRef
 from catalog_migrate.sql.printer import render
-from catalog_migrate.sql.statements import SetOptions, Unsafe
-from catalog_migrate.sql.vocabulary import QueryKind
+from catalog_migrate.sql.statements import QueryKind, SetOptions, Unsafe
 from catalog_migrate.streams import dependencies
 
 

@@ -17,7 +17,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import Column, External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
-from catalog_migrate.sql.vocabulary import QueryKind
+from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS, OPERATOR
 from catalog_migrate.streams.operation_records import BACKFILLING, kind_of

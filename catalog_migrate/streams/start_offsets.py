@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.targets import Place, land, moment_of, start_targets

@@ -19,8 +19,7 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     Fence,
     delta_batch,

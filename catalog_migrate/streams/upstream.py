@@ -29,7 +29,7 @@ from catalog_migrate.connections.validation import (
 )
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import preflight_of
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged

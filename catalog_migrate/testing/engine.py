@@ -26,7 +26,6 @@ from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.testing.alter import alter, bare, evolved_columns, fresh_name
 from catalog_migrate.testing.bodies import (
     Row,
     analyse,
@@ -35,7 +34,18 @@ from catalog_migrate.testing.bodies import (
     read_body,
     scalar_returns,
 )
-from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Version, World
+from catalog_migrate.testing.world import (
+    SEAL,
+    Names,
+    Shard,
+    TableEntry,
+    Version,
+    World,
+    alter,
+    bare,
+    evolved_columns,
+    fresh_name,
+)
 
 BYTES_PER_ROW = 100
 """What :meth:`SimulatedEngine.shard_size` takes a row for."""

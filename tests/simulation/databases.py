@@ -32,9 +32,8 @@ from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
+from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.databases import SlotContents
 from catalog_migrate.streams.operation_records import UNSAFE, images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec

@@ -16,8 +16,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.files import Files

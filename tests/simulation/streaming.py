@@ -19,9 +19,8 @@ from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.replication.position import Position
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
+from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
 from tests.services.checkpoints import root
 from tests.simulation import databases, stream_sinks

@@ -8,10 +8,9 @@ from typing import get_args
 import pytest
 
 from catalog_migrate.sql import statements
+from catalog_migrate.sql.cursor import SyntaxProblem
 from catalog_migrate.sql.parser import Parsed, is_ours, parse
-from catalog_migrate.sql.source import SyntaxProblem
-from catalog_migrate.sql.statements import Explainable
-from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, LISTINGS, RESERVED
+from catalog_migrate.sql.statements import CONNECTORS, KINDS, LISTINGS, RESERVED, Explainable
 
 
 def test_every_statement_has_an_example(examples: tuple[Parsed, ...]) -> None:

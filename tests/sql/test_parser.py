@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.model.objects import Column, External, SecretRef
-from catalog_migrate.sql.cursor import Cursor
+from catalog_migrate.sql.cursor import Cursor, SyntaxProblem
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
-from catalog_migrate.sql.source import SyntaxProblem
 from catalog_migrate.sql.statements import (
+    RESERVED,
     AlterConnection,
     AlterItem,
     AlterSecret,
@@ -37,7 +37,6 @@ from catalog_migrate.sql.statements import (
     ValidateConnection,
 )
 from catalog_migrate.sql.tokens import tokenise
-from catalog_migrate.sql.vocabulary import RESERVED
 
 STATEMENTS: list[tuple[str, Statement]] = [
     ("create secret S as 'env:X'", CreateSecret("S", "env:X")),

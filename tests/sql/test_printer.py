@@ -11,7 +11,7 @@ from catalog_migrate.model.objects import Column, External, SecretRef, UpstreamT
 from catalog_migrate.sql import statements as s
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
 from catalog_migrate.sql.printer import render
-from catalog_migrate.sql.vocabulary import (
+from catalog_migrate.sql.statements import (
     CONNECTORS,
     INCLUDED,
     KINDS,

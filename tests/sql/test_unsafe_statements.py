@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from catalog_migrate.sql.cursor import SyntaxProblem
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.sql.source import SyntaxProblem
 from catalog_migrate.sql.statements import (
     DropOptions,
     InjectOffsets,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.errors import PrerequisiteMissing
-from catalog_migrate.store import Store, is_seen, store_at
+from catalog_migrate.store import RememberedStore, Store, is_seen, store_at
 from catalog_migrate.store.address import Storage, remember
 from catalog_migrate.store.object_store import StoreFailure
-from catalog_migrate.store.remembered import RememberedStore
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore

@@ -22,7 +22,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.retention import expired
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies, following
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim

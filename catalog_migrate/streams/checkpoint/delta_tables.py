@@ -18,7 +18,7 @@ from catalog_migrate.delta.commits import read_change
 from catalog_migrate.delta.table import commit_nothing, load_table, options_for, write_rows
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import require_stopped

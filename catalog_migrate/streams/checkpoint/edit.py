@@ -18,12 +18,11 @@ from collections.abc import Collection
 import msgspec
 
 from catalog_migrate.errors import UsageError
+from catalog_migrate.streams.checkpoint.codecs import START
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import EditConflict, InvalidPosition
-from catalog_migrate.streams.checkpoint.files import tag_of
+from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, tag_of, write_mark
 from catalog_migrate.streams.checkpoint.guards import require_item, require_stopped
-from catalog_migrate.streams.checkpoint.lines import START
-from catalog_migrate.streams.checkpoint.mark import Mark, read_tagged_mark, write_mark
 
 
 class LineEdit(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from catalog_migrate.streams.checkpoint.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.mark import Mark, read_tagged_mark, write_mark
+from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, write_mark
 
 
 def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from catalog_migrate.streams.checkpoint.codecs import write_object
 from catalog_migrate.streams.checkpoint.directory import VERSION, Checkpoint
 from catalog_migrate.streams.checkpoint.errors import UnsettledCheckpoint
 from catalog_migrate.streams.checkpoint.guards import require_stopped
-from catalog_migrate.streams.checkpoint.lines import write_object
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -28,7 +28,6 @@ from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
-from catalog_migrate.replication.batches import arrow_batch
 from catalog_migrate.replication.errors import (
     NEW_SNAPSHOT,
     OtherTimeline,
@@ -36,7 +35,7 @@ from catalog_migrate.replication.errors import (
     marked,
     parse_failure,
 )
-from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.pgoutput import Change, arrow_batch, decode
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.sessions import refusals, session
 from catalog_migrate.replication.types import Expected

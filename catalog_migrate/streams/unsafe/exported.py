@@ -17,11 +17,9 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
-from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, PostgresCodec, once, whole_number
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
-from catalog_migrate.streams.checkpoint.lines import once, whole_number
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of

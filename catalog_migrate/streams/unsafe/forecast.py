@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from catalog_migrate.replication.position import lsn_text
-from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import Place, Target, land, moment_of
 from catalog_migrate.streams.upstream import TopicContents

@@ -15,10 +15,15 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.codecs import (
+    START,
+    DeltaCodec,
+    DeltaPosition,
+    KafkaCodec,
+    KafkaPositions,
+    Partition,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import earlier_rows
 from catalog_migrate.streams.ports import Ports

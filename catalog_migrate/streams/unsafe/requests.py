@@ -20,12 +20,10 @@ from catalog_migrate.connections.options import (
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION, USED_CONNECTIONS
+from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
-from catalog_migrate.streams.checkpoint.codec_postgres import read_lsn
+from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, read_lsn
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash

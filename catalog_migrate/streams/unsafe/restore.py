@@ -20,8 +20,13 @@ from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_nothing, load_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.codecs import (
+    DeltaCodec,
+    DeltaPosition,
+    KafkaCodec,
+    KafkaPositions,
+    Partition,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.following import is_drained

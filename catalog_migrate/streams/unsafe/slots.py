@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from catalog_migrate.replication.position import Position, lsn_text
 from catalog_migrate.store import store_at
-from catalog_migrate.streams.checkpoint.codec_postgres import PostgresBounds, PostgresCodec
+from catalog_migrate.streams.checkpoint.codecs import START, PostgresBounds, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.databases import SlotContents
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.queries import OutputTable, QuerySpec

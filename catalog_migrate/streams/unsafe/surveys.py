@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
-from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.codecs import START, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
-from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.unsafe.forecast import Forecast, Policy, Totals

@@ -11,9 +11,7 @@ from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
-from catalog_migrate.streams.checkpoint.codec_postgres import PostgresCodec
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, KafkaCodec, PostgresCodec
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.forecast import split_of

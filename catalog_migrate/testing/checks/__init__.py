@@ -26,11 +26,11 @@ from catalog_migrate.testing.checks.chain import (
     Check,
     CheckFailed,
     Platform,
+    SampleRows,
     chains_of,
     run_chain,
 )
 from catalog_migrate.testing.checks.platforms import SimulatedPlatform, SparkPlatform
-from catalog_migrate.testing.checks.rows import SampleRows
 
 __all__ = [
     "ChainReport",

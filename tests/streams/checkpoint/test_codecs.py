@@ -7,11 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.replication.position import Position
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
-from catalog_migrate.streams.checkpoint.codec_postgres import PostgresBounds, PostgresCodec
+from catalog_migrate.streams.checkpoint.codecs import (
+    START,
+    DeltaBounds,
+    DeltaCodec,
+    DeltaPosition,
+    KafkaCodec,
+    PostgresBounds,
+    PostgresCodec,
+)
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, InvalidPosition
-from catalog_migrate.streams.checkpoint.lines import START
 
 KAFKA, DELTA, POSTGRES = KafkaCodec(), DeltaCodec(), PostgresCodec()
 CODECS = {"KAFKA": KAFKA, "DELTA": DELTA, "POSTGRES": POSTGRES}

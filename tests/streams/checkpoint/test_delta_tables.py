@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.store.address import is_remote
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     FENCE,
     commit_batch,

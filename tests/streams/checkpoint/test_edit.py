@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.errors import UsageError
 from catalog_migrate.store.address import is_remote
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import (
     Edit,
@@ -34,9 +34,8 @@ from catalog_migrate.streams.checkpoint.errors import (
     QueryRunning,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.checkpoint.files import Files, Mark
 from catalog_migrate.streams.checkpoint.guards import claim
-from catalog_migrate.streams.checkpoint.mark import Mark
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

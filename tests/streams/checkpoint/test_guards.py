@@ -16,6 +16,7 @@ from catalog_migrate.streams.checkpoint.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
+from catalog_migrate.streams.checkpoint.files import Mark
 from catalog_migrate.streams.checkpoint.guards import (
     check_start,
     claim,
@@ -24,7 +25,6 @@ from catalog_migrate.streams.checkpoint.guards import (
     require_sources,
     require_stopped,
 )
-from catalog_migrate.streams.checkpoint.mark import Mark
 from tests.services.checkpoints import root
 
 Build = Any

@@ -8,8 +8,7 @@ import pytest
 
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, UnsupportedCheckpoint
-from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.mark import MARK_NAME, Mark, read_mark, write_mark
+from catalog_migrate.streams.checkpoint.files import MARK_NAME, Files, Mark, read_mark, write_mark
 
 
 class TestMark:

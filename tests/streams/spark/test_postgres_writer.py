@@ -190,7 +190,7 @@ class Mirrors:
     def write(self, changes: list[Change], *, again: bool = False) -> None:
         import pyarrow as pa
 
-        from catalog_migrate.replication.batches import arrow_batch
+        from catalog_migrate.replication.pgoutput import arrow_batch
         from catalog_migrate.streams.spark.batches import Batch
 
         self.batch += not again
@@ -288,7 +288,7 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
     are gone are marked, and come back by changes of the new log, whose LSNs may be smaller."""
     import pyarrow as pa
 
-    from catalog_migrate.replication.batches import snapshot_batch
+    from catalog_migrate.replication.pgoutput import snapshot_batch
     from catalog_migrate.replication.position import Position
     from catalog_migrate.streams.spark.postgres_source import load
 

@@ -16,7 +16,7 @@ from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import Store
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.ports import Ports
