@@ -25,7 +25,7 @@ from catalog_migrate.replication.pgoutput import decode
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery
 from catalog_migrate.streams.spark.engine import SparkQueries
 from catalog_migrate.streams.spark.postgres_changes import changes_range
-from catalog_migrate.streams.spark.settings import query_session
+from catalog_migrate.streams.spark.sources import query_session
 from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import (
     SNAPSHOT_LOADED,

@@ -4,7 +4,7 @@
 that also read a release or start a Spark session are functions of the configuration
 (:func:`catalog_migrate.config.load`), as in Alembic's ``command``:
 
-- ``releases``: plan, check and compare releases, plan a rollback; ``manifests`` compiles one
+- ``releases``: plan, check, compare and compile releases, plan a rollback
 - ``starts``: apply, start, roll back
 - ``administration``: adopt, export, relocate, rebuild
 - ``registrations``: the names in Spark's catalog compared and repaired; one reading statement

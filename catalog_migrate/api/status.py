@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.streams.stalled_queries import StalledQuery
-    from catalog_migrate.streams.unsafe.history import Unseen
+    from catalog_migrate.streams.unsafe.audit import Unseen
 
 
 class UnknownObject(CatalogMigrateError, KeyError):
@@ -170,6 +170,6 @@ def _unsafe(state: State) -> tuple[Unseen, ...]:
     """Unsafe operations that nobody has acknowledged; costs nothing where there was none."""
     if not any(row.unsafe is not None for row in state.operations.values()):
         return ()
-    from catalog_migrate.streams.unsafe.history import unseen
+    from catalog_migrate.streams.unsafe.audit import unseen
 
     return unseen(state)

@@ -183,14 +183,14 @@ def apply_unsafe(
 
 def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
     """All unsafe operations that were ever asked for, oldest first; needs no Spark."""
-    from catalog_migrate.streams.unsafe.history import history
+    from catalog_migrate.streams.unsafe.audit import history
 
     return history(open_catalog(settings).state())
 
 
 def unsafe_operation(settings: Settings, operation: str) -> dict[str, Any]:
     """All that is known of one operation; UnsafeBlocked with the newest for an unknown one."""
-    from catalog_migrate.streams.unsafe.history import entry
+    from catalog_migrate.streams.unsafe.audit import entry
     from catalog_migrate.streams.unsafe.undo import operation_row
 
     return entry(operation, operation_row(open_catalog(settings).state(), operation))

@@ -26,10 +26,15 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.streams.explain import explain, program_of_effect
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
-from catalog_migrate.streams.plans import cluster_of, is_planned, plan_statement
+from catalog_migrate.streams.plans import (
+    cluster_of,
+    explain,
+    is_planned,
+    plan_statement,
+    program_of_effect,
+)
 from catalog_migrate.streams.probes import (
     require_valid,
     validate,
@@ -47,12 +52,12 @@ from catalog_migrate.streams.slots import (
     with_lag,
 )
 from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.start_offsets import first_positions
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe_client import Confirm, Outcome, UnsafeClient, nobody
+from catalog_migrate.streams.upstream import first_positions
 
 
 class Result(msgspec.Struct, frozen=True):

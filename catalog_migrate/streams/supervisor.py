@@ -41,22 +41,24 @@ from catalog_migrate.streams.queries import (
     RunningQuery,
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.start_offsets import begin_at_offsets
 from catalog_migrate.streams.status import QueryStatus, held_by, moment, shortly
 from catalog_migrate.streams.tables import of_release
 from catalog_migrate.streams.upstream import (
     Upstream,
+    begin_at_offsets,
     require_ledger,
     require_same,
     require_there,
 )
-from catalog_migrate.streams.upstream_columns import (
+from catalog_migrate.streams.upstream_tables import (
     FINAL,
+    UpstreamColumns,
+    columns_of,
     evolved,
     hold_reason,
     is_taken_over,
+    upstream_columns,
 )
-from catalog_migrate.streams.upstream_tables import UpstreamColumns, columns_of, upstream_columns
 
 LONGEST_BACK_OFF = 60.0
 """Seconds between two starts of a query that keeps failing, at most."""

@@ -57,8 +57,8 @@ TALK = {
     "sql/printer.py",
     "streams/stalled_queries.py",
     "streams/unsafe/requests.py",
-    "streams/unsafe/slots.py",
-    "streams/upstream_columns.py",
+    "streams/unsafe/positions.py",
+    "streams/upstream_tables.py",
 }
 REMEDIES = {
     "connections/postgres_probe.py", "replication/preflight.py", "replication/sessions.py",

@@ -40,7 +40,7 @@ from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.supervisor import UPSTREAM
 from catalog_migrate.streams.table_snapshots import Attempt, expected, take
-from catalog_migrate.streams.unsafe.slots import awaits_snapshot, postgres_position
+from catalog_migrate.streams.unsafe.positions import awaits_snapshot, postgres_position
 from catalog_migrate.streams.upstream_tables import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_LOADED,

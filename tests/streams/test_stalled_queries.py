@@ -26,7 +26,7 @@ from catalog_migrate.streams.stalled_queries import StalledQuery, stalled_querie
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.unsafe.history import Unseen
+from catalog_migrate.streams.unsafe.audit import Unseen
 
 Do = Callable[[str], Any]
 

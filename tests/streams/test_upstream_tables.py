@@ -33,8 +33,7 @@ from catalog_migrate.streams.probes import with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.specs import slot_of, spec_of
-from catalog_migrate.streams.upstream_columns import evolved, hold_reason, is_taken_over
-from catalog_migrate.streams.upstream_tables import discovered
+from catalog_migrate.streams.upstream_tables import discovered, evolved, hold_reason, is_taken_over
 
 Now = Callable[[], State]
 

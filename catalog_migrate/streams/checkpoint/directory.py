@@ -63,16 +63,6 @@ class OffsetEntry(msgspec.Struct, frozen=True):
     sources: tuple[str, ...]
 
     @property
-    def watermark_ms(self) -> int:
-        """The event-time watermark of the batch, ms since 1970; 0 without one."""
-        return int(self.metadata["batchWatermarkMs"])
-
-    @property
-    def timestamp_ms(self) -> int:
-        """When the batch was planned, ms since 1970."""
-        return int(self.metadata["batchTimestampMs"])
-
-    @property
     def conf(self) -> dict[str, str]:
         """The session settings that the query keeps over those of the session it runs in."""
         conf: dict[str, str] = self.metadata["conf"]

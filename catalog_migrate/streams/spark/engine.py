@@ -18,16 +18,15 @@ from catalog_migrate.streams import table_snapshots
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import Databases, ServerDatabases
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.spark import decoding, postgres_source, settings, sources
+from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
-from catalog_migrate.streams.spark.causes import scrubbed
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
 from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
-from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
-from catalog_migrate.streams.spark.settings import query_session
+from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, scrubbed, work_of
+from catalog_migrate.streams.spark.sources import query_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from catalog_migrate.replication.position import Position
     from catalog_migrate.replication.snapshot import StagedTable
-
 
 _LEFT_OUT = 50
 """Records that could not be read which one range tells."""
@@ -161,7 +159,7 @@ class SparkQueries:
         connector = spec.external.connector
         if connector == "KAFKA":
             _require_executors_here(self._spark, spec)
-        settings.require_allowed_endpoint(self._spark, spec)
+        sources.require_allowed_endpoint(self._spark, spec)
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":
@@ -247,7 +245,7 @@ def _stream(frame: DataFrame, spec: QuerySpec, *, once: bool) -> DataStreamWrite
     )
     if once:
         return stream.trigger(once=True)
-    return stream.trigger(processingTime=settings.trigger_interval(spec))
+    return stream.trigger(processingTime=sources.trigger_interval(spec))
 
 
 def _require_executors_here(spark: SparkSession, spec: QuerySpec) -> None:

@@ -1,22 +1,108 @@
-"""What a source reads: a Kafka topic or a directory of files, as a streaming DataFrame."""
+"""What a source reads: a Kafka topic or a directory of files, as a streaming DataFrame.
+
+With the settings of one query (``WITH (…)``) and those of the session that all of them run in.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
+from catalog_migrate.config import REDACTED
 from catalog_migrate.connections import clients
+from catalog_migrate.connections.kinds import fold_option
+from catalog_migrate.engine.spark.object_stores.commit_safety import require_checkpoints
+from catalog_migrate.engine.spark.object_stores.settings import (
+    CHECKPOINT_MANAGER,
+    MANAGED_BY,
+    needs_s3,
+)
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.queries import QuerySpec, ddl
-from catalog_migrate.streams.spark.settings import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SESSION_CONFS: Mapping[str, str] = MappingProxyType({
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    # A column or a topic whose name looks like a variable is a name.
+    "spark.sql.variable.substitute": "false",
+    # What decodes a record names its steps within one SELECT.
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
+    # An idle query says so within half a second: that is how a fresh start is seen to be healthy.
+    "spark.sql.streaming.noDataProgressEventInterval": "300",
+    # stop() waits for the stream's thread, and forever unless told otherwise.
+    "spark.sql.streaming.stopTimeout": "20000",
+    # INT96, the default, counts nanoseconds: other engines read the year 9999 as another one.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Version 2 (named sources) cannot restart a query that was killed in mid-batch (tried).
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    "spark.sql.redaction.options.regex": REDACTED,
+})
+"""What our own session sets; the caller's session stays as it is."""
+
+ALLOWED_ENDPOINTS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""The property of a JVM with the URLs that Kafka's clients may ask for tokens there."""
+
+
+def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
+    """A session for the queries: same application and catalog, settings of its own.
+
+    Where their ``warehouse`` is on S3 their checkpoints are, and of two drivers on one of these
+    Spark would stop neither. Raises :class:`UnsuitableSession` where the class that does is not on
+    the class path.
+    """
+    session = spark.newSession()
+    if needs_s3([warehouse]):
+        session.conf.set(MANAGED_BY, CHECKPOINT_MANAGER)
+        require_checkpoints(session, warehouse)
+    for name, value in SESSION_CONFS.items():
+        session.conf.set(name, value)
+    # The default of 200 costs seconds a batch for the few rows that streams carry at a time.
+    parallel = max(2, spark.sparkContext.defaultParallelism)
+    session.conf.set("spark.sql.shuffle.partitions", str(parallel))
+    return session
+
+
+def require_allowed_endpoint(spark: SparkSession, spec: QuerySpec) -> None:
+    """:class:`EngineFailure` where the JVM lets Kafka's clients ask no such token endpoint.
+
+    The list belongs to the JVM; without one Kafka 3.9, which we start a session with, asks any.
+    """
+    url = clients.option_of(spec.connection, "KAFKA", "OAUTH TOKEN ENDPOINT")
+    if url is None or spec.external.connector != "KAFKA":
+        return
+    listed = spark._jvm.java.lang.System.getProperty(ALLOWED_ENDPOINTS)  # type: ignore[union-attr]
+    if listed is not None and url not in [each.strip() for each in listed.split(",")]:
+        raise EngineFailure(
+            f"{spec.kind} {spec.name}: option OAUTH TOKEN ENDPOINT: the JVM of this Spark session "
+            f"allows Kafka's clients other token endpoints only ({listed})",
+            condition="TOKEN_ENDPOINT_NOT_ALLOWED",
+            remedy=f"start the session with -D{ALLOWED_ENDPOINTS}={url},… in both "
+            "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions",
+        )
+
+
+def setting(spec: QuerySpec, name: str) -> str | None:
+    """A setting by its name, whatever its case and whether blanks or underscores join it."""
+    wanted = fold_option(name)
+    for known, value in spec.external.settings.items():
+        if fold_option(known) == wanted:
+            return value
+    return None
+
+
+def trigger_interval(spec: QuerySpec) -> str:
+    """How often a batch is begun, as Spark's interval."""
+    return f"{round(clients.trigger_seconds(spec.external.settings) * 1000)} milliseconds"
+
 
 _STRICT_FORMATS = frozenset({"json", "csv"})
 

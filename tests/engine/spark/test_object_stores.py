@@ -48,7 +48,7 @@ from catalog_migrate.reconciler.prepare import PrepareFailed
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
-from catalog_migrate.streams.spark import settings as query_settings
+from catalog_migrate.streams.spark import sources
 from catalog_migrate.streams.spark.engine import SparkQueries
 from tests.services.store_proxy import StoreProxy
 
@@ -482,7 +482,7 @@ def test_a_runtime_refuses_what_loses_rows_and_keeps_checkpoints_that_fence(
         queries = catalog.runtime(spark_on_s3).engine
         assert isinstance(queries, SparkQueries)
         assert queries._spark.conf.get(MANAGED_BY) == CHECKPOINT_MANAGER
-        monkeypatch.setattr(query_settings, "CHECKPOINT_MANAGER", "no.such.Manager")
+        monkeypatch.setattr(sources, "CHECKPOINT_MANAGER", "no.such.Manager")
         with pytest.raises(UnsuitableSession, match=r"no\.such\.Manager"):
             catalog.runtime(spark_on_s3)
     finally:

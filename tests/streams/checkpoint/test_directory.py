@@ -103,7 +103,8 @@ class TestEntry:
         entry = build_on_disk([[A, "-", B]], 0).entry(0)
 
         assert (entry.version, entry.sources) == ("v1", (A, "-", B))
-        assert (entry.watermark_ms, entry.timestamp_ms) == (0, 1795277816210)
+        assert entry.metadata["batchWatermarkMs"] == 0
+        assert entry.metadata["batchTimestampMs"] == 1795277816210
         assert entry.conf == {"spark.sql.shuffle.partitions": "2"}
 
     @pytest.mark.parametrize(

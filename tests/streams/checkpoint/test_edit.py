@@ -76,7 +76,8 @@ class TestMove:
         assert carry_out(checkpoint, edit)
         assert lines(checkpoint) == [A, '{"t":{"0":9}}', '{"t":{"0":9}}']
         assert lines(checkpoint, 1) == [D, D, D]
-        assert [checkpoint.entry(n).timestamp_ms % 10 for n in range(3)] == [0, 1, 2]
+        planned = [checkpoint.entry(n).metadata["batchTimestampMs"] for n in range(3)]
+        assert [moment % 10 for moment in planned] == [0, 1, 2]
         assert not (root(checkpoint) / "offsets" / ".2.crc").exists()
         on_disk = not is_remote(checkpoint.address)
         assert (root(checkpoint) / "offsets" / ".0.crc").exists() is on_disk

@@ -22,8 +22,8 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.tables import rows_at
+from catalog_migrate.streams.unsafe.audit import history
 from catalog_migrate.streams.unsafe.exported import export
-from catalog_migrate.streams.unsafe.history import history
 from catalog_migrate.streams.unsafe.undo import undo_request
 
 from .conftest import Branch, Pipeline, once

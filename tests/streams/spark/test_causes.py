@@ -6,7 +6,7 @@ import pytest
 
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.streams.spark.causes import Cause, explain, python_causes, scrubbed
+from catalog_migrate.streams.spark.running import Cause, explain, python_causes, scrubbed
 
 MARKER = "marker-of-a-password"
 REDACTOR = Redactor([Secret(MARKER)])

@@ -109,14 +109,14 @@ class TestJson:
     def test_failing(self, spark: SparkSession) -> None:
         """Under ON ERROR FAIL the message says topic, partition and offset, not the value."""
         from catalog_migrate.connections.secrets import Redactor
-        from catalog_migrate.streams.spark import causes, decoding
+        from catalog_migrate.streams.spark import decoding, running
 
         source = spec(ORDERS, "JSON")
         frame = records(spark, b'{"id": 1}', b'{"id": "private"}')
         rows = decoding.all_or_fail(frame, source)
         with pytest.raises(Exception, match="topic t, partition 1, offset 11: its value") as caught:
             rows.collect()
-        failure = causes.explain(list(causes.python_causes(caught.value)), Redactor(()))
+        failure = running.explain(list(running.python_causes(caught.value)), Redactor(()))
         assert failure.condition == "BAD_RECORD"
         assert "private" not in "".join(failure.causes)
 

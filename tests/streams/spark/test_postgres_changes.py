@@ -36,7 +36,7 @@ class Story:
     """One source into one table, by batches that are appended once."""
 
     def __init__(self, spark: SparkSession, upstream: Upstream, directory: Path) -> None:
-        from catalog_migrate.streams.spark.settings import query_session
+        from catalog_migrate.streams.spark.sources import query_session
 
         self.spark, self.upstream = query_session(spark), upstream
         self.checkpoint, self.table = directory / "checkpoint", str(directory / "table")
@@ -89,7 +89,7 @@ class Story:
 
     def run(self, write: Write | None = None) -> QueryFailure | None:
         """Read all there is, then stop; why it failed when it did."""
-        from catalog_migrate.streams.spark.causes import failure_of
+        from catalog_migrate.streams.spark.running import failure_of
 
         query = self.query(write or self.append)
         try:
@@ -188,7 +188,7 @@ def test_every_change_once_through_stops(
 
 def test_values(spark: SparkSession) -> None:
     """PostgreSQL's texts become values; what our types cannot hold becomes what the page says."""
-    from catalog_migrate.streams.spark.settings import query_session
+    from catalog_migrate.streams.spark.sources import query_session
 
     cases = [
         ("BOOLEAN", "t", "true"), ("BOOLEAN", "f", "false"), ("BINARY", "\\xdeadbeef", "DEADBEEF"),

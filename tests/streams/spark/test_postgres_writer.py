@@ -122,7 +122,7 @@ class Mirrors:
     """Tables that one source writes, beside their models."""
 
     def __init__(self, workshop: Workshop, *models: Model, soft: bool = False) -> None:
-        from catalog_migrate.streams.spark.settings import query_session
+        from catalog_migrate.streams.spark.sources import query_session
 
         self.spark, self.models = query_session(workshop.spark), models
         settings = {"SOFT DELETES": "true"} if soft else {}
@@ -290,7 +290,7 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
 
     from catalog_migrate.replication.pgoutput import snapshot_batch
     from catalog_migrate.replication.position import Position
-    from catalog_migrate.streams.spark.postgres_source import load
+    from catalog_migrate.streams.spark.postgres_changes import load
 
     mirrors = Mirrors(workshop, Model("anew", random.Random(2), full=False), soft=True)
     (table,), (model,) = mirrors.spec.tables, mirrors.models

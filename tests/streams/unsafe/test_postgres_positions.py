@@ -45,8 +45,7 @@ from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.undo import undo_request
 from catalog_migrate.streams.unsafe_client import UnsafeClient
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
-from catalog_migrate.streams.upstream_columns import hold_reason
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_reason
 from tests.services.checkpoints import root
 
 SYSTEM, START, END = "7", 0x100, 0x900
