@@ -7,8 +7,7 @@ A crash leaves what the intent names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,10 +25,10 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import BindRequest, BindResult, ViewSpec
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure, RowNotConverted
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.layout import Shape
-from catalog_migrate.model.names import Identity, ItemName, namespace_of, quote_sql
+from catalog_migrate.model.names import Identity, ItemName, namespace_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
@@ -45,6 +44,7 @@ from catalog_migrate.program.operations import (
     SealTable,
 )
 from catalog_migrate.reconciler.actions import function_spec, is_ours, shard_spec, view_spec
+from catalog_migrate.reconciler.copy_rows import copy_bulk, copy_tail
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
     NewShard,
@@ -53,7 +53,6 @@ from catalog_migrate.reconciler.execution_context import (
     StreamTables,
 )
 from catalog_migrate.reconciler.reshape import Choice, choose
-from catalog_migrate.reconciler.restore_rows import restore_from_segments, restore_from_tail
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan_validation import Held
@@ -422,7 +421,7 @@ def _build(
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]
     copied = work.all(
-        copies, lambda shard: _bulk(work, shard), phase="copy rows",
+        copies, lambda shard: copy_bulk(work, shard), phase="copy rows",
         operations=[_on(CopyTable, shard) for shard in copies],
     )
     for shard in copied:
@@ -463,7 +462,7 @@ def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> 
     """Let the application fill a derived table's shard; without a callback it stays empty."""
     name = str(shard.target.definition.item_name)
     if populate is None:
-        return _with(shard, unfilled=True)
+        return replace(shard, unfilled=True)
     try:
         populate(name, work.absolute(shard.path))
     except CatalogMigrateError:
@@ -474,54 +473,7 @@ def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> 
             remedy="fix the callback and start again; the old release is still in force",
         ) from error
     work.ensure()
-    return _with(shard, version=work.engine.shard_version(work.absolute(shard.path)))
-
-
-def _with(shard: NewShard, **changes: object) -> NewShard:
-    return replace(shard, **changes)
-
-
-@contextmanager
-def converting(shard: NewShard) -> Iterator[None]:
-    """Say of a row that cannot be converted which table it is in, what was written, what to do."""
-    try:
-        yield
-    except RowNotConverted as failure:
-        said = failure.message
-        expressions = dict(shard.target.projection)
-        for column in shard.target.definition.columns:
-            if column.using is not None and column.name in expressions:
-                name = quote_sql(column.name)
-                said = said.replace(
-                    f"column {name} = {expressions[column.name]} ",
-                    f"column {name} USING {column.using} ",
-                )
-        raise RowNotConverted(
-            f"{shard}: {said}; the table is as it was",
-            condition=failure.condition,
-            remedy=f"the old release is in force; correct those rows of {shard}, or the USING of"
-            " the column in the release (for example try_cast, with coalesce where NULL is not"
-            " allowed), and start again",
-        ) from failure
-
-
-def _bulk(work: ExecutionContext, shard: NewShard) -> NewShard:
-    if shard.target.segments:
-        return restore_from_segments(work, shard)
-    source = work.absolute(shard.source or "")
-    target = work.absolute(shard.path)
-    version = work.engine.shard_version(source)
-    if version is None:
-        raise PrepareFailed(
-            f"the shard of {shard.target.definition.item_name} is gone: {shard.source}",
-            remedy="restore the directory, or drop the table with --approve",
-        )
-    # a retry after an unknown outcome must not double rows: the target is private, so empty it
-    if work.engine.shard_size(target)[0] != 0:
-        work.engine.truncate_shard(target)
-    with converting(shard):
-        copied = work.engine.copy_rows(source, version, target, shard.target.projection)
-    return _with(shard, source_version=version, version=copied.version, rows=copied.rows)
+    return replace(shard, version=work.engine.shard_version(work.absolute(shard.path)))
 
 
 def _seal(
@@ -559,7 +511,7 @@ def _seal(
                     shard = pending[path]
                     if shard is not None:
                         current = prepared.shards[shard.target.identity]
-                        prepared.shards[shard.target.identity] = _tail(work, current, sealed)
+                        prepared.shards[shard.target.identity] = copy_tail(work, current, sealed)
             except EngineFailure as error:
                 if error.condition != SEAL_CONFLICT:
                     raise
@@ -638,38 +590,6 @@ def _declare_seals(
 
     commit(work.log, changes_for, epoch=work.epoch, kind="intent")
     return follows
-
-
-def _tail(work: ExecutionContext, shard: NewShard, sealed: int) -> NewShard:
-    """Copy what came between the bulk copy and the seal; count both sides."""
-    upto = sealed - 1
-    source = work.absolute(shard.source or "")
-    target = work.absolute(shard.path)
-    if shard.target.segments:
-        if shard.target.segments[-1].path == shard.source:
-            return restore_from_tail(work, shard, upto, sealed)
-        return _with(shard, source_version=sealed)  # nothing is taken from what is left behind
-    after = shard.source_version if shard.source_version is not None else -1
-    if upto > after:
-        with converting(shard):
-            tail = work.engine.copy_tail(source, after, upto, target, shard.target.projection)
-        if tail is None:  # rows were changed or removed meanwhile: the bulk copy is no base
-            work.engine.truncate_shard(target)
-            with converting(shard):
-                copied = work.engine.copy_rows(source, upto, target, shard.target.projection)
-            shard = _with(shard, rows=copied.rows, version=copied.version)
-        else:
-            shard = _with(shard, rows=shard.rows + tail.rows, version=tail.version)
-    version = work.engine.shard_version(target)
-    expected = work.engine.count_rows(source, upto)
-    found = work.engine.count_rows(target, version if version is not None else 0)
-    if expected != found:
-        raise PrepareFailed(
-            f"{shard.target.definition.item_name}: {expected} rows were to be copied,"
-            f" {found} arrived",
-            remedy="start again; the old release is still in force",
-        )
-    return _with(shard, source_version=sealed, version=version, rows=found)
 
 
 __all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "bind", "prepare", "validate"]
