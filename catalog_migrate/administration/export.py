@@ -129,7 +129,7 @@ def export_catalog(
     require_at_home(read_state(log), log)
     clock = clock or SystemClock()
     lease = acquire(log, holder=this_holder(), clock=clock, wait=wait, anyway=True)
-    try:
+    with lease.kept():
         state = read_state(log)
         work = ExecutionContext(
             engine, log, clock, state.setting("warehouse"), MigratedStreams(), lease=lease
@@ -149,8 +149,6 @@ def export_catalog(
             on_step("done")
             _note(log, lease, "done")
         return given
-    finally:
-        lease.release()
 
 
 def _note(log: CatalogLog, lease: Lease, value: str) -> State:

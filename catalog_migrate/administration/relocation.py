@@ -9,6 +9,7 @@ sinks get checkpoints and query ids of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from uuid import uuid4
 
 import msgspec
@@ -169,7 +170,7 @@ def relocate(
     clock = SystemClock()
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
     lease = None if aim.away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
-    try:
+    with nullcontext() if lease is None else lease.kept():
         _mark(state, aim, lineage, new_lineage, on_step)
         parted = copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
         on_step("commit")
@@ -185,9 +186,6 @@ def relocate(
             log, changes_for, epoch=None if lease is None else lease.epoch, kind="relocate",
             anyway=aim.away,
         )
-    finally:
-        if lease is not None:
-            lease.release()
     return found
 
 

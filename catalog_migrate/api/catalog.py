@@ -378,14 +378,11 @@ class Catalog:
         if not (engine.persistent_names or state.tombstones):
             return
         lease = acquire(self.log, holder=this_holder(), wait=1.0, clock=work.clock)
-        try:
+        with lease.kept():
             work = work.at(state, lease)
-            with work.kept_alive():
-                newest = finish_shared(work, self.state())
-                if engine.persistent_names:
-                    reconcile_names(work, newest)
-        finally:
-            lease.release()
+            newest = finish_shared(work, self.state())
+            if engine.persistent_names:
+                reconcile_names(work, newest)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -441,12 +438,8 @@ class Catalog:
         if not engine.persistent_names:
             return reconcile_names(work, state, others_stay=True)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
-        try:
-            work = work.at(state, lease)
-            with work.kept_alive():
-                return reconcile_names(work, self.state(), others_stay=True)
-        finally:
-            lease.release()
+        with lease.kept():
+            return reconcile_names(work.at(state, lease), self.state(), others_stay=True)
 
     def unlock(self, holder: str) -> bool:
         """Take the migration lease away from ``holder``, which is surely dead.

@@ -14,7 +14,8 @@ without one was taken by a process that died while it still waited for *its* pre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import LeaseRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import CatalogMigrateError, UsageError
 
 MIGRATION = "migration"
 """Key of the one lease for work on the world; clusters have ``cluster/<name>``."""
@@ -94,6 +95,33 @@ class Lease:
         For threads that act between two heartbeats of another one.
         """
         self._require_fresh(self._clock.monotonic())
+
+    @contextmanager
+    def kept(self) -> Iterator[Lease]:
+        """Act inside under this lease, and release it at the end.
+
+        A thread renews it meanwhile, however long one act takes (a copy, a name in a slow
+        metastore, a callback); a process that is stopped, or gone, renews nothing.
+        """
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(self.ttl / 3):
+                try:
+                    self.ensure()
+                except CatalogMigrateError:
+                    return  # the next ensure() of the working thread reports it
+
+        thread = threading.Thread(target=beat, name="lease heartbeat", daemon=True)
+        try:
+            if self.wants_heartbeat:
+                thread.start()
+            yield self
+        finally:
+            done.set()
+            if self.wants_heartbeat:
+                thread.join()
+            self.release()
 
     def release(self) -> None:
         """Release the lease; the epoch stays. Nothing happens when it was taken over."""

@@ -309,31 +309,28 @@ def _shared(
         wait=options.wait, clock=work.clock,
         on_wait=lambda *_: work.on_progress(Progress("wait for the lease", 0, 1)),
     )
-    try:
+    with lease.kept():
         state = read_state(work.log)
         work = work.at(state, lease)
-        with work.kept_alive():  # one statement to a slow metastore may take longer than a lease
-            fenced = _fenced_out(state, part.release, options)
-            if fenced is not None:
-                return fenced
-            seen = _manifest_in_force(before)
-            outcome: Outcome = "resumed" if _is_shared_pending(work, state) else "unchanged"
-            if seen != _manifest_in_force(state):
-                outcome = "followed"
-            state = finish_shared(work, cleanup.clean_up(work, state))
-            if any(each.owner == "system" for each in parts):
-                _keep_audit(work)  # a view of our own reads it, so it must be there
-            known = first if state.serial == before.serial and part.past is None else None
-            state, migration, commit = _brought_in(work, part, options, state, known)
-            for other in parts[1:]:
-                state, *_ = _brought_in(work, other, options, state)
-            state = bring_in_bundled(work, state, part.bundled)
-            if options.populate is not None and unfilled(state):
-                state = refill(work, state, options.populate)
-            if work.engine.persistent_names and not names_complete(work, state):
-                state = finish_shared(work, state)
-    finally:
-        lease.release()
+        fenced = _fenced_out(state, part.release, options)
+        if fenced is not None:
+            return fenced
+        seen = _manifest_in_force(before)
+        outcome: Outcome = "resumed" if _is_shared_pending(work, state) else "unchanged"
+        if seen != _manifest_in_force(state):
+            outcome = "followed"
+        state = finish_shared(work, cleanup.clean_up(work, state))
+        if any(each.owner == "system" for each in parts):
+            _keep_audit(work)  # a view of our own reads it, so it must be there
+        known = first if state.serial == before.serial and part.past is None else None
+        state, migration, commit = _brought_in(work, part, options, state, known)
+        for other in parts[1:]:
+            state, *_ = _brought_in(work, other, options, state)
+        state = bring_in_bundled(work, state, part.bundled)
+        if options.populate is not None and unfilled(state):
+            state = refill(work, state, options.populate)
+        if work.engine.persistent_names and not names_complete(work, state):
+            state = finish_shared(work, state)
     if part.past is not None and commit is not None:
         outcome = "rolled_back"
     elif commit == "migration":

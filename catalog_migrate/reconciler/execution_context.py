@@ -9,7 +9,6 @@ running queries: it asks there what must stay, and says what was replaced. The i
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -331,31 +330,6 @@ class ExecutionContext:
         if failure is not None:
             raise failure
         return results
-
-    @contextmanager
-    def kept_alive(self) -> Iterator[None]:
-        """Renew the lease from a thread meanwhile, however long one act takes (a copy, a name in a
-        slow metastore, a callback); a process that is stopped, or gone, renews nothing."""
-        lease = self.lease
-        if lease is None or not lease.wants_heartbeat:
-            yield
-            return
-        done = threading.Event()
-
-        def beat() -> None:
-            while not done.wait(lease.ttl / 3):
-                try:
-                    self.ensure()
-                except CatalogMigrateError:
-                    return  # the next ensure() of the working thread reports it
-
-        thread = threading.Thread(target=beat, name="lease heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
 
 def absolute(warehouse: str, path: str) -> str:

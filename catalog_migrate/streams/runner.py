@@ -183,13 +183,11 @@ class OperationClient:
             self.log, holder="statement", clock=self.clock, key=cluster_key(cluster), wait=0,
             fence=fence,
         )
-        try:
+        with lease.kept():
             yield Supervisor(
                 log=self.log, lease=lease, engine=engine, clock=self.clock, cluster=cluster,
                 ensure_shards=self.make_shards, ports=self.ports,
             )
-        finally:
-            lease.release()
 
 
 def operation_key(clock: Clock) -> str:

@@ -307,6 +307,20 @@ class TestEnsure:
         real = acquire(memory, holder="a", clock=SystemClock(), key="cluster/c")
         assert real.wants_heartbeat is True
 
+    def test_kept_through_a_long_act(self, memory: MemoryLog) -> None:
+        """It is renewed however long one act is, so nobody takes it; at the end it is free."""
+        lease = acquire(memory, holder="a", clock=SystemClock(), ttl=3, margin=1)
+        with lease.kept(), pytest.raises(LeaseHeld):  # told by the next heartbeat
+            acquire(memory.attach(), holder="b", clock=SystemClock(), ttl=3, margin=1)
+        assert (row(memory).holder, row(memory).epoch) == ("", 1)
+        assert not [each for each in threading.enumerate() if each.name == "lease heartbeat"]
+
+    def test_kept_by_nobody_once_it_failed(self, memory: MemoryLog, clock: Any) -> None:
+        """An error inside is raised, and the lease is free."""
+        with pytest.raises(ValueError, match="x"), acquire(memory, holder="a", clock=clock).kept():
+            raise ValueError("x")
+        assert row(memory).holder == ""
+
 
 class TestUnlock:
     def test_takes_away(self, memory: MemoryLog, clock: Any) -> None:
