@@ -36,9 +36,9 @@ from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
     MappingRecord,
-    OperationRecord,
     ShardRecord,
     identity_text,
+    to_reconcile,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -171,10 +171,8 @@ def _under_lease(
             ))
         changes.put("allocator", "i", AllocatorRecord(next=items.next_value))
         changes.put("allocator", "s", AllocatorRecord(next=ids.next_value))
-        # a start looks at names alone, and one that is managed must become plain
-        changes.put("operation", RECONCILE, OperationRecord(
-            kind="reconcile", state="pending", detail={"step": "bring in adopted tables"},
-        ))
+        # a name that is managed must become plain
+        changes.put("operation", RECONCILE, to_reconcile("bring in adopted tables"))
         on_step("commit")
 
         def changes_for(current: State) -> Changes:

@@ -35,11 +35,11 @@ from catalog_migrate.catalog.records import (
     ItemRecord,
     LeaseRecord,
     MappingRecord,
-    OperationRecord,
     Record,
     SealedShard,
     ShardRecord,
     identity_text,
+    to_reconcile,
 )
 from catalog_migrate.catalog.state import State, app_id_of, encode_record
 from catalog_migrate.delta.directory import tables_below
@@ -466,9 +466,7 @@ def _state(
     records["allocator", "s"] = AllocatorRecord(next=fresh)
     records["allocator", "u"] = AllocatorRecord(next=base)
     records["lease", "migration"] = LeaseRecord(epoch=base)
-    records["operation", RECONCILE] = OperationRecord(
-        kind="reconcile", state="pending", detail={"step": "bring in what was rebuilt"}
-    )
+    records["operation", RECONCILE] = to_reconcile("bring in what was rebuilt")
     settings = {
         "format_version": "1", "lineage": lineage, "serial": str(base), "warehouse": warehouse,
         "ansi": "true" if ansi else "false", "time_zone": time_zone,

@@ -40,16 +40,17 @@ from catalog_migrate.catalog.opening import (
     read_state,
     require_rows_address,
 )
+from catalog_migrate.catalog.operation_kinds import standing
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     RECONCILE,
     ConfigRecord,
     HoldRecord,
     LeaseRecord,
-    OperationRecord,
     ShardRecord,
     StreamRecord,
     identity_text,
+    to_reconcile,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -85,8 +86,6 @@ RUNNING = "CM0806"
 
 COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
-
-_UNDER_WAY = frozenset({"validating", "trial", "requested", "stopping"})
 
 
 class RelocationRefused(Refusal):
@@ -436,9 +435,7 @@ def _changes(
         )))
     if aim.away:
         _end_what_lived_elsewhere(changes, state, new_lineage, clock)
-    changes.put("operation", RECONCILE, OperationRecord(
-        kind="reconcile", state="pending", detail={"step": "register what was relocated"},
-    ))
+    changes.put("operation", RECONCILE, to_reconcile("register what was relocated"))
     return changes
 
 
@@ -459,8 +456,7 @@ def _end_what_lived_elsewhere(
     for key in state.sessions:
         changes.delete("session", key)
     for key, operation in state.operations.items():
-        if operation.state in _UNDER_WAY:
-            ended = "stale" if operation.unsafe is not None else "failed"
+        if ended := standing(operation).moved:
             changes.put("operation", key, msgspec.structs.replace(
                 operation, state=ended,
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},

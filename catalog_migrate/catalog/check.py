@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from catalog_migrate.catalog.errors import CheckFailed
+from catalog_migrate.catalog.operation_kinds import departures
 from catalog_migrate.catalog.records import (
     ItemRecord,
     LeaseRecord,
@@ -25,7 +26,9 @@ _SHOWN = 20
 """How many problems an error lists; the rest is counted."""
 
 _ID_COLLECTIONS = ("mapping", "item", "allocator")
-_COLLECTIONS = ("config", "lease", "release", "shard", *_ID_COLLECTIONS)
+_OF_OPERATIONS = ("operation", "intent", "tombstone", "shard")
+"""Collections that say where operations are."""
+_COLLECTIONS = ("config", "lease", "release", *_OF_OPERATIONS, *_ID_COLLECTIONS)
 _NOTHING: Mapping[str, str] = {}
 _NOBODY_LOOKED = State(-1, {})
 """What is known to be sound before anything was checked: no record."""
@@ -35,9 +38,10 @@ def check(state: State, before: State | None = None) -> None:
     """Raise :class:`CheckFailed` with everything that is wrong with ``state``.
 
     ``before`` is the committed state that it was made from, if any: then transitions are checked
-    too (an id keeps its columns and never comes back, counters and epochs never fall), and
-    collections that are the same in both are not looked at again; records neither, once all of
-    them were looked at (:attr:`~catalog_migrate.catalog.state.State.is_sound`).
+    too (an id keeps its columns and never comes back, counters and epochs never fall, operations go
+    as their kind declares), and collections that are the same in both are not looked at again;
+    records neither, once all of them were looked at
+    (:attr:`~catalog_migrate.catalog.state.State.is_sound`).
     """
     problems = list(_problems(state, before))
     if not problems:
@@ -82,6 +86,8 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
             yield from _items_of_changed_shards(state, before)
         if before is not None:
             yield from _shards_kept(state, before)
+    if before is not None and not changed.isdisjoint(_OF_OPERATIONS):
+        yield from departures(state, before)
 
 
 def _config(state: State, before: State | None) -> Iterator[str]:

@@ -339,18 +339,16 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A long act on running queries (ALTER CONNECTION and its like); key is its id.
+    """A long act on running queries (ALTER CONNECTION and its like), by its id; or what follows a
+    commit, by :data:`RECONCILE`.
 
-    ``state`` goes ``validating``, ``trial``, then ``confirmed``, ``unconfirmed``, ``set_back`` or
-    ``failed``; only the holder of the lease of ``cluster`` moves it. ``target`` is the item that is
+    ``state`` goes as :data:`~catalog_migrate.catalog.operation_kinds.KINDS` declares for ``kind``;
+    only the holder of the lease of ``cluster`` moves it. ``target`` is the item that is
     altered from ``before`` to ``after`` (with the links of each); ``dependents`` are the items
     whose queries restart; ``limit`` is how many seconds they have to become healthy;
     ``snapshots`` the number of each dependent's checkpoint snapshot. ``detail`` is for people.
     ``program`` holds the operations that follow the commit, in their order, as JSON, ``executed``
-    those of a statement that were executed up to the row's newest commit. An
-    unsafe operation goes ``requested``, ``stopping``, (``restoring``,) ``committed``,
-    (``backfilling``,) then ``done``,
-    ``refused`` or ``stale``.
+    those of a statement that were executed up to the row's newest commit.
     """
 
     kind: str
@@ -369,6 +367,16 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unsafe: UnsafeAct | None = None
     program: tuple[dict[str, Any], ...] = ()
     executed: tuple[Executed, ...] = ()
+
+
+def to_reconcile(step: str, program: tuple[dict[str, Any], ...] = ()) -> OperationRecord:
+    """The row :data:`RECONCILE` of a commit; ``step`` says in words what is to be done.
+
+    A start looks at names alone, so what changes behind a name must be on record.
+    """
+    return OperationRecord(
+        kind=RECONCILE, state="pending", detail={"step": step}, program=program
+    )
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):

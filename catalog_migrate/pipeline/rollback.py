@@ -13,6 +13,7 @@ from catalog_migrate.catalog.errors import UnknownSerial
 from catalog_migrate.catalog.history import Entry, entries, state_at
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import MIGRATE, ROLLBACK
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.paths import shard_path
@@ -76,13 +77,13 @@ def default_serial(log: CatalogLog) -> int:
     for entry in entries(log):
         if entry.serial_before in (None, entry.serial_after):
             continue
-        if entry.verb == "rollback":
+        if entry.verb == ROLLBACK:
             raise UsageError(
                 f"the newest change is a rollback to serial {entry.rollback_to}",
                 remedy=f"say where to: --to {entry.serial_before} undoes it, "
                 "catalog-migrate history lists the others",
             )
-        if entry.verb == "migrate" and entry.serial_before is not None:
+        if entry.verb == MIGRATE and entry.serial_before is not None:
             return entry.serial_before
     raise UsageError(
         "there is no migration that could be taken back",

@@ -7,7 +7,9 @@ from, and executed. Modelled on Alembic's ``operations.ops`` and Django's migrat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
@@ -264,3 +266,39 @@ class Executed(msgspec.Struct, frozen=True, gc=False):
             operation.op, operation.kind, operation.name, operation.id, operation.phase,
             moment, round(max(ended - began, 0.0), 3), outcome, operation.wave,
         )
+
+
+@dataclass(slots=True)
+class Execution:
+    """Keeps what one process executes, whatever kind of operation its steps are of."""
+
+    executed: list[Executed] = field(default_factory=list)
+    _logged: int = 0
+
+    def record(
+        self, step: Operation, began: float, ended: float, outcome: str = "done"
+    ) -> None:
+        """Put on record that a step was executed from ``began`` to ``ended`` (epoch seconds)."""
+        self.executed.append(Executed.of(step, began, ended, outcome))
+
+    @contextmanager
+    def executing(self, step: Operation, wall: Callable[[], float]) -> Iterator[list[str]]:
+        """Put on record when a step is executed inside, how long by the clock ``wall``, and how it
+        ends; what is put into the list says why nothing was done."""
+        skipped: list[str] = []
+        began, outcome = wall(), "failed: interrupted"
+        try:
+            yield skipped
+            outcome = f"skipped: {skipped[0]}" if skipped else "done"
+        except Exception as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self.record(step, began, wall(), outcome)
+
+    @contextmanager
+    def unlogged(self) -> Iterator[tuple[Executed, ...]]:
+        """What was executed and is in no commit yet, for the commit that is made inside."""
+        last = len(self.executed)
+        yield tuple(one for one in self.executed[self._logged : last] if one.phase != SESSION)
+        self._logged = last

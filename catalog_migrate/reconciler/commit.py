@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict
+from catalog_migrate.catalog.operation_kinds import MIGRATE, ROLLBACK
 from catalog_migrate.catalog.records import (
     COLUMN_IDS_FORMAT,
     RECONCILE,
@@ -20,12 +21,12 @@ from catalog_migrate.catalog.records import (
     ConfigRecord,
     ItemRecord,
     MappingRecord,
-    OperationRecord,
     Owner,
     ReleaseRecord,
     ShardRecord,
     TombstoneRecord,
     identity_text,
+    to_reconcile,
 )
 from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -73,7 +74,7 @@ def put_in_force(
         return _changes(work, state, migration, prepared, owner=owner, now=now)
 
     with work.journal.unlogged() as executed:
-        return _committed(work, changes_for, migration, _verb("migrate", owner), executed)
+        return _committed(work, changes_for, migration, _verb(MIGRATE, owner), executed)
 
 
 def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -> State:
@@ -112,7 +113,7 @@ def _committed(
     if serial is msgspec.UNSET:
         return commit(work.log, changes_for, epoch=work.epoch, kind=verb, executed=executed)
     return commit(
-        work.log, changes_for, epoch=work.epoch, kind="rollback", rollback_to=serial,
+        work.log, changes_for, epoch=work.epoch, kind=ROLLBACK, rollback_to=serial,
         reason=f"rollback to serial {serial}", executed=executed,
     )
 
@@ -161,17 +162,8 @@ def _changes(
     changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
     changes.delete("intent", str(work.epoch))
-    # a start looks at names only, so a changed definition under a name must be on record
-    changes.put(
-        "operation",
-        RECONCILE,
-        OperationRecord(
-            kind="reconcile", state="pending", detail={"step": f"bring in serial {serial}"},
-            program=stored(
-                [step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)]
-            ),
-        ),
-    )
+    later = [step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)]
+    changes.put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later)))
     _put_release(
         changes, state, owner, migration.plan.target.release, migration.manifest_hash, serial
     )

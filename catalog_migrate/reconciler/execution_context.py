@@ -9,8 +9,9 @@ running queries: it asks there what must stay, and says what was replaced. The i
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
@@ -26,7 +27,7 @@ from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.plan import Migration, Target
-from catalog_migrate.program.operations import SESSION, Executed, Operation, outcome_of
+from catalog_migrate.program.operations import Execution, Operation, outcome_of
 from catalog_migrate.store.address import spelled
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def new_token() -> str:
 
 
 @dataclass(slots=True)
-class Journal:
+class Journal(Execution):
     """What one start had to execute, what it executed, and what comes of it for its report.
 
     ``steps`` and ``executed`` are in the order of the program. ``paths`` are the shards that its
@@ -194,21 +195,12 @@ class Journal:
     """
 
     steps: list[Operation] = field(default_factory=list)
-    executed: list[Executed] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     rows: int = 0
     names: int = 0
     tolerated: list[str] | None = None
     waiting: tuple[str, ...] = ()
     unmade: tuple[str, ...] = ()
-    _logged: int = 0
-
-    @contextmanager
-    def unlogged(self) -> Iterator[tuple[Executed, ...]]:
-        """What was executed and is in no commit yet, for the commit that is made inside."""
-        last = len(self.executed)
-        yield tuple(one for one in self.executed[self._logged : last] if one.phase != SESSION)
-        self._logged = last
 
     def outstanding(self, state: State) -> tuple[str, ...]:
         """What could not be done for users' objects, each once."""
@@ -293,26 +285,17 @@ class ExecutionContext:
             done = operations[number] if operations else None
             if done is not None:
                 failed = outcome_of(result) if isinstance(result, Exception) else "done"
-                self.journal.executed.append(Executed.of(done, began, ended, failed))
+                self.journal.record(done, began, ended, failed)
             yield items[number], result
 
-    @contextmanager
-    def executing(self, operation: Operation) -> Iterator[None]:
+    def executing(self, operation: Operation) -> AbstractContextManager[object]:
         """Put on record that an operation is executed inside, and how it ends."""
-        began, outcome = self.clock.wall(), "failed: interrupted"
-        try:
-            yield
-            outcome = "done"
-        except Exception as error:
-            outcome = outcome_of(error)
-            raise
-        finally:
-            self.journal.executed.append(Executed.of(operation, began, self.clock.wall(), outcome))
+        return self.journal.executing(operation, self.clock.wall)
 
     def skipped(self, operation: Operation, reason: str) -> None:
         """Put on record that there was nothing to do for an operation."""
         now = self.clock.wall()
-        self.journal.executed.append(Executed.of(operation, now, now, f"skipped: {reason}"))
+        self.journal.record(operation, now, now, f"skipped: {reason}")
 
     def all(
         self, items: Sequence[T], act: Callable[[T], R], *, phase: str,

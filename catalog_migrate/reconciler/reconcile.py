@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import FAILED
 from catalog_migrate.catalog.records import RECONCILE, ItemRecord, OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
@@ -103,7 +104,7 @@ def shared_pending(state: State, given_up: Sequence[str] = ()) -> list[str]:
     pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
     pending += [f"removal of {path}" for path in removing(state)]
     pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
-                if o.kind == RECONCILE and o.state in {"pending", "failed"}]
+                if o.kind == RECONCILE and o.state in {"pending", FAILED}]
     pending += [f"removal of {path}" for path in given_up]
     return pending
 
@@ -496,8 +497,8 @@ def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
     if first is None:
         return
     record = OperationRecord(
-        kind="reconcile",
-        state="failed",
+        kind=RECONCILE,
+        state=FAILED,
         detail={
             "step": f"{first.step} {first.name}",
             "condition": first.condition or "",

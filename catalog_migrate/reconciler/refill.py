@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from catalog_migrate.catalog.marks import marks_of
-from catalog_migrate.catalog.records import RECONCILE, IntentRecord, OperationRecord, ShardRecord
+from catalog_migrate.catalog.records import (
+    RECONCILE,
+    IntentRecord,
+    ShardRecord,
+    to_reconcile,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
@@ -105,14 +110,8 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
                 ),
             )
         changes.delete("intent", str(work.epoch))
-        # a start looks at names only, and the names stay: where they point must be on record
-        changes.put(
-            "operation", RECONCILE,
-            OperationRecord(
-                kind="reconcile", state="pending",
-                detail={"step": f"register {len(pending)} filled table(s)"},
-            ),
-        )
+        filled = to_reconcile(f"register {len(pending)} filled table(s)")
+        changes.put("operation", RECONCILE, filled)
         return changes
 
     with work.journal.unlogged() as executed:

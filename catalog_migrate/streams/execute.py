@@ -10,6 +10,7 @@ import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -26,7 +27,6 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import (
     cluster_of,

@@ -1,137 +1,20 @@
 """What operations on running queries leave on record, for whoever goes by it (pure).
 
-Their states, and which may follow which: the runner moves a row along :data:`KINDS` and in no other
-way, and ``docs/states.md`` is printed from it.
-
 An unsafe operation keeps what stood before, item by item, and what it skipped, cut into chunks that
 stay as they are while they are read. Both stand encoded in its durable row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
+from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, Partition
 from catalog_migrate.streams.tables import Stretch
-
-ALTER = "alter"
-"""Kind of an operation row that changes a definition under running queries."""
-
-UNSAFE = "unsafe"
-"""Kind of an operation row that overrides properties or positions."""
-
-STARTED = "started"
-"""``detail["phase"]`` of a trial whose queries stand on the new definition, with snapshots."""
-
-ROLLING_BACK = "setting back"
-"""``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
-
-UNCONFIRMED = "unconfirmed"
-"""State of an ALTER that ended on its new definition without every query being healthy."""
-
-BACKFILLING = "backfilling"
-"""State of an operation that is committed and applied, while what it skipped is being read."""
-
-
-class RowState(msgspec.Struct, frozen=True):
-    """A state of an operation's row, and what whoever finds it does.
-
-    ``leads_to`` names the states that may follow, none of an ended one. ``refused`` is there while
-    nothing is changed yet: where an error ends it, and whoever did not begin it. ``held``: the
-    operation holds its queries. ``alone``: it can be ended without Spark.
-    ``stands`` and ``then`` are for docs/states.md: what stands, and what the next runtime does.
-    """
-
-    leads_to: tuple[str, ...] = ()
-    stands: str = "It has ended; no hold of it is left."
-    then: str = "Nothing."
-    refused: str = ""
-    held: bool = False
-    alone: bool = False
-
-
-_STARTED, _BACK = f"trial, {STARTED}", f"trial, {ROLLING_BACK}"
-
-KINDS: Mapping[str, Mapping[str, RowState]] = {
-    ALTER: {
-        "validating": RowState(
-            ("trial", "failed"), "The change was asked for; nothing of it is in force.",
-            "Ends it as `failed`: nothing was changed.", refused="failed", alone=True,
-        ),
-        "trial": RowState(
-            (_STARTED, _BACK), "The new definition is in force; its queries are held and stopped.",
-            "Goes on with the trial.", held=True,
-        ),
-        _STARTED: RowState(
-            ("confirmed", UNCONFIRMED, _BACK),
-            "Every query stood still and has a snapshot; they are started on the new definition and"
-            " watched.", "Starts and watches them.",
-        ),
-        _BACK: RowState(
-            ("set_back", "failed"), "The old definition is in force again, its queries do not run"
-            " on it yet.", "Goes on with setting back.",
-        ),
-        "confirmed": RowState(),
-        UNCONFIRMED: RowState(),
-        "set_back": RowState(),
-        "failed": RowState(),
-    },
-    UNSAFE: {
-        "requested": RowState(
-            ("stopping", "refused", "stale"), "It was asked for; positions are as they were.",
-            "Refuses it: nothing was changed.", refused="refused", alone=True,
-        ),
-        "stopping": RowState(
-            ("restoring", "committed", "refused", "stale"),
-            "Queries are held, stopped and settled; positions are as they were.",
-            "Refuses it and lifts its holds: nothing was changed.", refused="refused", held=True,
-            alone=True,
-        ),
-        "restoring": RowState(
-            ("committed", "refused", "stale"),
-            "All that is to be committed is on record; its source's table goes back meanwhile.",
-            "Commits it where the table went back, else bars that and refuses it.", held=True,
-            alone=True,
-        ),
-        "committed": RowState(
-            (BACKFILLING, "done"),
-            "Definition, generation and the exact lines of every edited entry are committed.",
-            "Rolls forward: repeats the edit on a checkpoint whose mark is older.", held=True,
-            alone=True,
-        ),
-        BACKFILLING: RowState(
-            ("done",), "It is in force; what it skipped is being read into the table.",
-            "Reads the chunks that the table lacks.",
-        ),
-        "done": RowState(stands="It has ended and stays on record for good."),
-        "refused": RowState(),
-        "stale": RowState(),
-    },
-}
-"""By kind the states of an operation's row, in order; a state with phases has one entry for each.
-"""
-
-
-def place(row: OperationRecord) -> str:
-    """The state of a row, with its phase where that is declared."""
-    with_phase = f"{row.state}, {row.detail.get('phase')}"
-    return with_phase if with_phase in KINDS.get(row.kind, {}) else row.state
-
-
-def standing(row: OperationRecord) -> RowState:
-    """The declared state of a row; an ended one for a row of another kind."""
-    return KINDS.get(row.kind, {}).get(place(row), RowState())
-
-
-def is_open(row: OperationRecord) -> bool:
-    """Whether a runtime has to take an operation to its end; a backfill goes on beside it."""
-    return bool(standing(row).leads_to) and row.state != BACKFILLING
 
 
 def kind_of(row: OperationRecord) -> str:

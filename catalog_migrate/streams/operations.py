@@ -2,7 +2,7 @@
 
 An ALTER that restarts queries and an unsafe operation are rows that whoever asks writes and whoever
 holds the cluster's lease carries out, state by state as
-:data:`~catalog_migrate.streams.operation_records.KINDS` declares. Every step can be repeated: a
+:data:`~catalog_migrate.catalog.operation_kinds.KINDS` declares. Every step can be repeated: a
 runtime that finds an open row goes on from what it says.
 """
 
@@ -19,24 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
-from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
-from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.program.operations import (
-    Executed,
-    Operation,
-    StartQuery,
-    ValidateConnection,
-    outcome_of,
-)
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
-from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.operation_records import (
+from catalog_migrate.catalog.operation_kinds import (
     ALTER,
     BACKFILLING,
     UNSAFE,
@@ -44,6 +27,22 @@ from catalog_migrate.streams.operation_records import (
     place,
     standing,
 )
+from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.program.operations import (
+    Execution,
+    Operation,
+    StartQuery,
+    ValidateConnection,
+)
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict
 from catalog_migrate.streams.programs import Program, on, program_of, starts_of
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
@@ -75,8 +74,7 @@ class OperationRun(ABC):
     inherited: bool = False
     begun: float = field(init=False)
     program: Program = field(init=False)
-    executed: list[Executed] = field(init=False, default_factory=list)
-    _logged: int = field(init=False, default=0)
+    execution: Execution = field(init=False, default_factory=Execution)
     steps: ClassVar[Mapping[str, Callable[[Any], None]]] = {}
     title: ClassVar[str] = ""
 
@@ -144,11 +142,9 @@ class OperationRun(ABC):
         ``kind`` and ``about`` are for the history, ``detail`` and ``fields`` go into the row.
         """
         name, _, phase = to.partition(", ")
-        executed = tuple(self.executed[self._logged :])
 
         def put(changes: Changes, current: State) -> None:
             row = current.operations[self.key]
-            assert to in standing(row).leads_to, f"{place(row)} does not lead to {to}"
             kept = {key: text for key, text in row.detail.items() if key != "phase"}
             if phase:
                 kept["phase"] = phase
@@ -159,11 +155,9 @@ class OperationRun(ABC):
             changes.put("operation", self.key, row)
             self._hold(changes, current, row)
 
-        state = self.supervisor.commit(
-            put, kind, about or self.about(self.follow()), executed=executed
-        )
-        self._logged += len(executed)
-        return state
+        about = about or self.about(self.follow())
+        with self.execution.unlogged() as executed:
+            return self.supervisor.commit(put, kind, about, executed=executed)
 
     def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
         """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
@@ -211,7 +205,7 @@ class OperationRun(ABC):
         Of a row that carried no program nobody knows what an older version did.
         """
         row = self.row
-        done = {(each.wave, each.op, each.id) for each in (*row.executed, *self.executed)}
+        done = {(each.wave, each.op, each.id) for each in (*row.executed, *self.execution.executed)}
         for step in self.program if row.program else ():
             if (step.wave, step.op, step.id) not in done:
                 self.record(step, self.supervisor.clock.wall(), "skipped: its query does not run")
@@ -238,22 +232,15 @@ class OperationRun(ABC):
     def execute(self, step: Operation, act: Callable[[], T]) -> T:
         """Execute one operation, and put on record when, how long and with what outcome; a text
         that ``act`` returns is why nothing was done."""
-        began, outcome = self.supervisor.clock.wall(), "failed"
-        try:
+        with self.execution.executing(step, self.supervisor.clock.wall) as skipped:
             result = act()
-            outcome = f"skipped: {result}" if isinstance(result, str) else "done"
-        except CatalogMigrateError as error:
-            outcome = outcome_of(error)
-            raise
-        else:
-            return result
-        finally:
-            self.record(step, began, outcome)
+            if isinstance(result, str):
+                skipped.append(result)
+        return result
 
     def record(self, step: Operation, began: float, outcome: str = "done") -> None:
         """Put on record that an operation ends now; ``began`` is in seconds since the epoch."""
-        ended = self.supervisor.clock.wall()
-        self.executed.append(Executed.of(step, began, ended, outcome))
+        self.execution.record(step, began, self.supervisor.clock.wall(), outcome)
 
     def perform(
         self, acts: Mapping[type[Operation], Callable[[str], str | None]],

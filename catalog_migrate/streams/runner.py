@@ -19,11 +19,11 @@ from catalog_migrate.catalog.errors import LeaseHeld
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, is_open, standing
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams.operation_records import ALTER, UNSAFE, is_open, standing
 from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
@@ -20,7 +21,7 @@ from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS, OPERATOR
-from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
+from catalog_migrate.streams.operation_records import kind_of
 from catalog_migrate.streams.plain_secrets import without_secrets
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection
 from catalog_migrate.streams.status import (

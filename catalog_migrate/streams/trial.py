@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
+from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
@@ -28,7 +29,6 @@ from catalog_migrate.program.operations import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import AlterFailed, ValidationFailed
-from catalog_migrate.streams.operation_records import ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.streams.operations import OperationRun, redefine, redefined, stands
 from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
 from catalog_migrate.streams.programs import (

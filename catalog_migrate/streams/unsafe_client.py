@@ -16,13 +16,13 @@ import msgspec
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import BACKFILLING, standing
 from catalog_migrate.catalog.process import this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.streams.errors import UnsafeBlocked, UnsafeRefused, ValidationFailed
-from catalog_migrate.streams.operation_records import BACKFILLING, standing
 from catalog_migrate.streams.operations import pending
 from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.runner import OperationClient, operation_key

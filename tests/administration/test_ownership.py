@@ -44,6 +44,7 @@ from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpo
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
+from tests.services.left_behind import leave
 
 from .conftest import (
     ORDERS,
@@ -516,15 +517,12 @@ class TestMove:
         version = DeltaTable(path).version()
         Shards(None).seal(path, follows=version, app_id=place.state().app_id, epoch=0)
 
-        def died(_: State) -> Changes:
-            changes = Changes()
-            changes.put("intent", "0", IntentRecord(
-                epoch=0, plan_hash="p", release="2",
-                seals=(SealedShard(path=path, follows=version, properties={}),),
-            ))
-            return changes
-
-        commit(place.log(), died, kind="test")
+        changes = Changes()
+        changes.put("intent", "0", IntentRecord(
+            epoch=0, plan_hash="p", release="2",
+            seals=(SealedShard(path=path, follows=version, properties={}),),
+        ))
+        leave(place.log(), changes)
         new = str(place.home / "data" / "renamed")
         shutil.move(path, new)
         relocate(place.log(), tables={"shop.orders": new})

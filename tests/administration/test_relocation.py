@@ -43,6 +43,7 @@ from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.reconciler.retention import expired, remove_data
 from catalog_migrate.streams import following
 from catalog_migrate.streams.migrations import MigratedStreams
+from tests.services.left_behind import leave
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, wanted
 
@@ -127,15 +128,12 @@ class TestCopy:
         place.installed()
         lease = acquire(place.log(), holder="the original", clock=SystemClock())
 
-        def live(_: object) -> Changes:
-            changes = Changes()
-            changes.put("session", "x", SessionRecord(
-                release="1", serial=1, holder="h", host="h", boot_id="b", pid=1, started="s",
-            ))
-            changes.put("operation", "o1", OperationRecord("alter connection", "trial"))
-            return changes
-
-        commit(place.log(), live, kind="test")
+        changes = Changes()
+        changes.put("session", "x", SessionRecord(
+            release="1", serial=1, holder="h", host="h", boot_id="b", pid=1, started="s",
+        ))
+        changes.put("operation", "o1", OperationRecord("alter", "trial"))
+        leave(place.log(), changes)
         add_source(place)
         copied(place)
         done = relocate(place.log("copy"), new_lineage=True)
@@ -338,18 +336,15 @@ class TestMove:
         place.installed()
         add_source(place)
 
-        def hold(_: State) -> Changes:
-            changes = Changes()
-            changes.put("operation", "o1", OperationRecord("unsafe", "stopping"))
-            for holder in ("operation:o1", "operator"):
-                changes.put("hold", f"i7/{holder}/1", HoldRecord("i7", holder, "why"))
-            return changes
-
-        commit(place.log(), hold, kind="test")
+        changes = Changes()
+        changes.put("operation", "o1", OperationRecord("unsafe", "stopping"))
+        for holder in ("operation:o1", "operator"):
+            changes.put("hold", f"i7/{holder}/1", HoldRecord("i7", holder, "why"))
+        leave(place.log(), changes)
         shutil.move(place.home / "catalog", place.home / "moved")
         relocate(place.log("moved"))
         state = place.state("moved")
-        assert state.operations["o1"].state == "failed"
+        assert state.operations["o1"].state == "stale"
         assert [each.holder for each in state.holds.values()] == ["operator"]
 
     def test_a_moved_table_is_the_same_table_to_a_rollback(self, place: Place) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.errors import LeaseLost
+from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.replication.errors import (
     OtherTimeline,
@@ -35,7 +36,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import SlotContents
-from catalog_migrate.streams.operation_records import UNSAFE, images_in
+from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.supervisor import UPSTREAM

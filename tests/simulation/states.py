@@ -1,5 +1,7 @@
 """The crash table: every durable state, who may leave it, and what each release finds there.
 
+The states of operations are :data:`~catalog_migrate.catalog.operation_kinds.KINDS`, to which every
+commit is held; those between operations, and of a whole installation, are written here.
 ``docs/states.md`` is printed from these values (``make docs``). ``tests/catalog/test_states.py``
 kills starts of a small installation at every call of engine and log, tells the state by
 :attr:`DurableState.stands`, and holds what the next start does against the table.
@@ -7,16 +9,30 @@ kills starts of a small installation at every call of engine and log, tells the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal, cast
 
 import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
-from catalog_migrate.catalog.records import RECONCILE
+from catalog_migrate.catalog.operation_kinds import (
+    ABANDONED,
+    ALTER,
+    BUILDING,
+    COMMITTED,
+    FAILED,
+    KINDS,
+    LATER,
+    MIGRATE,
+    ROLLBACK,
+    SEALING,
+    UNSAFE,
+    OperationState,
+    migration_place,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import Outcome
-from catalog_migrate.streams.operation_records import ALTER, KINDS, UNSAFE
 
 InForce = Literal["none", "old", "new"]
 """Which release is in force in a state, seen from the start that was killed."""
@@ -53,18 +69,6 @@ class DurableState(msgspec.Struct, frozen=True):
     tests: tuple[str, ...]
 
 
-def _intents(state: State, *, sealed: bool, refill: bool = False) -> bool:
-    return any(
-        bool(intent.seals) == sealed and (intent.release == "refill") == refill
-        for intent in state.intents.values()
-    )
-
-
-def _reconcile(state: State) -> str | None:
-    row = state.operations.get(RECONCILE)
-    return None if row is None else row.state
-
-
 def _held(state: State) -> bool:
     lease = state.leases.get(MIGRATION)
     return lease is not None and bool(lease.holder)
@@ -72,89 +76,69 @@ def _held(state: State) -> bool:
 
 _NOBODY = Found(None, "there is no earlier release")
 _FENCED = Found("fenced_out", "does nothing and says why (exit 5)")
-_UNDOES = "whoever takes the lease next: fences the sealed shards, takes the seals off, deletes the"
 _LEASE = "the holder of the migration lease"
 
-BUILT_INS: tuple[DurableState, ...] = (
-    DurableState(
-        "attempt, nothing sealed", "any",
-        lambda state: _intents(state, sealed=False),
-        "An *intent* names the new shards of an attempt (`building`), which may be half filled."
-        " The release in force is whole.",
-        f"{_UNDOES} intent's paths, then the intent",
-        Found("migrated", "deletes the attempt, prepares again in new shards, commits"),
-        Found("resumed", "deletes the attempt; its own release stays in force"),
-        Found("migrated", "deletes the attempt, brings in its own release"),
-        (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
-         "tests/crash/test_kill_at_every_step.py::test_every_call_of_an_upgrade_may_be_its_last"),
+_UPGRADE_KILLED = (
+    SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
+    "tests/crash/test_kill_at_every_step.py::test_every_call_of_an_upgrade_may_be_its_last",
+)
+_REFILL_KILLED = SCAN + "test_every_call_of_a_refill_may_be_its_last"
+_MIGRATIONS_SHOWN: dict[str, tuple[str, ...]] = {
+    BUILDING: _UPGRADE_KILLED,
+    SEALING: (
+        *_UPGRADE_KILLED, "tests/crash/test_kill_at_every_step.py::test_killed_four_times_in_a_row",
     ),
-    DurableState(
-        "attempt, sealing", "any",
-        lambda state: _intents(state, sealed=True),
-        "The intent also names shards in force that are sealed, or about to be, with their earlier"
-        " properties: appends to those fail loudly.",
-        f"{_UNDOES} intent's paths, then the intent",
-        Found("migrated", "unseals, deletes, prepares again, commits"),
-        Found("resumed", "unseals, so that appends go on; deletes; its own release stays in force"),
-        Found("migrated", "unseals, deletes, brings in its own release"),
-        (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
-         "tests/crash/test_kill_at_every_step.py::test_killed_four_times_in_a_row"),
+    ABANDONED: (SCAN + "test_every_call_of_an_upgrade_that_fails_may_be_its_last",),
+    LATER: (
+        _REFILL_KILLED, "tests/simulation/test_reshaping.py::test_every_call_may_be_the_last",
     ),
-    DurableState(
-        "refill under way", "new",
-        lambda state: _intents(state, sealed=False, refill=True),
-        "An intent of a later start names new shards for derived tables that nobody had filled.",
-        f"{_LEASE}: deletes them, then fills into others",
-        Found("resumed", "deletes them and fills again; without a callback the tables stay empty"),
-        _FENCED,
-        Found("migrated", "deletes them and brings in its own release"),
-        (SCAN + "test_every_call_of_a_refill_may_be_its_last",
-         "tests/bootstrap/test_populate.py::test_derived_tables_from_their_first_rows_to_new_ones"),
+    FAILED: (SCAN + "test_a_step_that_is_refused_after_the_commit",),
+    COMMITTED[0]: (
+        _UPGRADE_KILLED[0], "tests/simulation/test_reshaping.py::test_every_call_may_be_the_last",
     ),
-    DurableState(
-        "reconciling failed", "new",
-        lambda state: _reconcile(state) == "failed",
-        "Committed, and a step of what was committed was refused: `status` names it.",
-        f"{_LEASE}, when the cause is fixed",
-        Found("resumed", "takes the step again, and the others"),
-        _FENCED,
-        Found("migrated", "takes the step again, then brings in its own release"),
-        (SCAN + "test_a_step_that_is_refused_after_the_commit",),
+    COMMITTED[1]: (
+        SCAN + "test_every_call_of_a_change_of_views_may_be_its_last", _UPGRADE_KILLED[1],
     ),
-    DurableState(
-        "committed, evolve pending", "new",
-        lambda state: any(shard.evolve for shard in state.shards.values()),
-        "The new release is in force; a shard that was taken over still has its old columns, all or"
-        " some: this is where those that are dropped in place lose their values.",
-        f"{_LEASE}, rolling forward only",
-        Found("resumed", "changes the shard in place, by physical names; copies what is refused"),
-        _FENCED,
-        Found("migrated", "changes the shard in place first, then brings in its own release"),
-        (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
-         "tests/simulation/test_reshaping.py::test_every_call_may_be_the_last"),
-    ),
-    DurableState(
-        "committed, tombstones pending", "new",
-        lambda state: bool(state.tombstones),
-        "The new release is in force; names of the old one are still to be dropped, each told by"
-        " exactly what stood there.",
-        f"{_LEASE}, by ascending serial, from the catalog alone",
-        Found("resumed", "drops what stands in the way, creates what is missing"),
-        _FENCED,
-        Found("migrated", "finishes the committed release first, then brings in its own"),
-        (SCAN + "test_every_call_of_a_change_of_views_may_be_its_last",
-         "tests/crash/test_kill_at_every_step.py::test_every_call_of_an_upgrade_may_be_its_last"),
-    ),
-    DurableState(
-        "committed, reconciling", "new",
-        lambda state: _reconcile(state) == "pending",
-        "The new release is in force; names are still to be brought in line.",
-        _LEASE,
-        Found("resumed", "compares names with what is committed and repairs the difference"),
-        _FENCED,
-        Found("migrated", "finishes the committed release first, then brings in its own"),
-        (SCAN + "test_every_call_of_a_refill_may_be_its_last",),
-    ),
+    COMMITTED[2]: (_REFILL_KILLED,),
+}
+"""The tests that show each state of a migration or rollback."""
+
+def _of_migrations() -> Iterator[DurableState]:
+    """The states of migrations and rollbacks that are not over, as the product declares them."""
+    kind = KINDS[MIGRATE]
+    for name, state in kind.states.items():
+        if state.outcomes:
+            same, old, third = (
+                _FENCED if outcome == "fenced_out" else Found(cast("Outcome", outcome), state.then)
+                for outcome in state.outcomes
+            )
+            yield DurableState(
+                name, "any", partial(_is_at, name), state.stands,
+                f"{kind.holder}: {_after(state)}", same, old, third, _MIGRATIONS_SHOWN[name],
+            )
+
+
+def _is_at(name: str, state: State) -> bool:
+    return migration_place(state) == name
+
+
+def _after(state: OperationState) -> str:
+    """What may follow a state."""
+    then = _listed(state.leads_to)
+    return f"{then}; a move of the catalog: *{state.moved}*" if state.moved else then
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """States by name; *committed* is each that begins so."""
+    if set(COMMITTED) <= set(names):
+        names = (*(name for name in names if name not in COMMITTED), "committed")
+    return f"*{'*, *'.join(names)}*"
+
+
+MIGRATIONS: tuple[DurableState, ...] = tuple(_of_migrations())
+"""States of migrations and rollbacks, the most urgent first."""
+
+AT_REST: tuple[DurableState, ...] = (
     DurableState(
         "retired data being removed", "new",
         lambda state: any(shard.removing for shard in state.shards.values()),
@@ -233,7 +217,7 @@ BUILT_INS: tuple[DurableState, ...] = (
          "tests/bootstrap/test_outcomes.py::test_a_catalog_from_nothing_to_its_fifth_release"),
     ),
 )
-"""States of built-in objects, the most urgent first."""
+"""States of built-in objects between two operations, the most urgent first."""
 
 _GOES_ON = "the runtime of the cluster, whatever release it was started with"
 
@@ -279,22 +263,22 @@ _SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
 """The tests that show each state of an operation's row; those of ended ones stand together."""
 
 
-def _declared(kind: str, title: str) -> tuple[DurableState, ...]:
-    """The states of a kind of operations, as the runner has them."""
+def _declared(word: str) -> tuple[DurableState, ...]:
+    """The states of a kind of operations on running queries."""
+    kind = KINDS[word]
     return tuple(
         _operation(
-            f"{title}, {name}", row.stands,
-            f"the holder of the cluster's lease: *{'*, *'.join(row.leads_to)}*" if row.leads_to
-            else "nobody", row.then,
-            *_SHOWN[kind][name if row.leads_to else "ended"],
+            f"{kind.title}, {name}", state.stands,
+            f"{kind.holder}: {_after(state)}" if state.leads_to else "nobody", state.then,
+            *_SHOWN[word][name if state.leads_to else "ended"],
         )
-        for name, row in KINDS[kind].items()
+        for name, state in kind.states.items()
     )
 
 
 OPERATIONS: tuple[DurableState, ...] = (
-    *_declared(ALTER, "ALTER"),
-    *_declared(UNSAFE, "unsafe operation"),
+    *_declared(ALTER),
+    *_declared(UNSAFE),
     _operation(
         "a sink behind a migrated table",
         "The table has a new shard; the sink's positions are of the old one, which it reads to the"
@@ -363,7 +347,7 @@ def state_of(state: State, in_force: InForce) -> DurableState:
     """The row of a committed state, given which release is in force in it."""
     return next(
         row
-        for row in BUILT_INS
+        for row in (*MIGRATIONS, *AT_REST)
         if row.stands is not None and row.in_force in ("any", in_force) and row.stands(state)
     )
 
@@ -373,8 +357,9 @@ def page() -> str:
     lines = [
         "# Durable states: where a kill leaves an installation, and what comes next",
         "",
-        "Printed from `tests/simulation/states.py` by `make docs`; a test refuses a page"
-        " that differs.",
+        "Printed by `make docs` from `catalog_migrate/catalog/operation_kinds.py`, to which every"
+        " commit is held, and",
+        "from `tests/simulation/states.py`; a test refuses a page that differs.",
         "",
         "A process may die at any call. What it leaves is one of these states, told from the"
         " durable catalog",
@@ -383,10 +368,36 @@ def page() -> str:
         "in, *old* the one before it, *third* a later one. Words in bold are the outcome that"
         " `bootstrap` reports.",
         "",
-        "## Built-in objects",
+        "## Operations",
+        "",
+        "Each is of one of four kinds. A commit that takes one on in a way that is not declared"
+        " here is refused whole.",
+        "",
+        "| kind | begins as | its program may | is taken back by |",
+        "|---|---|---|---|",
+        *(
+            f"| {kind.title} | {_listed(kind.begins)} | "
+            + ", ".join(str(each.__struct_config__.tag) for each in kind.operations)
+            + f" | {KINDS[kind.inverse].title} |"
+            for kind in KINDS.values()
+        ),
+        "",
+        "## Migrations and rollbacks",
+        "",
+        f"A {KINDS[ROLLBACK].title} goes as a {KINDS[MIGRATE].title} does: only its plan is made of"
+        " what an earlier serial had. A start that",
+        "is **fenced_out** does nothing and says why (exit 5); every other one first does what the"
+        " table says, then brings",
+        "in its own release where that is not in force. *done* and *undone* leave nothing on"
+        " record; *committed* is each",
+        "state that begins so.",
+        "",
+        *_table(MIGRATIONS, outcomes=True),
+        "",
+        "## Between operations",
         "",
     ]
-    for row in BUILT_INS:
+    for row in AT_REST:
         forces = {"none": "nothing", "old": "the old release", "new": "the new release"}
         lines += [
             f"### {row.name[0].upper()}{row.name[1:]}", "",
@@ -410,13 +421,19 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(rows: tuple[DurableState, ...]) -> list[str]:
-    """Rows whose three starts do alike."""
+def _table(rows: tuple[DurableState, ...], *, outcomes: bool = False) -> list[str]:
+    """Rows whose three starts do alike, or, with ``outcomes``, report as it says."""
     return [
-        "| state | what stands | who may leave it | what the next one does | shown by |",
-        "|---|---|---|---|---|",
+        "| state | what stands | who may leave it | what the next one does | "
+        + "a start of the same, the old, a third release reports | " * outcomes + "shown by |",
+        "|---" * (5 + outcomes) + "|",
         *(
             f"| {row.name} | {row.holds} | {row.leaves} | {row.same.does} | "
+            + "".join(
+                f"**{found.outcome}**{mark}"
+                for found, mark in ((row.same, ", "), (row.old, ", "), (row.third, " | "))
+                if outcomes
+            )
             + ", ".join(f"`{test}`" for test in row.tests) + " |"
             for row in rows
         ),

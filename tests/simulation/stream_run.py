@@ -19,6 +19,7 @@ from pathlib import Path
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
+from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, UNSAFE, standing
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
@@ -27,14 +28,7 @@ from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.operation_records import (
-    ALTER,
-    BACKFILLING,
-    UNSAFE,
-    chunks_in,
-    images_in,
-    standing,
-)
+from catalog_migrate.streams.operation_records import chunks_in, images_in
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream

@@ -15,6 +15,7 @@ from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import RefusedStatement
+from tests.services.left_behind import leave
 
 Plan = Callable[[str], Effect]
 Now = Callable[[], State]
@@ -273,7 +274,7 @@ def test_show_operations_keeps_what_was_found(
 ) -> None:
     """Of one that was refused, every finding is in its outcome."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.catalog.transaction import Changes, commit
+    from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.streams.show import show
 
     base = dependencies.find(state(), "connection", "base").item_id
@@ -282,7 +283,7 @@ def test_show_operations_keeps_what_was_found(
         kind=kind, state="failed", target=base,
         detail={"reason": "refused by validation", "finding 000": "a: no", "finding 001": "b: no"},
     ))
-    commit(log, lambda _: changes, kind="test")
+    leave(log, changes)
     rows = show(state(), "operations")
     (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
     assert row["outcome"] == "refused by validation: a: no; b: no"
@@ -294,14 +295,11 @@ def test_old_operations_are_forgotten(log: Any, state: Now) -> None:
     from catalog_migrate.catalog.transaction import Changes, commit
     from catalog_migrate.streams.operations import forgotten
 
-    def put(_: State) -> Changes:
-        changes = Changes()
-        for number in range(6):
-            ended = OperationRecord(kind="alter", state="trial" if number == 0 else "confirmed")
-            changes.put("operation", f"{number}", ended)
-        changes.put("operation", "0-unsafe", OperationRecord(kind="unsafe", state="done"))
-        return changes
-
-    commit(log, put, kind="test")
+    changes = Changes()
+    for number in range(6):
+        ended = OperationRecord(kind="alter", state="trial" if number == 0 else "confirmed")
+        changes.put("operation", f"{number}", ended)
+    changes.put("operation", "0-unsafe", OperationRecord(kind="unsafe", state="done"))
+    leave(log, changes)
     commit(log, lambda current: forgotten(current, keep=2), kind="test")
     assert sorted(state().operations) == ["0", "0-unsafe", "4", "5"]

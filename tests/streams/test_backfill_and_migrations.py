@@ -12,6 +12,7 @@ from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.reconciler.execution_context import PrepareFailed
@@ -20,10 +21,10 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.following import carry_transactions
 from catalog_migrate.streams.migrations import MigratedStreams
-from catalog_migrate.streams.operation_records import BACKFILLING
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.backfill import chunks_of
+from tests.services.left_behind import leave
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -52,7 +53,7 @@ def begun(log: MemoryLog, do: Do) -> tuple[str, str]:
     changes = Changes()
     changes.put("operation", "op", row)
     changes.put("stream", source, first_stream(source))
-    commit(log, lambda _: changes, kind="test")
+    leave(log, changes)
     return source, state.items[source].links["dead_letters"]
 
 

@@ -34,6 +34,7 @@ from catalog_migrate.streams.runner import Runner
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.trial import Trial
 from catalog_migrate.testing.world import SimulatedClock
+from tests.services.left_behind import leave
 from tests.simulation import streaming
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.stream_ports import SimulatedUpstreams, simulated_ports
@@ -534,9 +535,11 @@ def test_a_frozen_operation_is_ended(
     and each record has arrived, twice where that was committed."""
     stage.engine.running.clear()
     stage.supervisor.managed.clear()
+    left = Changes()
     for name, value in FROZEN[case].items():
         collection, _, key = name.partition(" ")
-        stage.put(collection, key, msgspec.convert(value, COLLECTIONS[collection]))
+        left.put(collection, key, msgspec.convert(value, COLLECTIONS[collection]))
+    leave(stage.log, left)
     stage.put("cluster", stage.supervisor.cluster, ClusterRecord(unsafe=True))
     ((key, _),) = stage.runner.pending(stage.state)
     stage.runner.carry_out(key, inherited=True)

@@ -12,19 +12,14 @@ from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.operation_records import (
-    BACKFILLING,
-    UNSAFE,
-    images_in,
-    kind_of,
-    stretches,
-)
+from catalog_migrate.streams.operation_records import images_in, kind_of, stretches
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.forecast import split_of

@@ -15,16 +15,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from catalog_migrate.catalog.errors import LeaseLost
+from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams.operation_records import (
-    BACKFILLING,
-    Chunk,
-    backfilling,
-    chunks_in,
-)
+from catalog_migrate.streams.operation_records import Chunk, backfilling, chunks_in
 from catalog_migrate.streams.ports import Event, Running
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
+from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
@@ -36,13 +37,7 @@ from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.checkpoint.settle import write_commit
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
-from catalog_migrate.streams.operation_records import (
-    BACKFILLING,
-    UNSAFE,
-    Image,
-    chunks_in,
-    images_in,
-)
+from catalog_migrate.streams.operation_records import Image, chunks_in, images_in
 from catalog_migrate.streams.operations import OperationRun, redefine
 from catalog_migrate.streams.programs import Program, restarted
 from catalog_migrate.streams.queries import OfflineQueries

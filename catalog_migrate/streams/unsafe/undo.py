@@ -8,12 +8,13 @@ from __future__ import annotations
 import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict
+from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, KafkaCodec, PostgresCodec
 from catalog_migrate.streams.errors import UnsafeBlocked
-from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
+from catalog_migrate.streams.operation_records import Image, images_in
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, request_in
 from catalog_migrate.streams.unsafe.restore import readers

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.catalog.operation_kinds import STARTED, is_open
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.streams.operation_records import STARTED, is_open
 from catalog_migrate.streams.status import latest
 
 from ..running.conftest import Pipeline, once  # noqa: TID252 - tests are no package

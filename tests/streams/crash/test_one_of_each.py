@@ -14,9 +14,9 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.api import streams as streams_api
+from catalog_migrate.catalog.operation_kinds import STARTED
 from catalog_migrate.cli.main import main
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.operation_records import STARTED
 
 from .conftest import number_row, once
 from .runtime_process import PATIENCE

@@ -15,12 +15,12 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import create_catalog, open_log
+from catalog_migrate.catalog.operation_kinds import STARTED
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.address import Storage
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Result
-from catalog_migrate.streams.operation_records import STARTED
 from tests.streams.running.skipping_clock import SkippingClock
 
 if TYPE_CHECKING:

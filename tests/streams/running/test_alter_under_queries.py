@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.errors import CommitConflict
+from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams.errors import (
     AlterFailed,
@@ -22,7 +23,6 @@ from catalog_migrate.streams.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
-from catalog_migrate.streams.operation_records import ROLLING_BACK, STARTED
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
 

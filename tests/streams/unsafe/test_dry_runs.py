@@ -8,13 +8,14 @@ import pytest
 
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
 from catalog_migrate.connections import kafka_probe
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
 from tests.cli.test_main import bring_in_force, manifest
+from tests.services.left_behind import leave
 
 
 @pytest.fixture
@@ -264,7 +265,7 @@ def test_an_operation_as_text(unreachable: Path, capsys: pytest.CaptureFixture[s
     )
     changes = Changes()
     changes.put("operation", "op1", OperationRecord(kind="unsafe", state="done", unsafe=act))
-    commit(log, lambda _: changes, kind="test")
+    leave(log, changes)
     capsys.readouterr()
     assert main(["unsafe", "list", "op1"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -7,17 +7,19 @@ import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
+from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import create_sink
-from catalog_migrate.streams.operation_records import UNSAFE, Image, earlier_rows
+from catalog_migrate.streams.operation_records import Image, earlier_rows
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Row
 from catalog_migrate.streams.unsafe.positions import sent_before
+from tests.services.left_behind import leave
 
 SETTING = """
 CREATE CONNECTION c TO KAFKA (BROKER 'a:9092');
@@ -52,15 +54,12 @@ def moved(log: MemoryLog, topics: dict[str, str], former: dict[str, str] | None 
     act = UnsafeAct("who", "host", "at", "why", "{}", images=msgspec.json.encode((image,)).decode())
     stream = first_stream(found.item_id)
 
-    def decide(_: State) -> Changes:
-        changes = Changes()
-        changes.put("stream", found.item_id, msgspec.structs.replace(
-            stream, topics=topics, former=former or {},
-        ))
-        changes.put("operation", "o1", OperationRecord(UNSAFE, "done", unsafe=act))
-        return changes
-
-    return commit(log, decide, kind="test")
+    changes = Changes()
+    changes.put("stream", found.item_id, msgspec.structs.replace(
+        stream, topics=topics, former=former or {},
+    ))
+    changes.put("operation", "o1", OperationRecord(UNSAFE, "done", unsafe=act))
+    return leave(log, changes)
 
 
 def test_another_topic_of_the_same_name(log: MemoryLog) -> None:
