@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
 from catalog_migrate.store.address import hidden, plainly, shown_cause
+from catalog_migrate.store.object_store import remedy_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,9 @@ _REFUSED = re.compile(
 """What a metastore says that may not write; the last is of its database, which refused it."""
 METASTORE_AWAY = "METASTORE_UNREACHABLE"
 METASTORE_REFUSED = "METASTORE_REFUSED"
+
+_OF_S3 = re.compile(r"Service: S3\b|Generic S3 error")
+"""How S3A, and delta-rs, tell an answer of S3."""
 
 _WRAPPING = "TASK_WRITE_FAILED"
 """Says only where something failed; what it was stands in its cause."""
@@ -134,6 +138,12 @@ def is_foreign(error: BaseException) -> bool:
     return home in _FOREIGN or isinstance(error, OSError | ValueError)
 
 
+def _remedy_of_store(error: BaseException) -> str | None:
+    """What to do where an object store refused; None for what has another cause."""
+    said = _with_causes(error)
+    return remedy_of_refusal(said) if _OF_S3.search(said) else None
+
+
 def _metastore_failure(doing: str, error: BaseException) -> MetastoreFailure | None:
     """The error of a shared metastore that is away or refuses; None for what has another cause."""
     # PySpark tells causes only there
@@ -190,7 +200,7 @@ def failing(doing: str) -> Iterator[None]:
         raise EngineFailure(
             f"cannot {doing}: {hidden(short_message(error))}",
             condition=condition or type(error).__name__,
-            transient=is_transient(error, condition),
+            transient=is_transient(error, condition), remedy=_remedy_of_store(error),
         ) from shown_cause(error)
     finally:
         _working.depth -= 1

@@ -42,7 +42,12 @@ from catalog_migrate.store.address import (
     remember,
     resolved,
 )
-from catalog_migrate.store.object_store import PROBES, refused, require_fit
+from catalog_migrate.store.object_store import (
+    PROBES,
+    refused,
+    remedy_of_refusal,
+    require_fit,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -409,6 +414,12 @@ class DeltaLog:
                 f"the catalog {self._root} cannot be written: {self._told(error)}",
                 remedy="make the directory writable for this user, or free space on its disk; "
                 "nothing was changed",
+            ) from self._cause(error)
+        refusal = remedy_of_refusal(str(error)) if self._is_remote else None
+        if refusal is not None:
+            raise CatalogWriteRefused(
+                f"the catalog {self._root} cannot be written: {self._told(error)}",
+                remedy=f"{refusal}; nothing was changed",
             ) from self._cause(error)
         raise CommitOutcomeUnknown(
             f"a commit to {self._path} failed and is not in the log: {self._told(error)}",

@@ -58,13 +58,38 @@ def race_against(
 ) -> bool:
     """Whether of each two commits, one of delta-rs and one of ``writer``, exactly one went through.
 
-    By their own word, and by what stands in the log. ``writer`` gets the address of a commit's file
-    and its two lines. The table is below ``place`` and removed in the end. Raises StoreFailure when
-    the store does not do what delta-rs asks, and what the commit of ``writer`` raises.
+    By their own word, and by what stands in the log; before that ``writer``, which gets the address
+    of a commit's file and its two lines, commits alone. The table is below ``place`` and removed in
+    the end. Raises StoreFailure when the store does not do what delta-rs asks, and what the commit
+    of ``writer`` raises.
     """
     held = storage or Storage()
     with _table(place, held) as address:
-        return all(_round_against(writer, address, held, pause) for pause in PAUSES)
+        return _alone(writer, address, held) and all(
+            _round_against(writer, address, held, pause) for pause in PAUSES
+        )
+
+
+def _alone(
+    writer: Callable[[str, bytes, bytes], HeldCommit], address: str, storage: Storage
+) -> bool:
+    """Whether a commit of ``writer`` goes through where nobody makes another.
+
+    One that may not write at all would lose every race.
+    """
+    name, token = commit_name(load_table(address, storage).version() + 1), uuid4().hex
+    other = writer(f"{address}/{name}", *_lines(token))
+    other.begin()
+    other.release()
+    return other.join() and token.encode() in store_at(address, storage).read(name)
+
+
+def _lines(token: str) -> tuple[bytes, bytes]:
+    """The lines of a commit that is known by a token, and changes nothing."""
+    told = {"timestamp": int(time.time() * 1000), "operation": "PROBE", "txnId": token}
+    return (
+        encode([{"commitInfo": told}]), encode([{"txn": {"appId": token, "version": 1}}]),
+    )
 
 
 def _round_against(
@@ -75,11 +100,7 @@ def _round_against(
 
     table = load_table(address, storage)
     name, token = commit_name(table.version() + 1), uuid4().hex
-    told = {"timestamp": int(time.time() * 1000), "operation": "PROBE", "txnId": token}
-    other = writer(
-        f"{address}/{name}", encode([{"commitInfo": told}]),
-        encode([{"txn": {"appId": token, "version": 1}}]),
-    )
+    other = writer(f"{address}/{name}", *_lines(token))
     releasing = threading.Timer(pause or 0.0, other.release)
     ours_won = True
     try:

@@ -237,10 +237,10 @@ def _last(found: Any) -> str:
     return str(found["path"]).rpartition("/")[2]
 
 
-_REMEDIES = (
+_REFUSALS = (
     (("NoSuchBucket",), "make the bucket, or correct the address"),
     (
-        ("InvalidAccessKeyId", "SignatureDoesNotMatch"),
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"),
         "the store does not know these keys: correct them",
     ),
     (("ExpiredToken",), "the credentials have expired: get new ones"),
@@ -253,26 +253,46 @@ _REMEDIES = (
         "give the bucket's own region (aws_region)",
     ),
     (
-        ("AccessDenied", "403 Forbidden"),
+        ("<Code>AccessDenied", "(code: AccessDenied)", "):AccessDenied"),
         "have these credentials list the bucket, and get, put and delete what is in it",
     ),
+    # without a code: the answer to HEAD has no body
     (
-        ("SlowDown", "503 Service Unavailable"),
-        "the store is throttling requests: try again later, or let them be repeated for longer"
-        " (retry_timeout)",
+        ("AccessDenied", "403 Forbidden", "Status Code: 403"),
+        "correct these keys, or have them list the bucket, and get, put and delete what is in it",
+    ),
+    (
+        ("400 Bad Request", "Status Code: 400"),
+        "get new credentials if these have expired, and give the bucket's own region (aws_region)",
     ),
 )
-"""What to do, by what S3 says (Amazon S3 API Reference, *Error responses*)."""
+"""What to do, by what S3 refuses for good, and S3A, obstore or delta-rs tell of it (Amazon S3 API
+Reference, *Error responses*)."""
+_THROTTLED = (
+    ("SlowDown", "503 Service Unavailable"),
+    "the store is throttling requests: try again later, or let them be repeated for longer"
+    " (retry_timeout)",
+)
+
+
+def remedy_of_refusal(said: str) -> str | None:
+    """What to do about what a store refused, whoever tells it; None for any other failure.
+
+    What was refused was not carried out, and is not carried out later either.
+    """
+    return _remedy(said, _REFUSALS)
+
+
+def _remedy(said: str, known: Iterable[tuple[tuple[str, ...], str]]) -> str | None:
+    return next((cure for codes, cure in known if any(code in said for code in codes)), None)
 
 
 def refused(address: str, error: BaseException, storage: Storage) -> StoreFailure:
     """The typed error for a store that did not answer, or said no."""
     said = storage.hidden(plainly(error))
-    remedy = "check the address, the network and permissions"
-    for codes, known in _REMEDIES:
-        if any(code in said for code in codes):
-            remedy = known
-            break
+    remedy = _remedy(said, (*_REFUSALS, _THROTTLED)) or (
+        "check the address, the network and permissions"
+    )
     return StoreFailure(
         f"the object store of {address} did not do what was asked: {said}",
         remedy=f"{remedy}; options are those of [storage_options] or the store's own variables, and"
@@ -281,7 +301,7 @@ def refused(address: str, error: BaseException, storage: Storage) -> StoreFailur
 
 
 def require_fit(address: str, storage: Storage) -> None:
-    """StoreFailure for a store that cannot keep commits: by four requests, of which nothing stays.
+    """StoreFailure for a store that cannot keep commits: by five requests, of which nothing stays.
 
     One that lets nobody delete keeps every attempt for good; one without conditional writes would
     have two processes commit the same version.
@@ -291,8 +311,14 @@ def require_fit(address: str, storage: Storage) -> None:
     with _telling("delete what is in it", address):
         store.delete_one(name)  # permission is looked at first, and there is nothing yet
     with _telling("put where nothing is (a conditional write)", address):
-        first, second = (store.put_if_absent(name, uuid4().bytes) for _ in range(2))
-    store.delete_one(name)
+        first = store.put_if_absent(name, uuid4().bytes)
+    try:
+        with _telling("read what is in it", address):
+            store.read(name)
+        with _telling("put where nothing is (a conditional write)", address):
+            second = store.put_if_absent(name, uuid4().bytes)
+    finally:
+        store.delete_one(name)
     if not first or second:
         raise StoreFailure(
             f"the object store of {address} ignores If-None-Match: of two commits at one version"

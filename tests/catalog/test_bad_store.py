@@ -10,7 +10,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log, read_state
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store.address import Storage
@@ -114,6 +114,7 @@ class TestFaults:
 REFUSED = {
     "InvalidAccessKeyId": "the store does not know these keys",
     "SignatureDoesNotMatch": "the store does not know these keys",
+    "InvalidToken": "the store does not know these keys",
     "ExpiredToken": "the credentials have expired",
     "RequestTimeTooSkewed": "set the clock of this machine",
     "AuthorizationHeaderMalformed": "give the bucket's own region",
@@ -151,6 +152,23 @@ class TestBadInput:
         assert shop.catalog.rpartition("/")[0] in found.value.message
         assert "MARKED" not in _told(found.value)
         assert "<Key>" not in shop.objects()
+
+    def test_a_store_that_lets_nobody_read(self, shop: Shop) -> None:
+        """Found before a catalog is made, and what was put for it is removed."""
+        shop.proxy.next("AccessDenied", method="GET", path="probe-", times=-1)
+        with pytest.raises(StoreFailure, match="let these credentials read what is in it"):
+            shop.start(ONE, **IMPATIENT)
+        assert "<Key>" not in shop.objects()
+
+    def test_a_right_to_write_that_was_taken_away(self, shop: Shop) -> None:
+        """A commit that was refused says what these credentials lack, and is made when they may."""
+        assert shop.start(ONE).outcome == "initialized"
+        shop.proxy.next("AccessDenied", method="PUT", times=-1)
+        with pytest.raises(CatalogWriteRefused, match=re.escape(REFUSED["AccessDenied"])) as found:
+            shop.start(TWO, **IMPATIENT)
+        assert shop.catalog in found.value.message
+        shop.proxy.clear()
+        assert shop.start(TWO).outcome == "migrated"
 
     def test_a_prefix_that_holds_something_else(
         self, shop: Shop, object_store: ObjectStore

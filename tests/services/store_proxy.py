@@ -38,6 +38,7 @@ REFUSALS = {
     "InvalidAccessKeyId": (
         403, "The AWS Access Key Id you provided does not exist in our records.",
     ),
+    "InvalidToken": (400, "The provided token is malformed or otherwise invalid."),
     "NotImplemented": (
         501, "A header you provided implies functionality that is not implemented.",
     ),

@@ -29,6 +29,7 @@ from catalog_migrate.store.address import (
     shown_address,
     storage_of,
 )
+from catalog_migrate.store.object_store import remedy_of_refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,9 +93,14 @@ def race_session(
     """
     held = storage or Storage()
     used = log_store(spark, address)
+    commits: list[SparkCommit] = []
 
     def writer(file: str, first: bytes, second: bytes) -> SparkCommit:
-        return SparkCommit(spark, held, file, first, second)
+        commit = SparkCommit(spark, held, file, first, second)
+        if not commits:
+            commit.require_reads()
+        commits.append(commit)
+        return commit
 
     if not race_against(writer, address, held):
         raise unsafe(used)
@@ -168,6 +174,17 @@ class SparkCommit:
         self._won = False
         self._failure: Exception | None = None
 
+    def require_reads(self) -> None:
+        """UnsuitableSession where the session cannot list the log and read its commits."""
+        try:
+            found = self._store.listFrom(
+                self._path.getParent().suffix(f"/{0:020d}.json"), self._hadoop
+            )
+            while found.hasNext():
+                self._store.read(found.next().getPath(), self._hadoop)
+        except Exception as error:  # noqa: BLE001 - whatever the JVM says
+            raise _unusable(self._file, error, self._storage) from None
+
     def begin(self) -> None:
         self._say(self._first)
         self._thread.start()
@@ -229,10 +246,13 @@ def _open(spark: Any, jvm: Any) -> tuple[Any, Any]:
 def _unusable(address: str, error: Exception, storage: Storage) -> UnsuitableSession:
     java = getattr(error, "java_exception", None)
     said = str(java.toString()) if java is not None else str(error)
+    refusal = remedy_of_refusal(said)
     return UnsuitableSession(
         f"this session cannot commit to {shown_address(address)}:"
         f" {storage.hidden(' '.join(said.split()))}",
-        remedy="give it the jars and settings of that store (docs/object-stores.md)",
+        remedy="give it the jars and settings of that store (docs/object-stores.md)"
+        if refusal is None else f"{refusal}; the session's own are meant (spark.hadoop.fs.s3a.*,"
+        " docs/object-stores.md)",
     )
 
 
