@@ -7,9 +7,13 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tests.services.process import ServerProcess, ServiceFailed, free_ports
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _REQUEST = re.compile(r'"(?:\x1b\[[0-9;]*m)*([A-Z]+) (\S+) HTTP/')
 
@@ -23,8 +27,7 @@ class ObjectStore:
     def __init__(self, home: Path, *, key: str = "a-key-id", secret: str = "a-secret") -> None:
         (self._port,) = free_ports(1)
         self._server = ServerProcess(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
-            log=home / "object-store.log", cwd=home,
+            self._command(self._port), log=home / "object-store.log", cwd=home
         )
         self._log = home / "object-store.log"
         self._key = key
@@ -33,7 +36,7 @@ class ObjectStore:
             lambda: self._ask("GET", "/")[0] == 200, "the object store did not answer"
         )
 
-    def __enter__(self) -> ObjectStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,10 +76,17 @@ class ObjectStore:
             (method, path) for method, path in asked if path == own[0] or path.startswith(own[1:])
         ]
 
+    def _command(self, port: int) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+
+    def _headers(self, method: str, path: str) -> dict[str, str]:
+        """What a request of our own has besides."""
+        return {}
+
     def _ask(self, method: str, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
-            connection.request(method, path)
+            connection.request(method, path, headers=self._headers(method, path))
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
