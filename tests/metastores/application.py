@@ -1,12 +1,14 @@
 """An application on a shared metastore: ``python -m tests.metastores.application HOME``.
 
 It reads orders from standard input, one JSON list a line (a method of :class:`Application` and its
-arguments), and answers each with one JSON value. ``HOME/settings.json`` has its Spark settings.
+arguments), and answers each with one JSON value. ``HOME/settings.json`` has its Spark settings,
+``HOME/storage.json``, if it is there, the options by which it reaches an object store.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,14 +19,18 @@ from typing import Any
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.hook import bootstrap
+from catalog_migrate.store.address import Storage
 
 
 class Application:
     """What one process does with its session."""
 
     def __init__(self, home: Path) -> None:
+        storage = home / "storage.json"
+        options = json.loads(storage.read_text()) if storage.exists() else {}
         self.spark = local_session(
-            str(home / "spark"), conf=json.loads((home / "settings.json").read_text())
+            str(home / "spark"), conf=json.loads((home / "settings.json").read_text()),
+            addresses=["s3://any"] if options else [], storage=Storage(options),
         )
 
     def start(self, release: str, catalog: str) -> dict[str, Any]:
@@ -47,6 +53,19 @@ class Application:
             return sorted(str(tuple(row)) for row in self.spark.sql(query).collect())
         except Exception as error:  # noqa: BLE001 - told to the test
             return {"error": type(error).__name__, "message": str(error).splitlines()[0]}
+
+    def table(self, name: str) -> tuple[list[str], list[str]]:
+        """The columns of a relation, and its rows as text."""
+        frame = self.spark.table(name)
+        return frame.columns, sorted(str(tuple(row)) for row in frame.collect())
+
+    def locations(self, schema: str) -> dict[str, str]:
+        """Where the names of a schema lead; a view's leads to no place."""
+        found = {}
+        for row in self.spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE '*'").collect():
+            place = re.search(r"^Location: (.*)$", row.information, re.MULTILINE)
+            found[row.tableName] = "" if place is None else place[1]
+        return found
 
     def watch(self, schema: str, names: list[str], until: str) -> dict[str, Any]:
         """List a schema and query its names, side by side, until a file is there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,17 @@ from tests.services.metastore import HiveMetastore, SlowWire
 
 
 class Process:
-    """One application: :meth:`ask` and :meth:`answer`, or :meth:`do` for both."""
+    """One application: :meth:`ask` and :meth:`answer`, or :meth:`do` for both.
 
-    def __init__(self, home: Path, address: str) -> None:
+    ``storage`` are the options by which it reaches an object store.
+    """
+
+    def __init__(
+        self, home: Path, address: str, storage: Mapping[str, str] | None = None
+    ) -> None:
         home.mkdir()
+        if storage is not None:
+            (home / "storage.json").write_text(json.dumps(dict(storage)))
         (home / "settings.json").write_text(json.dumps({
             "spark.master": "local[2]", "spark.driver.memory": "768m",
             "spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": address,
