@@ -39,6 +39,8 @@ _ASKED_AGAIN = timedelta(minutes=10)
 _NO_BUCKET = "NoSuchBucket"
 _AT_ONCE = 16
 """Requests side by side where many objects are read or put."""
+_CONFLICTS = 10
+"""How often a put is sent that the store refuses while nothing stands against it."""
 _Found = TypeVar("_Found")
 
 
@@ -59,7 +61,7 @@ class ObjectStore:
     def __init__(self, address: str, storage: Storage) -> None:
         self.address = address.rstrip("/")
         self._storage = storage
-        self._opened: Any = None
+        self._opened: tuple[Any, Any] | None = None
 
     def place(self, name: str) -> str:
         return f"{self.address}/{name}" if name else self.address
@@ -156,29 +158,44 @@ class ObjectStore:
     def _put(self, name: str, data: bytes, mode: Any) -> bool:
         """Whether the bytes are there by this call, also where only its answer was lost.
 
-        A request whose answer was lost is sent again, and is refused then for its own object.
+        A request whose answer was lost is sent again, and is refused then for its own object. One
+        that comes while another is carried out may be refused (409 ConditionalRequestConflict)
+        although that one comes to nothing: it is sent again too.
         """
-        with self._objects() as (obstore, objects):
-            taken = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
-            try:
-                obstore.put(objects, name, data, mode=mode)
-                return True
-            except FileNotFoundError as error:
-                if mode == "create" or _NO_BUCKET in str(error):
-                    raise
-                return False
-            except taken:
-                return self._is(name, data)
-            except obstore.exceptions.BaseError:
-                if self._is(name, data):
+        for _ in range(_CONFLICTS):
+            with self._objects() as (obstore, objects):
+                exceptions = obstore.exceptions
+                try:
+                    obstore.put(objects, name, data, mode=mode)
                     return True
-                raise
+                except FileNotFoundError as error:
+                    if mode == "create" or _NO_BUCKET in str(error):
+                        raise
+                    return False
+                except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                    found, tag = self._found(name)
+                except exceptions.BaseError:
+                    if self._found(name)[0] == data:
+                        return True
+                    raise
+            if found == data:
+                return True
+            if found is None if mode != "create" else found is not None:
+                return False
+            if mode != "create" and mode["e_tag"] != tag:
+                return False
+        raise StoreFailure(
+            f"the object store of {self.address} refused {name} {_CONFLICTS} times for requests"
+            " that came to nothing",
+            remedy="try again; nothing was changed that is not in the log",
+        )
 
-    def _is(self, name: str, data: bytes) -> bool:
+    def _found(self, name: str) -> tuple[bytes | None, str]:
+        """What is under a name and its tag, None where nothing is."""
         try:
-            return self.read(name) == data
+            return self.read_tagged(name)
         except FileNotFoundError:
-            return False
+            return None, ""
 
     def move(self, name: str, to: str) -> NoReturn:
         """StoreFailure: an object store moves nothing at once."""
@@ -209,6 +226,13 @@ class ObjectStore:
         with suppress(FileNotFoundError), self._objects() as (obstore, objects):
             obstore.delete(objects, name)
 
+    def _open(self) -> tuple[Any, Any]:
+        """obstore, and its store here; the simulation has one of its own."""
+        opened = _open(self.address, self._storage.options())
+        import obstore
+
+        return obstore, opened
+
     def _listed(self, folder: str) -> Any:
         with self._objects() as (obstore, objects):
             return obstore.list_with_delimiter(objects, folder.rstrip("/"))
@@ -218,10 +242,8 @@ class ObjectStore:
         """obstore and its store here; what they raise but a missing object is a StoreFailure."""
         try:
             if self._opened is None:
-                self._opened = _open(self.address, self._storage.options())
-            import obstore
-
-            yield obstore, self._opened
+                self._opened = self._open()
+            yield self._opened
         except FileNotFoundError as error:
             if _NO_BUCKET in str(error):
                 raise refused(self.address, error, self._storage) from self._storage.cause(error)

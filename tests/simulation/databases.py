@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +31,7 @@ from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
+from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -223,7 +223,7 @@ def begin(engine: SimulatedQueries, spec: QuerySpec) -> Position:
         if ours.batches.get(app, 0) < spec.snapshot_number:
             rows = [
                 ("snapshot", spec.snapshot_number, n)
-                for file in files for n in json.loads(Path(file).read_bytes())
+                for file in files for n in json.loads(_read(file))
             ]
             ours.append(rows, {}, app=app, batch=spec.snapshot_number)
         engine.on_step(f"load {spec.snapshot_number}.done")
@@ -233,6 +233,12 @@ def begin(engine: SimulatedQueries, spec: QuerySpec) -> Position:
         engine.alive()
 
     return take(spec, engine.databases, load, lambda _: None, alive)
+
+
+def _read(file: str) -> bytes:
+    """A file of a snapshot, on a disk or an object store."""
+    folder, _, name = file.rpartition("/")
+    return store_at(folder).read(name)
 
 
 def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
@@ -316,14 +322,12 @@ def check(run: StreamRun, state: State) -> None:
     spec = spec_of(state, found.item_id, resolve=resolve)
     begins = {}
     for number in range(1, spec.snapshot_number + 1):
-        place = Path(spec.snapshot_at(number)) / SNAPSHOT_LOADED
-        if place.is_file():
-            begins[number] = Position.of(place.read_text()).lsn
+        store = store_at(spec.snapshot_at(number))
+        if store.exists(SNAPSHOT_LOADED):
+            begins[number] = Position.of(store.read(SNAPSHOT_LOADED).decode()).lsn
             times = sorted((n, count) for (kind, of, n), count in rows.items()
                            if (kind, of) == ("snapshot", number))
-            taken = msgspec.json.decode(
-                place.with_name(SNAPSHOT_ATTEMPT).read_bytes(), type=Attempt
-            )
+            taken = msgspec.json.decode(store.read(SNAPSHOT_ATTEMPT), type=Attempt)
             # one of some tables leaves the stream where it is
             there = server.between(0, begins[number]) if taken.slot else range(len(times))
             require("I6", times == [(n, 1) for n in there], f"snapshot {number} has {times}")

@@ -44,6 +44,9 @@ MOVES = (3, 5)
 DATABASES = (1,)
 """Which of them have a source on PostgreSQL."""
 
+STORES = 3
+"""Every so many schedules of streams have their checkpoints on an object store."""
+
 EVERY = 32
 """Every so many schedules the paths through a chain are compared as well (I4)."""
 
@@ -100,12 +103,19 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
 def _streams_of(number: int) -> StreamScenario:
     """Two of eight are of sinks that lag and topics that come again: those take three times as
     long as the others."""
-    from tests.simulation.stream_scenario import draw_database, draw_moves, draw_streams
+    from tests.simulation.stream_scenario import (
+        draw_database,
+        draw_moves,
+        draw_streams,
+        on_object_store,
+    )
 
     kind = number // STREAMS % 8
     if kind in DATABASES:
-        return draw_database(number)
-    return (draw_moves if kind in MOVES else draw_streams)(number)
+        drawn = draw_database(number)
+    else:
+        drawn = (draw_moves if kind in MOVES else draw_streams)(number)
+    return on_object_store(drawn) if number // STREAMS % STORES == 0 else drawn
 
 
 def _streams(number: int) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -21,6 +21,7 @@ from catalog_migrate.streams.queries import QueryEngine, QuerySpec
 from catalog_migrate.streams.upstream import Upstream, topics_of_query
 from tests.simulation.databases import STEP
 from tests.simulation.faulty import Edits, FaultyLog, change_kept
+from tests.simulation.object_store import Bucket
 from tests.simulation.streaming import PLAIN
 
 
@@ -30,11 +31,13 @@ def _same(port: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StreamFault:
-    """What becomes of the ports and the log of each process, and of a runtime's engine."""
+    """What becomes of the ports and the log of each process, of a runtime's engine, and of the
+    object store."""
 
     ports: Callable[[Ports], Ports] = _same
     engine: Callable[[QueryEngine], QueryEngine] = _same
     log: Callable[[MemoryLog], MemoryLog] = _same
+    bucket: type[Bucket] = Bucket
 
 
 NO_FAULT = StreamFault()
@@ -187,6 +190,21 @@ def _begins_late(engine: QueryEngine) -> QueryEngine:
     return engine
 
 
+class _EndsListings(Bucket):
+    """A listing ends with its first page."""
+
+    def _pages(self, *where: str) -> Iterator[list[str]]:
+        yield next(super()._pages(*where))
+
+
+class _KnowsNoTag(Bucket):
+    """A put in the place of another is carried out whatever is there, as by stores that know
+    If-None-Match alone."""
+
+    def put(self, above: str, name: str, data: bytes, *, mode: Any = None) -> None:
+        super().put(above, name, data, mode="create" if mode == "create" else None)
+
+
 FAULTS: Mapping[str, StreamFault] = {
     "a torn restore is taken over": StreamFault(_taken_for_whole),
     "nothing is barred": _tables(fence=lambda _: lambda old, new: None),
@@ -198,5 +216,7 @@ FAULTS: Mapping[str, StreamFault] = {
     "a sink goes back over another topic": StreamFault(log=_ForgetsImages),
     "a source begins before its topic": StreamFault(_told_too_early),
     "nobody waits for sinks": _tables(has_rows=lambda *_, **__: False),
+    "a listing ends with its first page": StreamFault(bucket=_EndsListings),
+    "a store knows no tags": StreamFault(bucket=_KnowsNoTag),
 }
 """Every fault by name."""

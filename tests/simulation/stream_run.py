@@ -14,7 +14,8 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from catalog_migrate.catalog.memory_log import MemoryLog
@@ -38,6 +39,16 @@ from tests.services.checkpoints import root
 from tests.simulation import databases
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require
+from tests.simulation.object_store import (
+    ADDRESS,
+    READS,
+    REQUEST,
+    Bucket,
+    Conflict,
+    InFlight,
+    ReplyLost,
+    SlowDown,
+)
 from tests.simulation.scenario import Fault
 from tests.simulation.scheduler import ProcessClock, Scheduler, Task
 from tests.simulation.stream_faults import NO_FAULT, StreamFault
@@ -156,7 +167,7 @@ class Actor(ABC):
         ]:
             self.faults.remove(fault)
             self.suffer(fault, call)
-        if not call.startswith("read"):
+        if not call.startswith(("read", *READS)):
             self.play.acts += 1  # what was announced is done next, before anybody else has a turn
 
     def suffer(self, fault: Fault, call: str) -> None:
@@ -175,12 +186,34 @@ class Actor(ABC):
                 if fault.kind == "suspend":
                     self.clock.lost += play.scheduler.now - began
             play.trace(f"{self.name} wakes at {call}")
+        elif call.startswith(REQUEST):
+            self.be_answered(fault, call)
         elif call == "append":
             play.trace(f"{self.name}: the commit is refused ({self.log.about})")
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         elif call == "append.done":
             play.trace(f"{self.name}: the reply is lost ({self.log.about})")
             raise OSError("the reply is lost")
+
+    def be_answered(self, fault: Fault, call: str) -> None:
+        """What the scenario wants of a request to the object store, where it means one."""
+        play, done = self.play, ".done" in call.split(" ")[1]
+        put = call.startswith(f"{REQUEST}put ")
+        if fault.kind == "fail" and done:
+            play.trace(f"{self.name}: the reply is lost at {call}")
+            if fault.amount:  # until the client sends it again
+                play.scheduler.pause(self.task, fault.amount)
+            raise ReplyLost(again=bool(fault.amount))
+        if fault.kind == "fail":
+            play.trace(f"{self.name}: the store is throttling at {call}")
+            raise SlowDown
+        if fault.kind == "in flight" and not done and not call.startswith(READS):
+            self.dead = True
+            play.trace(f"{self.name} is killed, {fault.amount} s in flight: {call}")
+            raise InFlight(fault.amount)
+        if fault.kind == "refuse" and put:
+            play.trace(f"{self.name}: another request is under way at {call}")
+            raise Conflict
 
 
 class RuntimeActor(Actor):
@@ -204,6 +237,14 @@ class RuntimeActor(Actor):
         """Whether clients are done and nothing is left to do."""
         play = self.play
         return all(client.task.ended for client in play.clients) and play.quiet()
+
+
+class LastRuntime(RuntimeActor):
+    """The one that ends all: a take-over may bring back work that had seemed to be done."""
+
+    def enough(self) -> bool:
+        """As of any, once it has the cluster."""
+        return self.runtime is not None and self.runtime.ready.is_set() and super().enough()
 
 
 class ClientActor(Actor):
@@ -254,8 +295,13 @@ class StreamRun:
         self.sinks = {f"k{number}": lag for number, lag in enumerate(scenario.sinks, 1)}
         self.world.lag.update(self.sinks)
         self.log = MemoryLog()
-        shm = Path("/dev/shm")
-        self.warehouse = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
+        self.bucket: Bucket | None = None
+        if scenario.page:
+            self.bucket = fault.bucket(self.hear, page=scenario.page, seed=scenario.seed)
+            self.warehouse = f"{ADDRESS}/warehouse"
+        else:
+            shm = Path("/dev/shm")
+            self.warehouse = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
         self.actors: list[Actor] = []
         self.ended: list[Actor] = []
         self.clients: list[ClientActor] = []
@@ -274,6 +320,10 @@ class StreamRun:
 
     def run_to_end(self) -> None:
         """Run all of it; raises what breaks."""
+        if self.bucket is not None:
+            with self.bucket.served():
+                self._play()
+            return
         try:
             self._play()
         finally:
@@ -301,6 +351,8 @@ class StreamRun:
             self.clients.append(ClientActor(self, runtimes + number, client))
         self.actors += self.clients
         self.scheduler.run()
+        if self.bucket is not None:
+            self.bucket.arrive()
         self.trace("at rest, one more runtime begins")
         self._records.clear()
         self._events.clear()
@@ -309,10 +361,11 @@ class StreamRun:
             if comes and topic not in self.world.topics:
                 self.world.create(topic, partitions)
         self._again.clear()
-        last = RuntimeActor(self, len(self.actors), "the last runtime", self.scheduler.now)
+        last = LastRuntime(self, len(self.actors), "the last runtime", self.scheduler.now)
         self.ended, self.actors = self.actors, [last]
         self.scheduler.run()
-        self.check()
+        with self.looking():
+            self.check()
 
     def runtime(self, actor: Actor) -> Runtime:
         """A runtime on an actor's engine, log, clock and ports."""
@@ -326,6 +379,17 @@ class StreamRun:
         return runtime
 
     # every step ---------------------------------------------------------------------------------
+    def hear(self, call: str) -> None:
+        """A request to the object store, of the process whose turn it is."""
+        current = self.scheduler.current
+        for actor in self.actors if current is not None else ():
+            if actor.task is current:
+                actor.point(call)
+
+    def looking(self) -> AbstractContextManager[None]:
+        """For looks that no process takes."""
+        return nullcontext() if self.bucket is None else self.bucket.unheard()
+
     def after(self, actor: Actor, call: str) -> None:
         """Records arrive; commits are told, and looked through for secrets (I9)."""
         if len(self.log.history) != self._seen:
@@ -339,6 +403,10 @@ class StreamRun:
                 self.untried = True
         if self.world.wrong:
             self.scheduler.fail(InvariantBroken("I6", self.world.wrong))
+        if self.bucket is not None:
+            for name in self.bucket.arrive(self.scheduler.now):
+                self.acts += 1
+                self.trace(f"what was in flight arrives: {name}")
         while self._again and self._again[0][0] <= self.scheduler.step:
             _, comes, topic, partitions = self._again.pop(0)
             self.acts += 1
@@ -396,7 +464,8 @@ class StreamRun:
         Runtimes ask whenever they sleep: it is looked at when anything was done or came since.
         """
         if self._quiet[0] != self.acts:
-            self._quiet = self.acts, self._is_quiet()
+            with self.looking():
+                self._quiet = self.acts, self._is_quiet()
         return self._quiet[1]
 
     def _is_quiet(self) -> bool:
@@ -459,9 +528,8 @@ class StreamRun:
         often as committed."""
         state = self.state()
         self.look_through()
-        for file in Path(self.warehouse).rglob("*"):
-            if file.is_file():
-                self.keep_still(file.read_text(encoding="utf-8", errors="replace"))
+        for data in self.files():
+            self.keep_still(data.decode(errors="replace"))
         left = [key for key, hold in state.holds.items() if hold.holder.startswith("operation:")]
         require("I6", not left, f"holds are left: {left}")
         broker = state.items[
@@ -489,22 +557,35 @@ class StreamRun:
         if self.scenario.database:
             databases.check(self, state)
 
+    def files(self) -> Iterable[bytes]:
+        """What stands in checkpoints and snapshots."""
+        if self.bucket is not None:
+            return self.bucket.objects.values()
+        return (file.read_bytes() for file in Path(self.warehouse).rglob("*") if file.is_file())
+
     def _check_program(self, state: State, key: str, row: OperationRecord) -> None:
         """I11: every step of the program was executed, wave by wave, whoever died meanwhile; of an
         ALTER a sink stopped before its source and started after it."""
         waves = {(str(step["op"]), str(step["id"])): step["wave"] for step in row.program}
-        last = {(each.op, each.id): number for number, each in enumerate(row.executed)}
+        last: dict[tuple[str, str], int] = {}
+        for number, each in enumerate(row.executed):
+            # a query that died in its trial is started again, by itself: that is no other order
+            started = last.get(("start", each.id), -1) > last.get(("stop", each.id), -1)
+            if each.op != "start" or not started:
+                last[each.op, each.id] = number
         left = waves.keys() - last.keys()
         require("I11", not left, f"operation {key} ended without {sorted(left)}")
+        # what is passed over, a query that is held, is put on record at the end
+        acted = {step for step in waves if not row.executed[last[step]].outcome.startswith("skip")}
         order = [
-            (waves[step], step) for step in sorted(waves, key=last.__getitem__)
+            (waves[step], step) for step in sorted(acted, key=last.__getitem__)
             if step[0] not in ("validate", "probe")
         ]
         require("I11", order == sorted(order, key=lambda each: int(each[0])), f"{key}: {order}")
-        for op, sink in waves if row.kind == ALTER else ():
+        for op, sink in acted if row.kind == ALTER else ():
             item = state.items.get(sink)
             read = (op, item.links.get("reads", "") if item is not None else "")
-            if op in ("stop", "start") and read in waves:
+            if op in ("stop", "start") and read in acted:
                 before = last[op, sink] < last[read]
                 require("I11", before is (op == "stop"), f"{key}: {op} of {sink} and {read[1]}")
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from tests.simulation.object_store import REQUEST
 from tests.simulation.scenario import Fault, FaultKind
 from tests.simulation.shrink import less
 
@@ -76,6 +77,13 @@ DATABASE_STATEMENTS = (
 )
 """What clients say of a source on PostgreSQL and of what it reads through."""
 
+REQUESTS = (
+    "put", "put", "put.done", "put.done", "put offsets", "put.done offsets", "put commits",
+    "put.done commits", "put catalog_migrate.json", "put.done catalog_migrate.json",
+    "put attempt", "put.done attempt", "put.done loaded", "get", "list", "delete", "delete.done",
+)
+"""Which requests to an object store a fault is for."""
+
 DatabaseEvent = Literal["write", "column", "promote", "lose slot"]
 """What happens to the server: a transaction, a new column, a standby's promotion, a lost slot."""
 
@@ -103,7 +111,8 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.
     ``sinks``: how many steps each sink of the source ``s`` rests after a batch; ``again`` are
     topics that come again. ``database`` says at which steps what happens to a PostgreSQL server;
-    with any there is a source on it.
+    with any there is a source on it. With a ``page`` checkpoints and snapshots are on an object
+    store, whose listings have pages of so many names; else they are on a local disk.
     """
 
     seed: int
@@ -115,6 +124,7 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     sinks: tuple[int, ...] = ()
     again: tuple[Again, ...] = ()
     database: tuple[tuple[int, DatabaseEvent], ...] = ()
+    page: int = 0
 
 
 def draw_streams(seed: int) -> StreamScenario:
@@ -213,6 +223,26 @@ def draw_database(seed: int) -> StreamScenario:
     return replace(
         drawn, clients=clients, faults=faults, database=tuple(sorted(events)),
     )
+
+
+def on_object_store(scenario: StreamScenario) -> StreamScenario:
+    """A scenario with its checkpoints and snapshots on an object store, and faults of requests."""
+    random = Random(f"object store {scenario.seed}")
+    page = random.choice((1, 2, 3, 1000))
+    faults = []
+    for _ in range(random.choice((1, 1, 2, 3))):
+        process = random.choice((0, 0, random.randrange(len(scenario.runtimes))))
+        kind: FaultKind = random.choice(
+            ("crash", "crash", "pause", "suspend", "fail", "fail", "fail", "in flight", "refuse")
+        )
+        of, amount = random.choice(REQUESTS), random.choice((12.0, 45.0, 90.0))
+        if kind == "fail":
+            amount = random.choice((0.0, 0.0, 2.0))
+        if kind == "in flight":
+            amount = random.choice((0.5, 2.0, 10.0))
+        faults.append(Fault(process, random.randint(1, random.choice((30, 200, 600))), kind,
+                            amount, f"{REQUEST}{of}"))
+    return replace(scenario, page=page, faults=(*scenario.faults, *faults))
 
 
 def encode_streams(scenario: StreamScenario) -> bytes:

@@ -3,8 +3,8 @@
 The other ports of a process are in :mod:`tests.simulation.stream_ports`.
 
 A simulated query does with its checkpoint what Spark does (offsets, then rows, then commits, in
-real small files), one step whenever its process sleeps; rows carry (query id, batch) as Delta's
-transactions do.
+real small files or on a simulated object store), one step whenever its process sleeps; rows carry
+(query id, batch) as Delta's transactions do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.replication.position import Position
+from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
@@ -26,7 +27,9 @@ from tests.services.checkpoints import root
 from tests.simulation import databases, stream_sinks
 from tests.simulation.databases import Server, SimulatedDatabases
 
-META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}'
+COMMIT = '{"nextBatchWatermarkMs":0'
+WRITER = "writer"
 BARRED = 2**63 - 1
 
 ADDRESSES: Mapping[str, str] = {
@@ -73,7 +76,8 @@ class StreamWorld:
     """What outlives every process: topics (records by partition) and tables by directory.
 
     ``addresses`` says which cluster answers where. A topic that is deleted and created again has
-    another id; ``planned`` are those of a query's batches (by checkpoint, and by item id). ``sent``
+    another id; ``planned`` are those of a query's batches (by checkpoint, by item id, and by the
+    writer of the entry on an object store). ``sent``
     has what a sink sent by table row, ``wrong`` the first row
     with a key that is not its own. ``lag`` says how many steps a sink rests after each batch,
     ``slow`` how many steps the tasks of a batch take at an address.
@@ -217,7 +221,9 @@ class SimulatedQuery:
                     continue
                 on_step(f"offsets {batch}")
                 self.between = False
-                write_entry(checkpoint, batch, KafkaCodec().write(ends))
+                writer = uuid4().hex
+                world.planned[writer, batch] = self._ids
+                write_entry(checkpoint, batch, KafkaCodec().write(ends), writer)
                 for of in (spec.item_id, spec.checkpoint):
                     world.planned[of, batch] = self._ids
                 yield
@@ -233,6 +239,8 @@ class SimulatedQuery:
     def begin(self) -> Checkpoint:
         """What every query begins with."""
         checkpoint = Checkpoint(self.spec.checkpoint)
+        if is_remote(checkpoint.address):  # as Spark, which looks when it begins
+            checkpoint = checkpoint.remembered()
         self.engine.on_step("query begins")
         if checkpoint.query_id is None:
             _write(checkpoint, "metadata", f'{{"id":"{uuid4()}"}}')
@@ -255,7 +263,7 @@ class SimulatedQuery:
     def commit(self, checkpoint: Checkpoint, batch: int) -> None:
         """A batch is over."""
         self.engine.on_step(f"commits {batch}")
-        _write(checkpoint, f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+        _write(checkpoint, f"commits/{batch}", f"v1\n{COMMIT}{_own(checkpoint)}}}")
         self.batch = batch
         self.between = True
 
@@ -276,11 +284,13 @@ class SimulatedQuery:
     def _deliver(self, checkpoint: Checkpoint, batch: int, topic: str) -> None:
         """The rows of a batch, once for each query id and batch, as Delta's sink does."""
         self.engine.on_step(f"rows {batch}")
-        table = self.engine.world.table(self.spec.shard)
-        if table.batches.get(self.query_id, -1) >= batch:
-            return
+        table, query_id = self.engine.world.table(self.spec.shard), self.query_id
         before = self._position(checkpoint, batch - 1, topic)
         after = self._position(checkpoint, batch, topic)
+        writer = checkpoint.entry(batch).metadata.get(WRITER, "")
+        # others may go on in the looks above, but not between these and the commit
+        if table.batches.get(query_id, -1) >= batch:
+            return
         self._require_there(after, self.engine.world.ends(topic))
         rows = [
             (name, partition, offset)
@@ -289,8 +299,11 @@ class SimulatedQuery:
         ]
         # of a copied checkpoint, whose owner may go on in the old one, what the item had last
         planned = self.engine.world.planned
-        ids = planned.get((self.spec.checkpoint, batch)) or planned[self.spec.item_id, batch]
-        table.append(rows, ids, app=self.query_id, batch=batch)
+        ids = (
+            planned.get((writer, batch)) or planned.get((self.spec.checkpoint, batch))
+            or planned[self.spec.item_id, batch]
+        )
+        table.append(rows, ids, app=query_id, batch=batch)
         self.total += len(rows)
 
 
@@ -306,16 +319,32 @@ def _written(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
     return found if line == START else dict(KafkaCodec().read(line) or {})
 
 
-def write_entry(checkpoint: Checkpoint, batch: int, line: str) -> None:
+def write_entry(checkpoint: Checkpoint, batch: int, line: str, writer: str = "") -> None:
     """A query plans a batch that ends at a position; Spark's log takes no entry twice."""
-    if (root(checkpoint) / f"offsets/{batch}").exists():
-        raise EngineFailure(
-            f"batch {batch} was planned by another query", condition="CONCURRENT_STREAM_LOG_UPDATE"
-        )
-    _write(checkpoint, f"offsets/{batch}", f"v1\n{META}\n{line}")
+    if not is_remote(checkpoint.address) and (root(checkpoint) / f"offsets/{batch}").exists():
+        raise _taken(f"offsets/{batch}")
+    _write(checkpoint, f"offsets/{batch}", f"v1\n{META}{_own(checkpoint, writer)}}}\n{line}")
+
+
+def _own(checkpoint: Checkpoint, writer: str = "") -> str:
+    """What tells a file of this query from what others write alike, as our own manager of files
+    on S3 has it (``ObjectPut.java``)."""
+    if not is_remote(checkpoint.address):
+        return ""
+    return f',"{WRITER}":"{writer or uuid4().hex}"'
+
+
+def _taken(name: str) -> EngineFailure:
+    return EngineFailure(
+        f"{name} was written by another query", condition="CONCURRENT_STREAM_LOG_UPDATE"
+    )
 
 
 def _write(checkpoint: Checkpoint, name: str, text: str) -> None:
+    if is_remote(checkpoint.address):
+        if not checkpoint.store.put_if_absent(name, text.encode()):
+            raise _taken(name)
+        return
     file = root(checkpoint) / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

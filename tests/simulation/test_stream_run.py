@@ -21,6 +21,7 @@ from tests.simulation.stream_scenario import (
     draw_moves,
     draw_streams,
     encode_streams,
+    on_object_store,
 )
 
 SEEDS = Path(__file__).with_name("seeds") / "streams"
@@ -52,6 +53,16 @@ def test_no_runtime_that_dies_loses_or_doubles_a_change_of_postgresql() -> None:
     assert [seed for seed in range(40) if failure_of(draw_database(seed))] == []
 
 
+def test_an_object_store_loses_or_doubles_nothing() -> None:
+    """With checkpoints and snapshots on an object store, whose requests are refused, lost, or
+    carried out after their process was killed: as on a disk."""
+    drawn = (draw_streams, draw_moves, draw_database)
+    assert [
+        (draw.__name__, seed) for draw in drawn for seed in range(12)
+        if failure_of(on_object_store(draw(seed)))
+    ] == []
+
+
 @pytest.mark.parametrize("name", sorted(file.stem for file in SEEDS.glob("*.json")))
 def test_a_schedule_that_ever_failed_passes(name: str) -> None:
     """Kept schedules hold now, and for good."""
@@ -69,7 +80,8 @@ def test_a_scenario_is_told_alike_twice_and_survives_being_kept() -> None:
 def _found(fault: StreamFault = NO_FAULT) -> bool:
     """Whether some schedule fails."""
     scenarios = chain(
-        kept(), map(draw_database, range(4)), map(draw_streams, range(SEARCHED))
+        kept(), map(on_object_store, map(draw_database, range(4))), map(draw_database, range(4)),
+        map(draw_streams, range(SEARCHED)),
     )
     return any(failure_of(scenario, fault) for scenario in scenarios)
 

@@ -1,4 +1,4 @@
-"""The contract of a store, for a directory and for S3 alike."""
+"""The contract of a store, for a directory, for S3 and for the simulated object store alike."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store import RememberedStore, Store, is_seen, store_at
 from catalog_migrate.store.address import Storage, remember
 from catalog_migrate.store.object_store import StoreFailure
+from tests.simulation.object_store import ADDRESS, Bucket
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore
 
 
-@pytest.fixture(params=["local", "remembered", pytest.param("s3", marks=pytest.mark.services)])
+@pytest.fixture(params=[
+    "local", "remembered", "simulated", pytest.param("s3", marks=pytest.mark.services)
+])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store with one object in it, ``folder/one``, put there by other means than ours."""
+    if request.param == "simulated":
+        bucket = Bucket(page=3)
+        bucket.objects["below/folder/one"] = b"first"
+        return bucket.store(f"{ADDRESS}/below")
     if request.param != "s3":
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder/one").write_bytes(b"first")
