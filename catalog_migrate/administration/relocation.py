@@ -40,7 +40,7 @@ from catalog_migrate.catalog.opening import (
     read_state,
     require_rows_address,
 )
-from catalog_migrate.catalog.operation_kinds import standing
+from catalog_migrate.catalog.operation_kinds import declared_state
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -456,7 +456,7 @@ def _end_what_lived_elsewhere(
     for key in state.sessions:
         changes.delete("session", key)
     for key, operation in state.operations.items():
-        if ended := standing(operation).moved:
+        if ended := declared_state(operation).moved:
             changes.put("operation", key, msgspec.structs.replace(
                 operation, state=ended,
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},

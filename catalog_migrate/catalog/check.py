@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from catalog_migrate.catalog.errors import CheckFailed
-from catalog_migrate.catalog.operation_kinds import departures
+from catalog_migrate.catalog.operation_kinds import wrong_transitions
 from catalog_migrate.catalog.records import (
     ItemRecord,
     LeaseRecord,
@@ -87,7 +87,7 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
         if before is not None:
             yield from _shards_kept(state, before)
     if before is not None and not changed.isdisjoint(_OF_OPERATIONS):
-        yield from departures(state, before)
+        yield from wrong_transitions(state, before)
 
 
 def _config(state: State, before: State | None) -> Iterator[str]:

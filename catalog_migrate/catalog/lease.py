@@ -109,8 +109,10 @@ class Lease:
             while not done.wait(self.ttl / 3):
                 try:
                     self.ensure()
-                except CatalogMigrateError:
-                    return  # the next ensure() of the working thread reports it
+                except LeaseLost:
+                    return  # the next ensure() of the working thread, or its commit, reports it
+                except (CatalogMigrateError, OSError):
+                    continue  # a store that does not answer now may do so before the lease ends
 
         thread = threading.Thread(target=beat, name="lease heartbeat", daemon=True)
         try:
@@ -118,10 +120,12 @@ class Lease:
                 thread.start()
             yield self
         finally:
-            done.set()
-            if self.wants_heartbeat:
-                thread.join()
-            self.release()
+            try:
+                done.set()
+                if thread.ident is not None:
+                    thread.join()
+            finally:
+                self.release()
 
     def release(self) -> None:
         """Release the lease; the epoch stays. Nothing happens when it was taken over."""

@@ -252,20 +252,20 @@ _NO_STATES: Mapping[str, OperationState] = {}
 # -- where an operation is -------------------------------------------------------------------------
 
 
-def place(row: OperationRecord) -> str:
+def state_of(row: OperationRecord) -> str:
     """The state of a row, with its phase where that is declared."""
     with_phase = f"{row.state}, {row.detail.get('phase')}"
     return with_phase if with_phase in _states(row) else row.state
 
 
-def standing(row: OperationRecord) -> OperationState:
+def declared_state(row: OperationRecord) -> OperationState:
     """The declared state of a row; an ended one for a row of another kind."""
-    return _states(row).get(place(row), _ENDED)
+    return _states(row).get(state_of(row), _ENDED)
 
 
 def is_open(row: OperationRecord) -> bool:
     """Whether a runtime has to take an operation to its end; a backfill goes on beside it."""
-    return bool(standing(row).leads_to) and row.state != BACKFILLING
+    return bool(declared_state(row).leads_to) and row.state != BACKFILLING
 
 
 def _states(row: OperationRecord) -> Mapping[str, OperationState]:
@@ -273,7 +273,7 @@ def _states(row: OperationRecord) -> Mapping[str, OperationState]:
     return _NO_STATES if kind is None else kind.states
 
 
-def attempt_place(intent: IntentRecord) -> str:
+def attempt_state(intent: IntentRecord) -> str:
     """The state of a migration or rollback that is not committed, or of a later attempt, which
     belongs to no plan."""
     if intent.abandoned:
@@ -283,7 +283,7 @@ def attempt_place(intent: IntentRecord) -> str:
     return SEALING if intent.seals else BUILDING
 
 
-def committed_place(state: State) -> str | None:
+def committed_state(state: State) -> str | None:
     """The state of the migration or rollback that was committed; None when nothing is left of it.
 
     What statements on streams leave to the next start (a name to be dropped, a column of a source's
@@ -299,18 +299,13 @@ def committed_place(state: State) -> str | None:
     return None if row is None else COMMITTED[2]
 
 
-def migration_place(state: State) -> str | None:
-    """The most urgent state of migrations and rollbacks; None when nothing is left of any."""
-    attempts = [attempt_place(intent) for intent in state.intents.values()]
-    return min(attempts, key=[*_MIGRATES.states].index, default=None) or committed_place(state)
-
-
 # -- that it goes no other way ---------------------------------------------------------------------
 
 
-def departures(state: State, before: State) -> Iterator[str]:
+def wrong_transitions(state: State, before: State) -> Iterator[str]:
     """What moves between two committed states otherwise than its kind declares, in words.
 
+    What a migration has left to do after its commit may come in any order; its program is held to.
     Rows of kinds that are not declared here are left alone.
     """
     for key in _changed(state, before, "operation"):
@@ -322,17 +317,14 @@ def departures(state: State, before: State) -> Iterator[str]:
             yield from _programmed(f"operation {key}", key == RECONCILE, was, now)
     for key in _changed(state, before, "intent"):
         old, new = before.intents.get(key), state.intents.get(key)
-        after = None if new is None else attempt_place(new)
+        after = None if new is None else attempt_state(new)
         if new is None:  # gone with its commit, or cleaned up after
             committed = state.serial > before.serial
-            after = (committed_place(state) or "done") if committed else "undone"
+            after = (committed_state(state) or "done") if committed else "undone"
         yield from _step(
-            f"the attempt of epoch {key}", _MIGRATES, None if old is None else attempt_place(old),
+            f"the attempt of epoch {key}", _MIGRATES, None if old is None else attempt_state(old),
             after,
         )
-    stood = committed_place(before)
-    if stood is not None:
-        yield from _step("what was committed", _MIGRATES, stood, committed_place(state) or "done")
 
 
 def _changed(state: State, before: State, collection: str) -> Collection[str]:
@@ -345,10 +337,11 @@ def _changed(state: State, before: State, collection: str) -> Collection[str]:
 def _moved(name: str, old: OperationRecord | None, new: OperationRecord | None) -> Iterator[str]:
     """A row of its own goes from state to state, and is forgotten only when it has ended."""
     if new is None:
-        if old is not None and standing(old).leads_to:
-            yield f"{name} is forgotten while it is {place(old)}"
+        if old is not None and declared_state(old).leads_to:
+            yield f"{name} is forgotten while it is {state_of(old)}"
     elif new.kind in KINDS:
-        yield from _step(name, KINDS[new.kind], None if old is None else place(old), place(new))
+        was = None if old is None else state_of(old)
+        yield from _step(name, KINDS[new.kind], was, state_of(new))
 
 
 def _programmed(
@@ -364,8 +357,8 @@ def _programmed(
     known = {operation.__struct_config__.tag for operation in kind.operations}
     for op in sorted({str(step.get("op")) for step in new.program} - known):
         yield f"{name} is to {op}, which no {kind.title} does"
-    if old is not None and (migrates or place(old) == place(new)):
-        yield f"{name} gets another program while it is {place(old)}"
+    if old is not None and (migrates or state_of(old) == state_of(new)):
+        yield f"{name} gets another program while it is {state_of(old)}"
 
 
 def _step(name: str, kind: OperationKind, old: str | None, new: str | None) -> Iterator[str]:

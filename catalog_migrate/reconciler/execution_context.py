@@ -1,9 +1,9 @@
-"""What every act on the world needs at hand, and how it reports progress and retries.
+"""What every act on the world needs at hand (:class:`ExecutionContext`), and its parts.
 
-Its threads are at hand, the shard that an attempt makes, which its acts hand to each other, and the
-port to the streams that read and write tables. A migration replaces and removes shards below
-running queries: it asks there what must stay, and says what was replaced. The implementation is in
-:mod:`catalog_migrate.streams.migrations`.
+:class:`Workers` are its threads, :class:`Journal` what it executed. :class:`StreamTables` is
+the port to the streams that read and write tables, which :mod:`catalog_migrate.streams.migrations`
+implements: a migration replaces and removes shards below running queries, so it asks there what
+must stay, and says what was replaced.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
@@ -41,6 +42,8 @@ _AT_ONCE = 16
 """Requests side by side where many objects are read or put."""
 _CONFLICTS = 10
 """How often a put is sent that the store refuses while nothing stands against it."""
+_PAUSE = 0.05
+"""Seconds that each further try waits longer, for as long as another request is carried out."""
 _Found = TypeVar("_Found")
 
 
@@ -162,7 +165,8 @@ class ObjectStore:
         that comes while another is carried out may be refused (409 ConditionalRequestConflict)
         although that one comes to nothing: it is sent again too.
         """
-        for _ in range(_CONFLICTS):
+        for attempt in range(_CONFLICTS):
+            time.sleep(_PAUSE * attempt)
             with self._objects() as (obstore, objects):
                 exceptions = obstore.exceptions
                 try:
@@ -180,14 +184,15 @@ class ObjectStore:
                     raise
             if found == data:
                 return True
-            if found is None if mode != "create" else found is not None:
+            stands = found is not None
+            if stands is (mode == "create"):
                 return False
             if mode != "create" and mode["e_tag"] != tag:
                 return False
         raise StoreFailure(
             f"the object store of {self.address} refused {name} {_CONFLICTS} times for requests"
             " that came to nothing",
-            remedy="try again; nothing was changed that is not in the log",
+            remedy="try again",
         )
 
     def _found(self, name: str) -> tuple[bytes | None, str]:

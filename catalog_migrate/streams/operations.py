@@ -23,9 +23,9 @@ from catalog_migrate.catalog.operation_kinds import (
     ALTER,
     BACKFILLING,
     UNSAFE,
+    declared_state,
     is_open,
-    place,
-    standing,
+    state_of,
 )
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
@@ -97,7 +97,7 @@ class OperationRun(ABC):
 
     def refused_as(self, _error: CatalogMigrateError) -> str:
         """The state in which an error ends an operation that changed nothing yet."""
-        return standing(self.row).refused
+        return declared_state(self.row).refused
 
     def run(self) -> None:
         """Take it to its end; its queries are nobody else's meanwhile."""
@@ -118,17 +118,17 @@ class OperationRun(ABC):
             self.inherited = False
 
     def _step(self, row: OperationRecord) -> None:
-        now = standing(row)
+        now = declared_state(row)
         try:
             if now.refused and self.inherited:
                 raise self.abandoned()
-            self.steps[place(row)](self)
+            self.steps[state_of(row)](self)
         except LeaseLost:
             raise
         except CatalogMigrateError as error:
             if not now.refused:
                 raise
-            if standing(self.row).refused:  # else its commit landed, only the reply was lost
+            if declared_state(self.row).refused:  # else its commit landed, only the reply was lost
                 self.refuse(error)
 
     # -- the row -------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class OperationRun(ABC):
     def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
         """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
         holder = f"operation:{self.key}"
-        if standing(row).held:
+        if declared_state(row).held:
             reason = f"{'unsafe ' * (row.kind == UNSAFE)}operation {self.key} is under way"
             for item_id in row.dependents:
                 if item_id in current.items:
@@ -182,7 +182,7 @@ class OperationRun(ABC):
         told = {"reason": reason} if reason else {}
         told |= {f"finding {number:03d}": text for number, text in enumerate(found)}
 
-        if not standing(self.row).refused:
+        if not declared_state(self.row).refused:
             self._pass_over()
 
         def ended(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
@@ -216,7 +216,7 @@ class OperationRun(ABC):
         self.end(
             self.refused_as(error), error.message,
             [each for name in named for each in error.data.get(name, ())],
-            kind=standing(self.row).refused or "refused",
+            kind=declared_state(self.row).refused or "refused",
             detail={"outcome": error.code, **({"remedy": error.remedy} if error.remedy else {})},
         )
 

@@ -19,7 +19,7 @@ from catalog_migrate.catalog.errors import LeaseHeld
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, is_open, standing
+from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, declared_state, is_open
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
@@ -143,7 +143,7 @@ class OperationClient:
                 state = read_state(self.log)  # it may have ended the operation first
                 row = state.operations[key]
                 if is_open(row) and not runtime_lives(state, row.cluster):
-                    if not standing(row).alone:
+                    if not declared_state(row).alone:
                         raise unfinished(state, "its runtime ended in the middle")
                     after = self.end_here(row.cluster, fence)
                     if after is not None:
@@ -166,7 +166,7 @@ class OperationClient:
                     self.on_progress,
                 )
                 for key, row in runner.pending(read_state(self.log)):
-                    if standing(row).alone:
+                    if declared_state(row).alone:
                         runner.carry_out(key, inherited=row.state != "requested")
                 return read_state(self.log)
         except LeaseHeld:

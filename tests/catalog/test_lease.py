@@ -12,7 +12,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
-from catalog_migrate.catalog.lease import acquire, unlock
+from catalog_migrate.catalog.lease import Lease, acquire, unlock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import proven_dead, this_process
@@ -20,6 +20,7 @@ from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UsageError
+from catalog_migrate.store.object_store import StoreFailure
 
 
 def row(log: Any) -> LeaseRecord:
@@ -314,6 +315,25 @@ class TestEnsure:
             acquire(memory.attach(), holder="b", clock=SystemClock(), ttl=3, margin=1)
         assert (row(memory).holder, row(memory).epoch) == ("", 1)
         assert not [each for each in threading.enumerate() if each.name == "lease heartbeat"]
+
+    def test_kept_over_a_store_that_does_not_answer(
+        self, memory: MemoryLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A renewal that fails ends no heartbeat: the next one is tried."""
+        lease = acquire(memory, holder="a", clock=SystemClock(), ttl=3, margin=1)
+        ensure, again = Lease.ensure, threading.Event()
+        failures = iter((StoreFailure("slow down", remedy="wait"), OSError("cut off")))
+
+        def failing(self: Lease) -> None:
+            if error := next(failures, None):
+                raise error
+            ensure(self)
+            again.set()
+
+        monkeypatch.setattr(Lease, "ensure", failing)
+        with lease.kept():
+            assert again.wait(60)
+        assert row(memory).holder == ""
 
     def test_kept_by_nobody_once_it_failed(self, memory: MemoryLog, clock: Any) -> None:
         """An error inside is raised, and the lease is free."""

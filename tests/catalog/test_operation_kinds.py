@@ -21,7 +21,6 @@ from catalog_migrate.catalog.operation_kinds import (
     SEALING,
     UNSAFE,
     OperationKind,
-    migration_place,
 )
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -35,6 +34,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.program.operations import CreateName, StartQuery, stored
 from tests.services.left_behind import leave
+from tests.simulation.states import migration_state
 
 ROWS = [
     (word, old, new) for word in (ALTER, UNSAFE)
@@ -149,7 +149,7 @@ def test_each_step_of_an_attempt(memory: MemoryLog, old: str | None, new: str) -
     kind = KINDS[MIGRATE]
     allowed = new in kind.begins
     if old is not None:
-        assert migration_place(leave(memory, attempt(old))) == old
+        assert migration_state(leave(memory, attempt(old))) == old
         allowed = new in (old, *kind.states[old].leads_to)
     assert is_refused(memory, attempt(new)) is not allowed
 
@@ -161,15 +161,15 @@ class TestCommitted:
         """Told by what is left, the most urgent first."""
         found = []
         changes = put(RECONCILE, to_reconcile("x"))
-        found.append(migration_place(leave(memory, changes)))
+        found.append(migration_state(leave(memory, changes)))
         changes = Changes()
         changes.put("tombstone", "1/1", TombstoneRecord("i1", "s1", "s", "view", "v", 1, 1))
-        found.append(migration_place(leave(memory, changes)))
+        found.append(migration_state(leave(memory, changes)))
         changes = Changes()
         changes.put("shard", "s/t/1", ShardRecord("i1", "s1", "live", evolve=True))
-        found.append(migration_place(leave(memory, changes)))
+        found.append(migration_state(leave(memory, changes)))
         failed = put(RECONCILE, OperationRecord(RECONCILE, FAILED))
-        found.append(migration_place(leave(memory, failed)))
+        found.append(migration_state(leave(memory, failed)))
         assert found == [*COMMITTED[::-1], FAILED]
 
     def test_no_other_one_before_it_is_done(self, memory: MemoryLog) -> None:

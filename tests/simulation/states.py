@@ -29,7 +29,8 @@ from catalog_migrate.catalog.operation_kinds import (
     SEALING,
     UNSAFE,
     OperationState,
-    migration_place,
+    attempt_state,
+    committed_state,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import Outcome
@@ -103,6 +104,7 @@ _MIGRATIONS_SHOWN: dict[str, tuple[str, ...]] = {
 }
 """The tests that show each state of a migration or rollback."""
 
+
 def _of_migrations() -> Iterator[DurableState]:
     """The states of migrations and rollbacks that are not over, as the product declares them."""
     kind = KINDS[MIGRATE]
@@ -118,8 +120,15 @@ def _of_migrations() -> Iterator[DurableState]:
             )
 
 
+def migration_state(state: State) -> str | None:
+    """The most urgent state of migrations and rollbacks; None when nothing is left of any."""
+    attempts = [attempt_state(intent) for intent in state.intents.values()]
+    order = [*KINDS[MIGRATE].states].index
+    return min(attempts, key=order, default=None) or committed_state(state)
+
+
 def _is_at(name: str, state: State) -> bool:
-    return migration_place(state) == name
+    return migration_state(state) == name
 
 
 def _after(state: OperationState) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, UNSAFE, standing
+from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, UNSAFE, declared_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
@@ -470,7 +470,7 @@ class StreamRun:
 
     def _is_quiet(self) -> bool:
         state = self.state()
-        if any(standing(row).leads_to for row in state.operations.values()):
+        if any(declared_state(row).leads_to for row in state.operations.values()):
             return False
         return self.has_all_rows(state) and all(
             self.came(state, name) or self.stuck(state, name) for name in SOURCES
@@ -542,7 +542,7 @@ class StreamRun:
         open_rows = {
             key: row.state for key, row in state.operations.items()
             # what was skipped cannot be read where nothing answers
-            if standing(row).leads_to and (works or row.state != BACKFILLING)
+            if declared_state(row).leads_to and (works or row.state != BACKFILLING)
         }
         require("I6", not open_rows, f"operations are left open: {open_rows}")
         # without a runtime a definition is committed untried; the next start shows what it is worth
@@ -565,17 +565,22 @@ class StreamRun:
 
     def _check_program(self, state: State, key: str, row: OperationRecord) -> None:
         """I11: every step of the program was executed, wave by wave, whoever died meanwhile; of an
-        ALTER a sink stopped before its source and started after it."""
+        ALTER a sink stopped before its source and started after it.
+
+        Two kinds of steps have no order. What is passed over, because its query is held, is put on
+        record at the end; a query that died in its trial is started again by itself.
+        """
         waves = {(str(step["op"]), str(step["id"])): step["wave"] for step in row.program}
         last: dict[tuple[str, str], int] = {}
         for number, each in enumerate(row.executed):
-            # a query that died in its trial is started again, by itself: that is no other order
             started = last.get(("start", each.id), -1) > last.get(("stop", each.id), -1)
             if each.op != "start" or not started:
                 last[each.op, each.id] = number
         left = waves.keys() - last.keys()
         require("I11", not left, f"operation {key} ended without {sorted(left)}")
-        # what is passed over, a query that is held, is put on record at the end
+        require("I11", not waves or any(
+            not each.outcome.startswith("skip") for each in row.executed
+        ), f"operation {key} passed over all of its program")
         acted = {step for step in waves if not row.executed[last[step]].outcome.startswith("skip")}
         order = [
             (waves[step], step) for step in sorted(acted, key=last.__getitem__)
