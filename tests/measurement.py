@@ -3,8 +3,8 @@
 Seconds per folder and the slowest tests are those of pytest's own reports. Processes are looked at
 from outside, twice a second: whatever a test starts is counted, processes of processes included,
 with the CPU time that it had when it was seen last. One that lived for less than half a second may
-be missed. Their resident memory is that of all together, at most every five seconds: a page that
-several of them map, such as the JVMs' archive of classes, counts once.
+be missed. Their resident memory is that of all together, looked at every 15 seconds, because that
+costs most: a page that several of them map, such as the JVMs' archive of classes, counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 INTERVAL = 0.5
-MEMORY_INTERVAL = 5.0
+MEMORY_INTERVAL = 15.0
 SLOWEST = 40
 GIB = 1 << 30
 

@@ -146,7 +146,10 @@ def _changes(
         raised = ConfigRecord(value=str(max(known, COLUMN_IDS_FORMAT)))
         changes.put("config", "format_version", raised)
     for target in migration.targets:
-        _put_target(changes, state, target, prepared, item_of, owner, serial, now)
+        shard = _put_target(changes, state, target, prepared, item_of, owner)
+        old = state.items.get(target.item_id) if target.old is not None else None
+        if old is not None and old.shard is not None and old.shard != shard:
+            _retire(changes, state, old, prepared.sealed.get(old.shard), now, serial)
     for identity in migration.removed:
         _remove(changes, state, identity, prepared, now, serial)
     work.streams.put_migrated(changes, state, migration)
@@ -225,9 +228,8 @@ def _put_target(
     prepared: Prepared,
     item_of: Mapping[Identity, str],
     owner: Owner,
-    serial: int,
-    now: int,
-) -> None:
+) -> str | None:
+    """Put what a target is now; returns the shard that it has from now on."""
     definition = target.definition
     old_item = state.items.get(target.item_id) if target.old is not None else None
     old_shard = old_item.shard if old_item is not None else None
@@ -271,8 +273,7 @@ def _put_target(
                 shape=prepared.shapes.get(target.identity, record.shape),
             ),
         )
-    if old_item is not None and old_shard is not None and old_shard != shard:
-        _retire(changes, state, old_item, prepared.sealed.get(old_shard), now, serial)
+    return shard
 
 
 def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:

@@ -12,12 +12,10 @@ PACKAGE = Path(__file__).parents[2] / "catalog_migrate"
 PATH = (
     *sorted((PACKAGE / "pipeline").glob("*.py")),
     PACKAGE / "hook.py",
-    PACKAGE / "reconciler" / "bundled_streams.py",
+    PACKAGE / "reconciler" / "commit.py",
     PACKAGE / "reconciler" / "execution_context.py",
     *(PACKAGE / "api" / f"{name}.py" for name in ("catalog", "configured", "releases", "starts")),
-    *(PACKAGE / "cli" / f"{name}.py" for name in (
-        "apply", "bootstrap", "check", "plan", "rollback",
-    )),
+    *(PACKAGE / "cli" / f"{name}.py" for name in ("releases", "starts")),
 )
 PUBLIC = {
     "bootstrap", "migrate", "rollback", "roll_back", "apply", "BootstrapOptions", "BootstrapReport",

@@ -290,7 +290,7 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
 
     from catalog_migrate.replication.pgoutput import snapshot_batch
     from catalog_migrate.replication.position import Position
-    from catalog_migrate.streams.spark.postgres_changes import load
+    from catalog_migrate.streams.spark.postgres_source import load
 
     mirrors = Mirrors(workshop, Model("anew", random.Random(2), full=False), soft=True)
     (table,), (model,) = mirrors.spec.tables, mirrors.models
