@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta.log import LOG, commit_name, decode, versions_of
 from catalog_migrate.store.address import spelled, storage_of
-from catalog_migrate.store.object_store import ObjectStore
+from catalog_migrate.store.object_store import ObjectStore, object_store_at
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
@@ -147,7 +147,7 @@ def forget(address: str) -> None:
 
 
 def _objects(address: str) -> tuple[ObjectStore, dict[str, str]]:
-    store = ObjectStore(address, storage_of(address))
+    store = object_store_at(address, storage_of(address))
     return store, store.tags(LOG)
 
 

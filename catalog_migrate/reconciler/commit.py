@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,14 +41,9 @@ from catalog_migrate.program.operations import (
     decoded,
     stored,
 )
-from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
+from catalog_migrate.reconciler.execution_context import BundledChanges, ExecutionContext, NewShard
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from catalog_migrate.reconciler.execution_context import BundledChanges
 
 
 def put_in_force(

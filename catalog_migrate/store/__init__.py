@@ -116,9 +116,9 @@ def store_at(address: str, storage: Storage | None = None) -> Store:
     object stores is not installed.
     """
     if is_remote(address):
-        from catalog_migrate.store.object_store import ObjectStore
+        from catalog_migrate.store.object_store import object_store_at
 
-        return ObjectStore(address, storage or storage_of(address))
+        return object_store_at(address, storage or storage_of(address))
     from catalog_migrate.store.local import LocalStore
 
     return LocalStore(local_path(address))

@@ -38,6 +38,8 @@ _ROLE_SESSIONS = ("iam_role_session_name", "s3_role_session_name")
 _ASKED_AGAIN = timedelta(minutes=10)
 """So long credentials are taken for good; botocore renews them before they expire."""
 _NO_BUCKET = "NoSuchBucket"
+_BROKEN_OFF = "response body"
+"""What obstore says of an answer that ended in the middle."""
 _AT_ONCE = 16
 """Requests side by side where many objects are read or put."""
 _CONFLICTS = 10
@@ -87,8 +89,9 @@ class ObjectStore:
     def exists(self, name: str) -> bool:
         """By one request. A folder is there when anything is in it."""
         if not name or name.endswith("/"):
-            with self._objects() as (obstore, objects):
-                return any(map(len, obstore.list(objects, name.rstrip("/"))))
+            return self._listing(
+                lambda obstore, objects: any(map(len, obstore.list(objects, name.rstrip("/"))))
+            )
         try:
             self.size(name)
         except FileNotFoundError:
@@ -106,10 +109,10 @@ class ObjectStore:
 
     def tree(self, folder: str = "") -> Iterator[str]:
         """By a listing, a request for every thousand."""
-        with self._objects() as (obstore, objects):
-            listed = obstore.list(objects, folder.rstrip("/") or None)
-            found = [each["path"] for some in listed for each in some if each["size"]]
-        return iter(found)
+        return iter(self._listing(lambda obstore, objects: [
+            each["path"] for some in obstore.list(objects, folder.rstrip("/") or None)
+            for each in some if each["size"]
+        ]))
 
     def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
         """By one request for each, many at once."""
@@ -117,9 +120,11 @@ class ObjectStore:
 
     def _after(self, folder: str, after: str) -> Iterator[str]:
         start = len(folder) + 1 if folder else 0
-        with self._objects() as (obstore, objects):
-            listed = obstore.list(objects, folder or None, offset=f"{folder}/{after}".lstrip("/"))
-            paths = [each["path"] for some in listed for each in some]
+        offset = f"{folder}/{after}".lstrip("/")
+        paths = self._listing(lambda obstore, objects: [
+            each["path"] for some in obstore.list(objects, folder or None, offset=offset)
+            for each in some
+        ])
         return iter(dict.fromkeys(path[start:].partition("/")[0] for path in paths))
 
     def tags(self, folder: str) -> dict[str, str]:
@@ -239,8 +244,20 @@ class ObjectStore:
         return obstore, opened
 
     def _listed(self, folder: str) -> Any:
+        return self._listing(
+            lambda obstore, objects: obstore.list_with_delimiter(objects, folder.rstrip("/"))
+        )
+
+    def _listing(self, ask: Callable[[Any, Any], _Found]) -> _Found:
+        """What ``ask`` (of obstore and its store) lists; asked once more where the answer broke
+        off: obstore repeats a request that failed, but not one whose answer ends in the middle."""
         with self._objects() as (obstore, objects):
-            return obstore.list_with_delimiter(objects, folder.rstrip("/"))
+            try:
+                return ask(obstore, objects)
+            except obstore.exceptions.BaseError as error:
+                if _BROKEN_OFF not in str(error):
+                    raise
+                return ask(obstore, objects)
 
     @contextmanager
     def _objects(self) -> Iterator[tuple[Any, Any]]:
@@ -257,6 +274,30 @@ class ObjectStore:
             raise
         except Exception as error:  # noqa: BLE001 - raised again without what is secret
             raise refused(self.address, error, self._storage) from self._storage.cause(error)
+
+
+_REGISTERED: dict[str, Callable[[str, Storage], ObjectStore]] = {}
+
+
+@contextmanager
+def registered(
+    prefix: str, make: Callable[[str, Storage], ObjectStore]
+) -> Iterator[None]:
+    """Have what ``make`` makes of an address and its options serve all that begins with ``prefix``,
+    in this whole process, as fsspec's ``register_implementation`` does for a protocol."""
+    _REGISTERED[prefix] = make
+    try:
+        yield
+    finally:
+        del _REGISTERED[prefix]
+
+
+def object_store_at(address: str, storage: Storage) -> ObjectStore:
+    """The store at an address, of the implementation that is registered for it."""
+    for prefix, make in _REGISTERED.items():
+        if address.startswith(prefix):
+            return make(address, storage)
+    return ObjectStore(address, storage)
 
 
 def _last(found: Any) -> str:
@@ -333,7 +374,7 @@ def require_fit(address: str, storage: Storage) -> None:
     One that lets nobody delete keeps every attempt for good; one without conditional writes would
     have two processes commit the same version.
     """
-    store = ObjectStore(address, storage)
+    store = object_store_at(address, storage)
     name = f"{PROBES[0]}{uuid4().hex}"
     with _telling("delete what is in it", address):
         store.delete_one(name)  # permission is looked at first, and there is nothing yet

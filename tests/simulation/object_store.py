@@ -18,13 +18,11 @@ from random import Random
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
-from unittest.mock import patch
 
 from obstore import exceptions
 
-from catalog_migrate.store import object_store
 from catalog_migrate.store.address import Storage
-from catalog_migrate.store.object_store import ObjectStore
+from catalog_migrate.store.object_store import ObjectStore, registered
 from tests.simulation.crashes import SimulatedCrash
 
 ADDRESS = "s3://simulated"
@@ -105,8 +103,8 @@ class Bucket:
 
     @contextmanager
     def served(self) -> Iterator[None]:
-        """Have every address on an object store lead here, in this whole process."""
-        with patch.object(object_store, "ObjectStore", self.store):
+        """Have every address in the bucket lead here, in this whole process."""
+        with registered(ADDRESS, self.store):
             yield
 
     @contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from obstore.exceptions import GenericError
 
-from catalog_migrate.store.object_store import StoreFailure
+from catalog_migrate.store.object_store import ObjectStore, StoreFailure
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.object_store import (
     ADDRESS,
@@ -53,6 +54,24 @@ def test_a_put_that_another_replaced_before_its_reply_came() -> None:
 
     bucket = Bucket(heard)
     assert not bucket.store(ADDRESS).put_if_absent("one", b"mine")
+
+
+@pytest.mark.parametrize("list_all", [
+    lambda store: [*store.names("d")], lambda store: [*store.names("d", "a")],
+    lambda store: [name.rpartition("/")[2] for name in store.tree("d")],
+    lambda store: ["b"] * store.exists("d/"),
+])
+def test_a_listing_that_breaks_off_is_asked_for_again(
+    list_all: Callable[[ObjectStore], list[str]]
+) -> None:
+    """Once, as no client of S3 does by itself; another failure is told at once."""
+    broken = GenericError("Error getting list response body: request or response body error")
+    bucket = Bucket(once("list", lambda: broken))
+    bucket.objects["d/b"] = b"1"
+    assert list_all(bucket.store(ADDRESS)) == ["b"]
+    bucket.heard = once("list", SlowDown)
+    with pytest.raises(StoreFailure):
+        list_all(bucket.store(ADDRESS))
 
 
 def test_a_conflict_that_comes_to_nothing() -> None:

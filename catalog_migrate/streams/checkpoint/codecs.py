@@ -16,7 +16,7 @@ Spark compares offsets by their text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -28,10 +28,11 @@ START = "-"
 """The line of a source that has no offset: it begins where its START option says."""
 
 
-def parse_object(line: str, what: str) -> dict[str, Any]:
+def parse_object(line: str, what: str, keys: Collection[str] = ()) -> dict[str, Any]:
     """The JSON object of a line; ``what`` names the source type in messages.
 
-    Raises :class:`InvalidPosition` on anything else, on a key given twice and on NaN.
+    ``keys`` are all that it has, where they are known. Raises :class:`InvalidPosition` on anything
+    else, on a key given twice and on NaN.
     """
     try:
         value = json.loads(line, object_pairs_hook=once, parse_constant=_refuse)
@@ -41,6 +42,10 @@ def parse_object(line: str, what: str) -> dict[str, Any]:
         ) from error
     if not isinstance(value, dict):
         raise InvalidPosition(f"not an offset of a {what} source: {_short(line)}")
+    if keys and value.keys() != set(keys):
+        raise InvalidPosition(
+            f"not an offset of a {what} source: keys {sorted(value)}, wanted {sorted(keys)}"
+        )
     return value
 
 
@@ -131,12 +136,7 @@ class DeltaCodec:
         """The position of a line, None for START; :class:`InvalidPosition` when malformed."""
         if line == START:
             return None
-        found = parse_object(line, "DELTA")
-        if set(found) != set(_DELTA_KEYS):
-            raise InvalidPosition(
-                f"not an offset of a DELTA source: keys {sorted(found)},"
-                f" wanted {sorted(_DELTA_KEYS)}"
-            )
+        found = parse_object(line, self.kind, _DELTA_KEYS)
         source_format, table_id, version, index, starting = (found[key] for key in _DELTA_KEYS)
         if source_format not in _FORMATS or isinstance(source_format, bool):
             raise InvalidPosition(f"a DELTA offset of format {source_format!r} is unknown")
@@ -217,7 +217,7 @@ class KafkaCodec:
         if line == START:
             return None
         found: dict[Partition, int] = {}
-        for topic, partitions in parse_object(line, "KAFKA").items():
+        for topic, partitions in parse_object(line, self.kind).items():
             if not isinstance(partitions, dict):
                 raise InvalidPosition(f"the offsets of topic {topic!r} are no object")
             for number, offset in partitions.items():
@@ -310,12 +310,7 @@ class PostgresCodec:
         """The position of a line, None for START; :class:`InvalidPosition` when malformed."""
         if line == START:
             return None
-        found = parse_object(line, self.kind)
-        if found.keys() != _POSTGRES_KEYS:
-            raise InvalidPosition(
-                f"not an offset of a POSTGRES source: keys {sorted(found)},"
-                f" wanted {sorted(_POSTGRES_KEYS)}"
-            )
+        found = parse_object(line, self.kind, _POSTGRES_KEYS)
         lsn, system = found["lsn"], found["system"]
         if not isinstance(lsn, str):
             raise InvalidPosition(f"the lsn of a POSTGRES offset is no text: {lsn!r}")
