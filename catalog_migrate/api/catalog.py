@@ -143,8 +143,8 @@ class Catalog:
         ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
         """
         from catalog_migrate.pipeline.plan import BootstrapOptions, Part, planned
-        from catalog_migrate.planner.fencing import with_fence
         from catalog_migrate.planner.plan_validation import with_bodies
+        from catalog_migrate.planner.policy_evaluation import with_fence
         from catalog_migrate.release.loader import load_release
         from catalog_migrate.release.release import Release
 

@@ -228,7 +228,7 @@ def _note_refused(
 ) -> None:
     """Say that no start does what this plan says: only `apply` goes back, or nothing does."""
     from catalog_migrate.catalog.opening import require_in_use
-    from catalog_migrate.planner.fencing import fenced_out
+    from catalog_migrate.planner.policy_evaluation import fenced_out
 
     state = catalog.state()
     refusal = fenced_out(state, release, Policy(rules=settings.policy))

@@ -147,7 +147,7 @@ def _apply_rollback(
     on_progress: OnProgress | None, on_note: OnNote,
 ) -> BootstrapReport | None:
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
-    from catalog_migrate.planner.fencing import fenced_out
+    from catalog_migrate.planner.policy_evaluation import fenced_out
 
     catalog = open_catalog(settings)
     release = read_past(catalog.log, serial).release
@@ -253,7 +253,7 @@ def _start(
 
 def _refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> None:
     """Raise FencedOut as a start would, before Spark is started and anybody is asked."""
-    from catalog_migrate.planner.fencing import fenced_out
+    from catalog_migrate.planner.policy_evaluation import fenced_out
 
     try:
         state = open_catalog(settings).state()

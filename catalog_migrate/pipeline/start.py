@@ -28,13 +28,13 @@ from catalog_migrate.model.names import parse_reference
 from catalog_migrate.pipeline.plan import BootstrapOptions, Part, Sight, planned, planned_from
 from catalog_migrate.planner.assembly import rebased
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.plan import Migration, Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE, blocked
 from catalog_migrate.planner.planfile import same_plan, stale
-from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES
+from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES, fenced_out
 from catalog_migrate.program.operations import Executed, Operation
 from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.cleanup import RETENTION, expired
 from catalog_migrate.reconciler.commit import (
     bring_in_bundled,
     pending_bundled,
@@ -59,7 +59,6 @@ from catalog_migrate.reconciler.reconcile import (
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
-from catalog_migrate.reconciler.retention import RETENTION, expired
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine

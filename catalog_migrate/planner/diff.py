@@ -33,12 +33,15 @@ class ColumnDelta(msgspec.Struct, frozen=True):
 class Compared(msgspec.Struct, frozen=True):
     """One object of the release against its predecessor.
 
-    ``old`` is None when it has none in force; ``old_identity`` is the name of ``old`` there.
-    ``action`` is what its own difference asks for (None: unchanged), before its impact.
-    ``created_over`` marks a new object under the name of an old one of another kind; ``heir``
-    is then the ItemId that it keeps (``WAS``), else None.
+    ``identity`` and ``key`` are its name in the release, folded and as written. ``old`` is None
+    when it has none in force; ``old_identity`` is the name of ``old`` there. ``action`` is what its
+    own difference asks for (None: unchanged), before its impact. ``created_over`` marks a new
+    object under the name of an old one of another kind; ``heir`` is then the ItemId that it keeps
+    (``WAS``), else None.
     """
 
+    identity: Identity
+    key: ItemKey
     definition: ObjectDefinition
     facts: Facts
     uses: tuple[Identity, ...]
@@ -49,16 +52,6 @@ class Compared(msgspec.Struct, frozen=True):
     options: tuple[OptionChange, ...] = ()
     created_over: bool = False
     heir: str | None = None
-
-    @property
-    def identity(self) -> Identity:
-        """The name it has in the release."""
-        return self.definition.identity
-
-    @property
-    def key(self) -> ItemKey:
-        """(schema, kind, name) as written."""
-        return self.definition.key
 
     @property
     def is_renamed(self) -> bool:
@@ -85,8 +78,7 @@ def is_unchanged(baseline: Baseline, release: Release) -> bool:
     if len(old_objects) != len(release.objects):
         return False
     uses = release.uses
-    for definition in release.objects:
-        identity = definition.identity
+    for identity, definition in release.by_identity.items():
         old = old_objects.get(identity)
         if old is None or old.definition.kind != definition.kind:
             return False
@@ -122,22 +114,20 @@ def compare(
     identity -> old one) and ``lineage`` for the columns of tables (folded new name -> old one).
     ``refilled`` are tables that get other rows, however alike their definitions are.
     """
-    new_identities = {definition.identity for definition in release.objects}
     if predecessors is None:
-        predecessors = _predecessors(baseline, release.objects, new_identities)
+        predecessors = _predecessors(baseline, release.by_identity)
     known = lineage or {}
     objects = {
         identity: _compare_one(
             baseline,
             release,
-            definition,
+            identity,
             predecessors.get(identity),
             tuple(release.uses.get(identity, ())),
             known.get(identity),
             refilled=identity in refilled,
         )
-        for definition in release.objects
-        for identity in (definition.identity,)
+        for identity in release.by_identity
     }
     continued = {
         compared.old_identity for compared in objects.values() if compared.old is not None
@@ -147,19 +137,19 @@ def compare(
 
 
 def _predecessors(
-    baseline: Baseline, objects: Sequence[ObjectDefinition], new_identities: set[Identity]
+    baseline: Baseline, objects: Mapping[Identity, ObjectDefinition]
 ) -> dict[Identity, Identity]:
     """New identity -> the old identity that it continues: by name, else by an earlier name."""
     found: dict[Identity, Identity] = {}
     claimed: set[Identity] = set()
-    renamed: list[ObjectDefinition] = []
-    for definition in objects:
-        identity = definition.identity
+    renamed: list[Identity] = []
+    for identity, definition in objects.items():
         if identity in baseline.objects:
             found[identity] = identity
         elif definition.renamed_from is not None:
-            renamed.append(definition)
-    for definition in sorted(renamed, key=lambda candidate: candidate.identity):
+            renamed.append(identity)
+    for identity in sorted(renamed):
+        definition = objects[identity]
         for name in definition.earlier_names:
             schema, bare = split_name(name)
             earlier = (
@@ -168,11 +158,11 @@ def _predecessors(
                 bare.lower(),
             )
             old = baseline.objects.get(earlier)
-            if old is None or earlier in new_identities or earlier in claimed:
+            if old is None or earlier in objects or earlier in claimed:
                 continue
             if old.definition.kind not in (definition.kind, definition.was):
                 continue
-            found[definition.identity] = earlier
+            found[identity] = earlier
             claimed.add(earlier)
             break
     return found
@@ -181,21 +171,25 @@ def _predecessors(
 def _compare_one(
     baseline: Baseline,
     release: Release,
-    definition: ObjectDefinition,
+    identity: Identity,
     old_identity: Identity | None,
     uses: tuple[Identity, ...],
     lineage: Mapping[str, str] | None,
     *,
     refilled: bool = False,
 ) -> Compared:
+    definition = release.by_identity[identity]
+    key = definition.key
     old = baseline.objects[old_identity] if old_identity is not None else None
     if old is None or old_identity is None:
         facts = facts_in(release, definition)
-        return Compared(definition, facts, uses, None, None, "create", _NO_DELTA)
+        return Compared(identity, key, definition, facts, uses, None, None, "create", _NO_DELTA)
     facts = facts_in(release, definition, old.text_hash, old.definition_hash)
     if old.definition.kind != definition.kind:
         heir = old.item_id if definition.was == old.definition.kind else None
         return Compared(
+            identity,
+            key,
             definition,
             facts,
             uses,
@@ -206,7 +200,7 @@ def _compare_one(
             created_over=True,
             heir=heir,
         )
-    action = _own_action(definition, facts, uses, old, renamed=old_identity != definition.identity)
+    action = _own_action(definition, facts, uses, old, renamed=old_identity != identity)
     if lineage is not None and any(
         lineage.get(column.name.lower()) != column.name.lower() for column in definition.columns
     ):
@@ -225,6 +219,8 @@ def _compare_one(
         elif asks:
             delta = _NO_DELTA
     return Compared(
+        identity,
+        key,
         definition,
         facts,
         uses,

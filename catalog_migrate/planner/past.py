@@ -1,7 +1,9 @@
 """What an earlier serial had, and how the objects of now continue it: pure, from committed states.
 
 Item ids lead from then to now, and within a table the ids of its columns. The states between say
-which shards it had on the way, and what was in them.
+which shards it had on the way, and what was in them: the rows that came to a shard after it was
+made are its own, a copy has besides the own rows of everything that its source has, and what a
+rollback made has those of the shards that it names.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from catalog_migrate.catalog.records import (
     ColumnIds,
     ItemRecord,
     MappingRecord,
+    ShardRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import State
@@ -24,11 +27,42 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.planner.column_ids import Moment, over
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
-from catalog_migrate.planner.shard_provenance import last_holders, rows_of, where_now
 from catalog_migrate.release.release import Facts, Release
+
+Shards = Mapping[str, ShardRecord]
 
 Grown = Callable[[str, int, int | None], int | None]
 """(shard path, after, upto) -> rows that came, -1 unknown, None when rows were changed."""
+
+
+def where_now(path: str, shards: Shards) -> str:
+    """The path that a shard is known by since an adopted table's directory was moved."""
+    while (record := shards.get(path)) is not None and record.moved_to is not None:
+        path = record.moved_to
+    return path
+
+
+def rows_of(path: str, shards: Shards) -> tuple[str, ...]:
+    """The shards whose own rows are in this one, oldest first and itself the last."""
+    chain: list[str] = []
+    made_of: tuple[str, ...] = ()
+    following: str | None = path
+    while following is not None and following in shards and following not in chain:
+        chain.append(following)
+        made_of = shards[following].rows_of
+        following = None if made_of else shards[following].source
+    return tuple(dict.fromkeys((*made_of, *reversed(chain))))
+
+
+def last_holders(shards: Shards) -> Mapping[str, str]:
+    """By shard: the retired one, of those that have its rows, that was in force last."""
+    found: dict[str, tuple[int, str]] = {}
+    for path, record in shards.items():
+        if record.retired_serial is None:
+            continue  # in force, or an attempt that ended
+        for held in rows_of(path, shards):
+            found[held] = max(found.get(held, (0, "")), (record.retired_serial, path))
+    return {held: path for held, (_, path) in found.items()}
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -49,6 +49,7 @@ from catalog_migrate.reconciler.actions import (
     desired_world,
     shard_spec,
 )
+from catalog_migrate.reconciler.cleanup import RETENTION, expired, remove_data, removing
 from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
@@ -58,7 +59,6 @@ from catalog_migrate.reconciler.execution_context import (
 )
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import is_refusal, projection_from, standing_names
-from catalog_migrate.reconciler.retention import RETENTION, expired, remove_data, removing
 from catalog_migrate.release.validation import SYSTEM_SCHEMA
 
 TOGETHER = 16

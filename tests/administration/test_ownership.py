@@ -36,9 +36,8 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.reconciler.actions import is_ours
-from catalog_migrate.reconciler.cleanup import clean_up
+from catalog_migrate.reconciler.cleanup import clean_up, remove_data
 from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.retention import remove_data
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.migrations import MigratedStreams

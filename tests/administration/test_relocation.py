@@ -37,10 +37,9 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.pipeline.rollback import plan_rollback, read_past
 from catalog_migrate.reconciler.actions import is_ours, shard_at
-from catalog_migrate.reconciler.cleanup import clean_up
+from catalog_migrate.reconciler.cleanup import clean_up, expired, remove_data
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import shared_pending
-from catalog_migrate.reconciler.retention import expired, remove_data
 from catalog_migrate.streams import following
 from catalog_migrate.streams.migrations import MigratedStreams
 from tests.services.left_behind import leave

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from catalog_migrate.model.objects import Column
-from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.plan import Blocked, Plan
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.planner.policy_evaluation import fenced_out
 from catalog_migrate.policy import RISKS, Policy, Rule, read_rules
 
 

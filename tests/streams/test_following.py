@@ -19,7 +19,7 @@ from catalog_migrate.delta.table import make_append_only, shard_version
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.reconciler.retention import expired
+from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition

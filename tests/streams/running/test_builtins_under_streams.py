@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
+from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import finish_shared
-from catalog_migrate.reconciler.retention import expired
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.following import still_read
 from catalog_migrate.streams.migrations import MigratedStreams
