@@ -1,7 +1,8 @@
 """An upgrade of real tables is killed with SIGKILL, and the next start makes it whole.
 
 Four kills by default. With ``CRASH_ALL=1`` (``make crash``) before every call that changes
-something, in the middle of the long ones, and after the last. A process that is killed in the
+something, in the middle of the long ones, and after the last; ``make soak`` takes as many of them,
+spread over the upgrade, as its minutes are enough for. A process that is killed in the
 middle of a call takes its JVM along; between two calls its JVM does nothing for it, so there it
 works in the JVM of the checks: a start of Spark is most of what a round takes.
 """
@@ -15,6 +16,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
+from tests.series import spread, within_minutes
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -149,7 +152,10 @@ def killed_at_every_call(upgrade: Any, record_property: Any, every: int = 1) -> 
     kills = 0
     old, new = upgrade.old, upgrade.new
     chosen = points(upgrade.calls)[::every]
-    for number, point in enumerate(chosen[FIRST - 1 : LAST], start=FIRST):
+    numbered = list(enumerate(chosen, start=1))[FIRST - 1 : LAST]
+    rounds = 0
+    for number, point in within_minutes(spread(numbered)):
+        rounds += 1
         began, killed = time.monotonic(), 0.0
         try:
             upgrade.restore()
@@ -168,7 +174,7 @@ def killed_at_every_call(upgrade: Any, record_property: Any, every: int = 1) -> 
         )
     where = ", on S3" if upgrade.series.name == "s3" else ""
     record_property("series", f"killed at every call, {old} to {new}{where}")
-    record_property("rounds", len(chosen[FIRST - 1 : LAST]))
+    record_property("rounds", rounds)
     record_property("kills", kills)
     record_property("failures", len(failed))
     assert not failed

@@ -15,13 +15,15 @@ from tests.services.process import ServerProcess, ServiceFailed, free_ports
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+SERVER = Path(__file__).with_name("object_store_server.py")
 _REQUEST = re.compile(r'"(?:\x1b\[[0-9;]*m)*([A-Z]+) (\S+) HTTP/')
 
 
 class ObjectStore:
     """A running server; :meth:`bucket` makes a bucket, :attr:`options` reach it by delta-rs.
 
-    It refuses an object that is there to a conditional put, as S3 does.
+    It refuses an object that is there to a conditional put, as S3 does
+    (:mod:`tests.services.object_store_server`).
     """
 
     def __init__(self, home: Path, *, key: str = "a-key-id", secret: str = "a-secret") -> None:
@@ -77,7 +79,8 @@ class ObjectStore:
         ]
 
     def _command(self, port: int) -> list[str]:
-        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        # alone: what lies beside it has the names of other modules
+        return [sys.executable, "-I", str(SERVER), str(port)]
 
     def _headers(self, method: str, path: str) -> dict[str, str]:
         """What a request of our own has besides."""

@@ -1,6 +1,6 @@
 """An object store that looks at who asks, when, and whether they may: users, roles and a clock.
 
-Its server is :mod:`tests.services.strict_store_server`.
+Its server is :mod:`tests.services.object_store_server` with a clock.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from tests.services.object_store import ObjectStore
 
 REGION = "us-east-1"
-_SERVER = Path(__file__).with_name("strict_store_server.py")
 _ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 
@@ -36,8 +34,7 @@ class StrictStore(ObjectStore):
         self._control("0")
 
     def _command(self, port: int) -> list[str]:
-        # alone: what lies beside it has the names of other modules
-        return [sys.executable, "-I", str(_SERVER), str(port), str(self._clock)]
+        return [*super()._command(port), str(self._clock)]
 
     def user(self, *denied: str) -> dict[str, str]:
         """Options of a new user, who may do all but these actions (``s3:PutObject``)."""

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from catalog_migrate.streams import dependencies
+from tests.series import within_minutes
 
 from .conftest import number_row
 from .runtime_process import PATIENCE
@@ -119,7 +120,7 @@ def test_an_alter_that_is_killed(
     killable.run_cluster()
     with kafka.feed(killable.topic_in, rate=10.0, row=number_row) as feed:
         killable.until(killable.all_run, "three running queries")
-        for number in range(ROUNDS):
+        for number in within_minutes(range(ROUNDS)):
             began = time.monotonic()
             kind, victim = KINDS[number % len(KINDS)], ("client", "runtime")[number % 2]
             text, target_kind, target, limit = statement(killable, kind, number)

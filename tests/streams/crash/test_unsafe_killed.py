@@ -14,6 +14,7 @@ import pytest
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from tests.series import within_minutes
 
 from .conftest import number_row, once
 from .runtime_process import PATIENCE
@@ -94,7 +95,7 @@ def test_a_runtime_that_reads_what_was_skipped(
     dice, sent = random.Random(SEED), ROWS
     killable.kafka.produce(killable.topic_in, [number_row(number) for number in range(sent)])
     process = killable.run_cluster(enable_unsafe_ops="true")
-    for _ in range(ROUNDS):
+    for _ in within_minutes(range(ROUNDS)):
         killable.until(lambda: killable.ids("s").total() >= sent, "all rows")  # noqa: B023
         killable.until(killable.all_run, "three running queries")
         killable.run(f"PAUSE SOURCE {killable.q('s')}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.catalog.opening import create_catalog, open_log
+from tests.series import within_minutes
 
 from .conftest import Stage
 from .test_undo_with_table import Table, now
@@ -60,7 +61,7 @@ def test_killed_while_a_table_goes_back(
     table = Table(stage, topic)
     table.append(range(8), batch=2)
     dice, longest = random.Random(SEED), 3.0
-    for number in range(ROUNDS):
+    for number in within_minutes(range(ROUNDS)):
         skipped = stage.unsafe("INJECT OFFSETS (TO 'shift 2')").operation
         assert skipped is not None
         table.append(range(10, 12), batch=3 + number)
@@ -111,7 +112,7 @@ def test_killed_at_any_moment(
     stage.open_gate()
     dice, at = random.Random(SEED), 150
     longest = 0.0
-    for number in range(ROUNDS + 1):
+    for number in within_minutes(range(ROUNDS + 1)):
         argv = command(tmp_path, f"op-{number:03d}")
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         begun = time.monotonic()

@@ -1,9 +1,12 @@
-"""moto's server with its checks of IAM, and S3's of time: ``strict_store_server.py PORT CLOCK``.
+"""moto's server with what S3 does besides: ``object_store_server.py PORT [CLOCK]``.
 
-moto compares signatures and reads the policies of users and roles once it is told to
-(``INITIAL_NO_AUTH_ACTION_COUNT`` in its documentation). What S3 looks at besides stands before it
-here: how old a request is, and whether its token has expired. The file ``CLOCK``, if it is there,
-says how many seconds the server's clock is ahead of this machine's.
+A put on a condition is one act in S3; moto looks, and puts afterwards, and two that come at once
+may both go through. So one request that changes something is served at a time.
+
+With ``CLOCK`` it is strict: moto compares signatures and reads the policies of users and roles once
+it is told to (``INITIAL_NO_AUTH_ACTION_COUNT`` in its documentation), and how old a request is, and
+whether its token has expired, is looked at here. The file, if it is there, says how many seconds
+the server's clock is ahead of this machine's.
 """
 
 from __future__ import annotations
@@ -11,8 +14,10 @@ from __future__ import annotations
 import http.client
 import re
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,23 @@ _MESSAGES = {
         "The difference between the request time and the current time is too large.",
 }
 _KEY = re.compile(r"Credential=([^/]+)/")
+
+
+class _OneAtATime:
+    """moto's application; what changes something waits for the change before it."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._changes = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            return self._application(environ, start)  # type: ignore[no-any-return]
+        # read before: a client that stops in the midst of its bytes holds nobody up
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        environ["wsgi.input"] = BytesIO(environ["wsgi.input"].read(length))
+        with self._changes:
+            return self._application(environ, start)  # type: ignore[no-any-return]
 
 
 class _Gate:
@@ -96,7 +118,7 @@ def _answer(
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
 
-def _serve(port: int, clock: Path) -> None:
+def _serve(port: int, clock: Path | None = None) -> None:
     from moto.moto_server.werkzeug_app import (
         DomainDispatcherApplication,
         MotoRequestHandler,
@@ -104,11 +126,13 @@ def _serve(port: int, clock: Path) -> None:
     )
     from werkzeug.serving import run_simple
 
-    application = _Gate(DomainDispatcherApplication(create_backend_app), clock)
+    application: Any = _OneAtATime(DomainDispatcherApplication(create_backend_app))
+    if clock is not None:
+        application = _Gate(application, clock)
     run_simple(
         "127.0.0.1", port, application, threaded=True, request_handler=MotoRequestHandler
     )
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), Path(sys.argv[2]))
+    _serve(int(sys.argv[1]), *map(Path, sys.argv[2:]))
