@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.release.compile import compile_release
 from catalog_migrate.release.loader import load_manifest
-from catalog_migrate.release.manifest import encode_manifest
+from catalog_migrate.release.manifest import compile_release, encode_manifest
 from catalog_migrate.release.release import Release
 
 SCHEMA = "bench"

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from catalog_migrate.engine.spark.jars import pyspark_version
-from catalog_migrate.engine.spark.java import prefer_short_runs
+from catalog_migrate.engine.spark.jars import prefer_short_runs, pyspark_version
 from catalog_migrate.engine.spark.object_stores.settings import S3_PYSPARK
 from tests.services import spark_classes
 

@@ -11,8 +11,7 @@ from catalog_migrate.catalog.log import CatalogLog, is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.opening import EXPORTED, read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.delta.directory import tables_below
-from catalog_migrate.delta.table import load_table
+from catalog_migrate.delta.table import load_table, tables_below
 from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.store import is_seen

@@ -42,9 +42,8 @@ from catalog_migrate.catalog.records import (
     to_reconcile,
 )
 from catalog_migrate.catalog.state import State, app_id_of, encode_record
-from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import load_table, shard_columns, shard_size
+from catalog_migrate.delta.table import load_table, shard_columns, shard_size, tables_below
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem
 from catalog_migrate.model.names import (

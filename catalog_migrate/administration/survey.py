@@ -14,11 +14,9 @@ from catalog_migrate.catalog.opening import HOME, open_log, read_state
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.commits import is_same_commit
-from catalog_migrate.delta.directory import table_around
-from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.log import has_log, is_same_commit
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import load_table, shard_size, shard_version
+from catalog_migrate.delta.table import load_table, shard_size, shard_version, table_around
 from catalog_migrate.errors import CatalogMigrateError, Problem, UsageError
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition

@@ -103,7 +103,7 @@ def _scratch() -> Iterator[str]:
 
 
 def _java() -> str:
-    from catalog_migrate.engine.spark.java import check_java, java_version
+    from catalog_migrate.engine.spark.jars import check_java, java_version
 
     executable = check_java()
     return f"{executable}, version {java_version(executable)}"

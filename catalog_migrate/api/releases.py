@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan import Migration, Plan
-    from catalog_migrate.release.compile import Analysed
+    from catalog_migrate.release.manifest import Analysed
     from catalog_migrate.release.release import Release
 
 
@@ -290,7 +290,7 @@ def compile_manifest(settings: Settings, *, on_note: OnNote = unheard) -> tuple[
 
     InvalidRelease names every view that cannot be completed.
     """
-    from catalog_migrate.release.compile import compile_release
+    from catalog_migrate.release.manifest import compile_release
 
     release = _load(settings, on_note)
     data = compile_release(release, lambda ordered: _analysed(settings, release, ordered, on_note))
@@ -299,7 +299,7 @@ def compile_manifest(settings: Settings, *, on_note: OnNote = unheard) -> tuple[
 
 def require_fresh(settings: Settings, manifest: Path, *, on_note: OnNote = unheard) -> None:
     """StaleManifest, with every difference, unless ``manifest`` is what the sources say."""
-    from catalog_migrate.release.compile import is_stale
+    from catalog_migrate.release.manifest import is_stale
 
     release = _load(settings, on_note)
     again = f"run `catalog-migrate release compile {_source(settings)} --out {manifest}`"

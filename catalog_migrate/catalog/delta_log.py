@@ -30,7 +30,7 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, sum_rows
-from catalog_migrate.delta.commits import OURS, Commit, commit_log
+from catalog_migrate.delta.log import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.store import store_at

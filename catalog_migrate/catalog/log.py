@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.process import this_user
 from catalog_migrate.catalog.state import LogSnapshot, State
-from catalog_migrate.delta.commits import Commit
+from catalog_migrate.delta.log import Commit
 from catalog_migrate.store.address import Storage, plainly
 
 _RESTORE = "restore this file from a backup, or the whole catalog directory; nothing was written"

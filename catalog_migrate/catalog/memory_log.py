@@ -10,7 +10,7 @@ from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict, Comm
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
-from catalog_migrate.delta.commits import Commit
+from catalog_migrate.delta.log import Commit
 from catalog_migrate.store.address import Storage
 
 

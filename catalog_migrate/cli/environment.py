@@ -147,7 +147,7 @@ def demo(directory: str | None, streams: bool, keep: bool, warehouse: str | None
       catalog-migrate demo --streams
       catalog-migrate demo --warehouse s3://demo
     """
-    from catalog_migrate.engine.spark.java import prefer_short_runs
+    from catalog_migrate.engine.spark.jars import prefer_short_runs
 
     # the chapters are processes of their own, which inherit it
     prefer_short_runs(os.environ)

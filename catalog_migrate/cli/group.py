@@ -49,8 +49,9 @@ _MODULES = {
         "administration": ("export", "rebuild", "relocate", "unlock"),
         "environment": ("completion", "config", "demo", "doctor", "version"),
         "inspection": ("drift", "graph", "history", "show", "status"),
-        "releases": ("check", "diff", "plan", "release"),
-        "starts": ("apply", "bootstrap", "rollback"),
+        "releases": (
+            "apply", "bootstrap", "check", "diff", "plan", "release", "rollback",
+        ),
         "streams": ("run", "source", "sql"),
     }.items()
     for verb in verbs

@@ -1,19 +1,32 @@
-"""The names in a table's log, and what a look at them tells; read without delta-rs.
+"""A table's log: its names, its commits, their version checksums; read without delta-rs.
+
+Commits are read, looked through, and put where no other one is. Spark's own are written over, on a
+local file system: Hadoop looks whether the version's file is there and then renames over whatever
+is there by then (``HDFSLogStore``, ``LocalLogStore``). A commit that another process, delta-rs for
+one, put between the two is lost, although its writer was told that its rows are in the table. Ours
+is refused by the store itself.
 
 Imports next to nothing, because every plan looks at every table.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
+from uuid import uuid4
 
 import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.store import is_seen, store_at
+from catalog_migrate.store import Store, is_seen, store_at
+from catalog_migrate.store.address import Storage, is_remote
+from catalog_migrate.store.object_store import StoreFailure
+from catalog_migrate.version import __version__
 
 LOG = "_delta_log"
 """The folder of a table's log (Delta protocol, *Delta Log Entries*)."""
@@ -100,3 +113,431 @@ def refuse_damaged_log(path: str) -> None:
             condition="DELTA_LOG_FILE_EMPTY",
             remedy="restore the file from a backup; rows of the table are missing without it",
         )
+
+
+OURS = "catalog_migrate."
+"""Begins the names under which a commit of the catalog says more of itself than Delta asks."""
+
+_RACES = 200
+"""Versions that other writers may take from one commit before it is given up."""
+
+# -- what a commit did to a table ------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """What one commit did to a table.
+
+    ``operation`` is what its writer calls it, ``transactions`` the versions of applications that it
+    carries. ``adds`` and ``removes`` tell of rows, not of files that are only put together;
+    ``redefines`` of schema, properties or comments.
+    """
+
+    version: int
+    operation: str | None
+    transactions: Mapping[str, int]
+    adds: bool
+    removes: bool
+    redefines: bool
+    changes_protocol: bool
+
+
+def read_change(path: str, version: int) -> Change:
+    """What a version of the table at ``path`` did; EngineFailure when it cannot be read."""
+    actions = read_actions(path, version)
+    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    marks = [action["txn"] for action in actions if "txn" in action]
+    return Change(
+        version, info.get("operation"),
+        {str(mark.get("appId", "")): mark.get("version", 0) for mark in marks},
+        any(action.get("add", {}).get("dataChange") for action in actions),
+        any(action.get("remove", {}).get("dataChange") for action in actions),
+        any("metaData" in action for action in actions),
+        any("protocol" in action for action in actions),
+    )
+
+
+def rows_added(path: str, first: int, upto: int) -> int:
+    """Rows that the commits from version ``first`` to before ``upto`` appended to a table."""
+    added = (
+        action["add"]
+        for version in range(first, upto)
+        for action in read_actions(path, version)
+        if action.get("add", {}).get("dataChange")
+    )
+    return sum(int(json.loads(each.get("stats") or "{}").get("numRecords", 0)) for each in added)
+
+
+def read_actions(path: str, version: int) -> list[dict[str, Any]]:
+    """The actions of one commit; EngineFailure when it is missing or cannot be read."""
+    try:
+        return decode(store_at(path).read(commit_name(version)))
+    except (OSError, ValueError, RecursionError) as error:
+        raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
+
+
+def is_same_commit(one: str, other: str, version: int) -> bool:
+    """Whether a version of one table is, byte for byte, in the log of another too."""
+    name, there = commit_name(version), store_at(other)
+    return there.exists(name) and there.read(name) == store_at(one).read(name)
+
+
+# -- a commit of metadata --------------------------------------------------------------------------
+
+
+def put_commit(
+    path: str, actions: Sequence[Mapping[str, Any]], *, follows: int, operation: str,
+    behind_data: bool = True, app_id: str = "", epoch: int = 0,
+) -> int:
+    """Commit actions of metadata behind version ``follows``; the version that they have.
+
+    With ``behind_data`` whatever others commit after ``follows`` goes before it, as long as it
+    leaves metadata and protocol as they are (Delta protocol, *Transaction Identifiers* and
+    *Change Metadata*). ``app_id`` and ``epoch`` are left in the table as an application's
+    transaction. EngineFailure ``DELTA_METADATA_CHANGED`` or ``DELTA_CONCURRENT_APPEND`` where it
+    may not go behind what came, ``FENCED`` where that carries a later epoch; all are transient.
+    """
+    from catalog_migrate.engine_failures import failing
+
+    told = {
+        "timestamp": int(time.time() * 1000), "operation": operation, "operationParameters": {},
+        "readVersion": follows, "isBlindAppend": False,
+        "engineInfo": f"catalog-migrate/{__version__}", "txnId": uuid4().hex,  # bytes of its own
+    }
+    mark = {"appId": app_id, "version": epoch, "lastUpdated": told["timestamp"]}
+    data = encode([{"commitInfo": told}, *([{"txn": mark}] if app_id else []), *actions])
+    table = store_at(path)
+    version = follows + 1
+    with failing(f"commit to {path}"):
+        while not _put(table, path, version, data):
+            if version - follows == _RACES:
+                raise lost(path, "DELTA_CONCURRENT_APPEND", "others took every version")
+            _refuse_before(path, version, app_id, epoch, behind_data=behind_data)
+            version += 1
+    return version
+
+
+def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    """Actions as they stand in a commit, one a line."""
+    return "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in actions).encode()
+
+
+def refuse_later_epoch(path: str, held: int | None, epoch: int) -> None:
+    """EngineFailure ``FENCED`` when ``held``, the epoch that the table carries, is a later one."""
+    if (held or 0) > epoch:
+        raise _fenced(path, epoch)
+
+
+def lost(path: str, condition: str, why: str) -> EngineFailure:
+    """The transient failure of a change that others came before."""
+    return EngineFailure(
+        f"cannot change {path} in place: {why} meanwhile", condition=condition, transient=True
+    )
+
+
+def _put(table: Store, path: str, version: int, data: bytes) -> bool:
+    """Whether the version was free. One below a checkpoint is too, once the log was cleaned up."""
+    before = version - 1
+    if not table.exists(commit_name(before)) and (before not in versions_of(table.names(LOG))[1]):
+        raise lost(path, "DELTA_CONCURRENT_WRITE", "its log was cleaned up")
+    return table.put_if_absent(commit_name(version), data)
+
+
+def _refuse_before(path: str, version: int, app_id: str, epoch: int, *, behind_data: bool) -> None:
+    """EngineFailure when ours may not follow this commit of somebody else."""
+    if not behind_data:
+        raise lost(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
+    change = read_change(path, version)
+    if change.transactions.get(app_id, epoch) > epoch:
+        raise _fenced(path, epoch)
+    if change.redefines or change.changes_protocol:
+        raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
+
+
+def _fenced(path: str, epoch: int) -> EngineFailure:
+    """Transient, because the next attempt asks for the lease first, and that is lost."""
+    return EngineFailure(
+        f"{path} is worked on under a later epoch than {epoch}", condition="FENCED", transient=True
+    )
+
+
+# -- a log whose every commit is wanted ------------------------------------------------------------
+
+
+class Commit(NamedTuple):
+    """One commit as it stands in a log.
+
+    ``place`` is its file, for messages; ``milliseconds`` since 1970 when it was made, by its
+    writer's clock (None where the log has none); ``metadata`` what was written with it under
+    :data:`OURS`, its id among it as ``commit_id``.
+    """
+
+    version: int
+    place: str
+    commit_id: str | None
+    milliseconds: int | None
+    metadata: Mapping[str, str]
+
+
+Damage = Callable[[str, str, Exception | None], Exception]
+"""What is raised for (place of a file, what it is or lacks, its cause)."""
+
+
+class CommitLog:
+    """The log of one table, whose commits are all to be whole; remembers those it found so.
+
+    A listing tells the newest version for a tenth of a millisecond, and a look into each new file
+    finds what delta-rs would pass over in silence: a commit file cut off between two actions.
+    """
+
+    def __init__(self, table: Store, damage: Damage) -> None:
+        """``damage`` makes the error for a commit that is missing or not as commits are."""
+        self._table = table
+        self._damage = damage
+        self._verified = -1
+
+    def newest(self) -> int | None:
+        """The newest version, None when there is no commit; an error when one before is missing."""
+        return self._scan()[1]
+
+    def verify(self) -> int | None:
+        """Like :meth:`newest`, after a look into every commit file not yet found whole."""
+        first, newest = self._scan()
+        if newest is None:
+            return None
+        for version in range(max(first, self._verified + 1), newest + 1):
+            self._info(version)
+        self._verified = newest
+        return newest
+
+    def whole(self) -> int | None:
+        """The newest version, after a listing that shows every commit since the very first.
+
+        History needs the files that a checkpoint makes superfluous for reading the state.
+        """
+        newest = self._scan()[1]
+        if newest is None:
+            return None
+        present, _ = versions_of(self._names())
+        for version in range(newest + 1):
+            if version not in present:
+                self._missing(version)
+        return newest
+
+    def commit_id(self, version: int) -> str | None:
+        """The commit id that a version carries, None for a version or an id that is not there."""
+        try:
+            found = self._info(version).get(f"{OURS}commit")
+        except CatalogMigrateError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return found if isinstance(found, str) else None
+
+    def commit(self, version: int) -> Commit:
+        """One commit with what it says about itself."""
+        place, info = self.place(version), self._info(version)
+        said: dict[str, str] = {}
+        for name, value in info.items():
+            if name.startswith(OURS):
+                if not isinstance(value, str):
+                    self._damaged(place, f"is damaged: its {name} is {value!r}")
+                said[name.removeprefix(OURS)] = value
+        milliseconds = info.get("timestamp")
+        if milliseconds is not None and _number(milliseconds) is None:
+            self._damaged(place, f"is damaged: its timestamp is {milliseconds!r}")
+        return Commit(
+            version, place, said.pop("commit", None),
+            None if milliseconds is None else _number(milliseconds), said,
+        )
+
+    def transactions(self, version: int) -> Mapping[str, int]:
+        """The versions of applications that a commit carries; none of a commit that is not there.
+
+        Raises what :meth:`commit` does for one that cannot be read.
+        """
+        try:
+            actions = decode(self._table.read(commit_name(version)))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            self._damaged(self.place(version), f"is truncated or damaged: {error}", error)
+        marks = [action["txn"] for action in actions if "txn" in action]
+        return {str(mark.get("appId", "")): int(mark.get("version", 0)) for mark in marks}
+
+    def place(self, version: int) -> str:
+        """The file of one version, for messages."""
+        return self._table.place(commit_name(version))
+
+    def _info(self, version: int) -> Mapping[str, Any]:
+        """What a commit says about itself; an error names its file if it is not whole."""
+        place = self.place(version)
+        try:
+            actions = decode(self._table.read(commit_name(version)))
+        except FileNotFoundError as error:
+            self._damaged(place, "is missing", error)
+        except StoreFailure:  # nobody could look: that is no damage
+            raise
+        except OSError as error:
+            self._damaged(place, f"cannot be read: {error.strerror}", error)
+        except (ValueError, RecursionError) as error:
+            self._damaged(place, f"is truncated or damaged: {error}", error)
+        for action in actions:
+            if not isinstance(action, dict) or not all(
+                isinstance(value, dict) for value in action.values()
+            ):
+                self._damaged(place, "is damaged: it holds something else than actions")
+        info: Mapping[str, Any] | None = next(
+            (action["commitInfo"] for action in actions if "commitInfo" in action), None
+        )
+        if info is None:
+            self._damaged(place, "is truncated or damaged: it holds no commit")
+        metrics = info.get("operationMetrics")
+        if not isinstance(metrics, dict | None):
+            self._damaged(place, f"is damaged: its metrics are {metrics!r}")
+        promised = (metrics or {}).get("num_added_files")
+        if promised is not None:
+            number, added = _number(promised), sum("add" in action for action in actions)
+            if number is None:
+                self._damaged(place, f"is damaged: it names {promised!r} data files")
+            if number != added:
+                self._damaged(place, f"is truncated: {added} of {promised} data files are named")
+        return info
+
+    def _scan(self) -> tuple[int, int | None]:
+        """(first version whose commit file is needed, newest version)."""
+        versions, checkpoints = versions_of(self._names())
+        if not versions and not checkpoints:
+            return 0, None
+        first = max(checkpoints) + 1 if checkpoints else 0
+        newest = max([*versions, *checkpoints])
+        # the commit file of the checkpoint itself carries the commit id and is wanted too
+        for version in range(max(first - 1, 0), newest + 1):
+            if version not in versions:
+                self._missing(version)
+        return first, newest
+
+    def _names(self) -> list[str]:
+        try:
+            return list(self._table.names(LOG))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except StoreFailure:
+            raise
+        except OSError as error:
+            self._damaged(self._table.place(LOG), f"cannot be read: {error.strerror}", error)
+
+    def _missing(self, version: int) -> NoReturn:
+        self._damaged(self.place(version), "is missing")
+
+    def _damaged(self, place: str, what: str, cause: Exception | None = None) -> NoReturn:
+        raise self._damage(place, what, cause) from cause
+
+
+class RemoteCommitLog(CommitLog):
+    """A log on an object store, where a listing takes as long as all that is in it is many.
+
+    An object is there whole or not at all, and a commit once read never changes. Raises
+    StoreFailure when the store does not answer.
+    """
+
+    def __init__(self, table: Store, damage: Damage) -> None:
+        super().__init__(table, damage)
+        self._newest: int | None = None
+        self._read: dict[int, Mapping[str, Any]] = {}
+        self._lock = threading.RLock()
+
+    def newest(self) -> int | None:
+        """The newest version, None when there is no commit: by one listing of what came since."""
+        with self._lock:
+            known = self._newest
+            after = "" if known is None else commit_name(known - 1).rpartition("/")[2]
+            commits, checkpoints = versions_of(self._table.names(LOG, after))
+            self._newest = max([*commits, *checkpoints], default=None)
+            return self._newest
+
+    def verify(self) -> int | None:
+        """Like :meth:`newest`."""
+        return self.newest()
+
+    def whole(self) -> int | None:
+        """Like :meth:`newest`."""
+        return self.newest()
+
+    def _info(self, version: int) -> Mapping[str, Any]:
+        with self._lock:
+            if version not in self._read:
+                self._read[version] = super()._info(version)
+            return self._read[version]
+
+
+def commit_log(table: str, storage: Storage, damage: Damage) -> CommitLog:
+    """The log of the table at an address; nothing is read yet."""
+    store = store_at(table, storage)
+    return RemoteCommitLog(store, damage) if is_remote(table) else CommitLog(store, damage)
+
+
+def _number(value: Any) -> int | None:
+    """A count as delta-rs (a number) and Spark (a text) write it, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    text = str(value)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+# -- version checksums -----------------------------------------------------------------------------
+
+# Files beside commits (Delta protocol, *Version Checksum File*). Spark writes one with each commit
+# and reads it instead of replaying the log; delta-rs writes none, so that the first touch of a
+# shard that it created costs Spark three to seven jobs. A new table's is known, and a commit that
+# touches no data file carries the one of the version before it over. They are for tables that
+# nobody else knows of yet: readers believe a checksum, also beside a commit that a Spark has since
+# written over, and none is written beside a commit to a table that others write to.
+
+_EMPTY: dict[str, Any] = {
+    "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
+    "domainMetadata": [], "allFiles": [],
+}
+_CARRIED = frozenset({"commitInfo", "metaData", "protocol"})
+_IN_COMMIT_TIMESTAMP = "delta.enableInCommitTimestamps"
+
+
+def write_checksum(path: str, version: int) -> bool:
+    """Write the checksum of a version whose commit changes metadata or protocol alone.
+
+    Returns whether one was written: not where the version before has none, where the commit does
+    anything else, and where Spark has written its own. It is never needed, only fast.
+    """
+    checksum = _checksum(path, version)
+    if checksum is None:
+        return False
+    data = json.dumps(checksum, separators=(",", ":")) + "\n"
+    try:
+        return store_at(path).put_if_absent(checksum_name(version), data.encode(), durable=False)
+    except OSError:
+        return False  # the log is whole without it
+
+
+def _checksum(path: str, version: int) -> dict[str, Any] | None:
+    """The checksum of a version, None where it does not follow from the one before it."""
+    try:
+        if version == 0:
+            checksum = dict(_EMPTY)
+        else:
+            checksum = json.loads(store_at(path).read(checksum_name(version - 1)))
+        actions = read_actions(path, version)
+    except (OSError, ValueError, EngineFailure):
+        return None
+    checksum.pop("txnId", None)
+    for action in actions:
+        if not action.keys() <= _CARRIED:
+            return None
+        if "metaData" in action:
+            checksum["metadata"] = action["metaData"]
+        if "protocol" in action:
+            checksum["protocol"] = action["protocol"]
+    metadata = checksum.get("metadata")
+    if metadata is None or "protocol" not in checksum:
+        return None
+    configuration: dict[str, str] = metadata.get("configuration") or {}
+    # then every commit and every checksum carries a time of its own
+    return None if configuration.get(_IN_COMMIT_TIMESTAMP, "").lower() == "true" else checksum

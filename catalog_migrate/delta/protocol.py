@@ -9,8 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.delta.commits import encode, write_checksum
-from catalog_migrate.delta.log import LOG, checksum_name, commit_name, versions_of
+from catalog_migrate.delta.log import (
+    LOG,
+    checksum_name,
+    commit_name,
+    encode,
+    versions_of,
+    write_checksum,
+)
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store import store_at

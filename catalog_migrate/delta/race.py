@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
-from catalog_migrate.delta.commits import encode
-from catalog_migrate.delta.log import commit_name
+from catalog_migrate.delta.log import commit_name, encode
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.store import store_at

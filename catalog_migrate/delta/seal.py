@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from catalog_migrate.delta.commits import put_commit
+from catalog_migrate.delta.log import put_commit
 from catalog_migrate.delta.protocol import create_empty, form_of
 from catalog_migrate.delta.table import commit_nothing, open_table, view_table
 from catalog_migrate.engine_failures import failing

@@ -15,7 +15,7 @@ from catalog_migrate.administration.relocation import RelocationRefused, relocat
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
-from catalog_migrate.delta.directory import tables_below
+from catalog_migrate.delta.table import tables_below
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.delta.commits import write_checksum
+from catalog_migrate.delta.log import write_checksum
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.model.objects import Column
 

@@ -1,4 +1,4 @@
-"""A commit that a power failure left empty is no commit: nothing is copied from such a log."""
+"""What a table's log says: commits that a power failure left empty, and what whole ones did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.delta.log import refuse_damaged_log
+from catalog_migrate.delta.log import is_same_commit, read_change, refuse_damaged_log, rows_added
+from catalog_migrate.delta.table import commit_nothing
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 
@@ -46,3 +47,65 @@ def test_behind_a_checkpoint_it_is_not_read(shard: Path) -> None:
     DeltaTable(shard).create_checkpoint()
     commit(shard, 2).write_bytes(b"")
     refuse_damaged_log(str(shard))
+
+
+# -- what a commit did -----------------------------------------------------------------------------
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Two appends, a property, a compaction, a delete: versions 0 to 4."""
+    path = str(tmp_path / "t")
+    for number in range(2):
+        rows = Table.from_pydict({"id": Array([number], DataType.int64())})
+        write_deltalake(path, rows, mode="append")
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "false"})
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).delete("id = 0")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("version", "did"),
+    [
+        (0, ("adds", "redefines", "changes_protocol")), (1, ("adds",)), (2, ("redefines",)),
+        (3, ()), (4, ("adds", "removes")),
+    ],
+)
+def test_what_a_commit_did(table: str, version: int, did: tuple[str, ...]) -> None:
+    """A compaction changes no row; a delete writes again what stays."""
+    change = read_change(table, version)
+    names = ("adds", "removes", "redefines", "changes_protocol")
+    assert tuple(name for name in names if getattr(change, name)) == did
+    assert change.transactions == {}
+
+
+def test_rows_are_counted_by_the_commits_that_append_them(table: str) -> None:
+    """The statistics of added files; what a compaction writes is not counted."""
+    assert rows_added(table, 0, 4) == 2
+    assert rows_added(table, 2, 4) == 0
+
+
+def test_an_empty_commit_carries_transactions(table: str) -> None:
+    """Nothing else is in it."""
+    commit_nothing(DeltaTable(table), {"a": 7, "b": 1})
+    change = read_change(table, 5)
+    assert change.transactions == {"a": 7, "b": 1}
+    assert (change.adds, change.removes, change.redefines) == (False, False, False)
+
+
+def test_a_commit_that_is_not_there(table: str) -> None:
+    """EngineFailure names version and table."""
+    with pytest.raises(EngineFailure, match=f"version 9 of {table}"):
+        read_change(table, 9)
+
+
+def test_the_same_commit_of_a_copy(table: str, tmp_path: Path) -> None:
+    """Byte for byte; one that is not there is another."""
+    other = str(tmp_path / "other")
+    commit = Path(other, "_delta_log", f"{1:020d}.json")
+    commit.parent.mkdir(parents=True)
+    assert not is_same_commit(table, other, 1)
+    commit.write_bytes(Path(table, "_delta_log", commit.name).read_bytes())
+    assert is_same_commit(table, other, 1)
+    commit.write_bytes(b"{}")
+    assert not is_same_commit(table, other, 1)

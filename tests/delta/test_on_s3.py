@@ -8,12 +8,24 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable
 
-from catalog_migrate.delta.commits import read_change, rows_added
-from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
-from catalog_migrate.delta.log import has_log, refuse_damaged_log, why_no_log
+from catalog_migrate.delta.log import (
+    has_log,
+    read_change,
+    refuse_damaged_log,
+    rows_added,
+    why_no_log,
+)
 from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.seal import is_sealed, seal
-from catalog_migrate.delta.table import open_table, set_properties_after, shard_size, write_rows
+from catalog_migrate.delta.table import (
+    delete_data,
+    delete_table,
+    open_table,
+    set_properties_after,
+    shard_size,
+    tables_below,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from arro3.core import Array, DataType, Table
 
-from catalog_migrate.delta.directory import delete_table
 from catalog_migrate.delta.log import commit_name, why_no_log
 from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.seal import fence, is_sealed, seal, seal_properties
 from catalog_migrate.delta.table import (
     commit_nothing,
+    delete_table,
     load_table,
     shard_version,
     table_size,

@@ -96,8 +96,7 @@ def test_only_the_store_asks_the_disk_about_tables() -> None:
         if re.search(r"^\s*(import (os|shutil)|from pathlib import Path)\b", path.read_text(), re.M)
     }
     assert found == {
-        "catalog/process", "delta/race", "engine/spark/jars",
-        "engine/spark/java", "engine/spark/session",
+        "catalog/process", "delta/race", "engine/spark/jars", "engine/spark/session",
     }
 
 

@@ -9,8 +9,7 @@ import tarfile
 import urllib.request
 from pathlib import Path
 
-from catalog_migrate.engine.spark.jars import SETTINGS_VARIABLE, LockedJar, ensure_jars
-from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.engine.spark.jars import SETTINGS_VARIABLE, LockedJar, check_java, ensure_jars
 from tests.services.process import ServerProcess, free_ports
 
 APICURIO = LockedJar(

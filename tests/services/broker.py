@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from joserfc.jwk import ECKey
 from msgspec.structs import replace
 
-from catalog_migrate.engine.spark.jars import Progress, locate_pyspark
-from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.engine.spark.jars import Progress, check_java, locate_pyspark
 from tests.services.broker_jars import broker_jars, ensure_broker_jars
 from tests.services.certificates import make_certificates
 from tests.services.class_archive import ClassArchive

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from catalog_migrate.engine.spark.jars import LockedJar, ensure_jars, locate_pyspark
-from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.engine.spark.jars import LockedJar, check_java, ensure_jars, locate_pyspark
 from tests.services.postgres import OWNER, PostgresServer
 from tests.services.process import ServerProcess, ServiceFailed, free_ports
 

@@ -41,7 +41,7 @@ def archive() -> None:
 
     Raises :class:`subprocess.TimeoutExpired` when the JVM takes over two minutes to write it.
     """
-    from catalog_migrate.engine.spark.java import prefer_short_runs
+    from catalog_migrate.engine.spark.jars import prefer_short_runs
     from catalog_migrate.engine.spark.session import local_session
 
     ARCHIVE.parent.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@
 
 Spark's and delta-rs' statements know what may become of a table's columns; but each of theirs is a
 commit of its own, and Spark's may be written over another process'
-(:mod:`catalog_migrate.delta.commits`). So the statements are issued on a shadow table that nobody
+(:mod:`catalog_migrate.delta.log`). So the statements are issued on a shadow table that nobody
 else knows of, and the form that it then has is given to the shard: readers and writers meet the
 table as it was or as it is to be, never in between, and what is refused has not touched it.
 """
@@ -16,9 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.commits import lost, put_commit, refuse_later_epoch
-from catalog_migrate.delta.directory import discard, shadow_name, sweep_shadow_tables
-from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.log import has_log, lost, put_commit, refuse_later_epoch
 from catalog_migrate.delta.protocol import (
     ELSEWHERE,
     IN_EVERY_COMMIT,
@@ -27,7 +25,14 @@ from catalog_migrate.delta.protocol import (
     form_of,
 )
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import open_table, shard_columns, view_table
+from catalog_migrate.delta.table import (
+    discard,
+    open_table,
+    shadow_name,
+    shard_columns,
+    sweep_shadow_tables,
+    view_table,
+)
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.statements import rows, run
@@ -77,7 +82,7 @@ def evolve(
     ``FENCED`` where a holder of a later epoch than ``epoch`` did.
     """
     table = view_table(path)
-    refuse_later_epoch(table, path, app_id, epoch)
+    refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     standing = form_of(table)
     reached = _tried(session, path, standing, wanted)
     actions = reached.actions(standing)
@@ -91,7 +96,7 @@ def evolve(
         )
     # the statements took their time: what came meanwhile was not raced for
     table = view_table(path)
-    refuse_later_epoch(table, path, app_id, epoch)
+    refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     if form_of(table) != standing:
         raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
     validated = _validate_new_checks(session, path, table.version(), standing, reached)

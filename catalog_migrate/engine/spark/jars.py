@@ -1,8 +1,12 @@
-"""Jars by a committed lock, by default those that the installed Spark needs for Delta and Kafka.
+"""What Spark needs beside PySpark: a Java of the machine, and jars by a committed lock.
 
-Fetched once into the user's cache by the Ivy inside PySpark, each jar by itself (its transitive
-dependencies would bring older copies of what Spark already has), and never used without a matching
-size and sha256. ``python -m catalog_migrate.engine.spark.jars`` fetches them and prints progress.
+Spark 4 runs on Java 17 or 21. A runtime cannot come from a Python package (Spark's launcher wants
+``jdk.incubator.vector``), so it stays a prerequisite of the machine.
+
+Jars are by default those that the installed Spark needs for Delta and Kafka. Each is fetched once
+into the user's cache by the Ivy inside PySpark, by itself (its transitive dependencies would bring
+older copies of what Spark already has), and never used without a matching size and sha256.
+``python -m catalog_migrate.engine.spark.jars`` fetches them and prints progress.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -25,9 +29,94 @@ from xml.sax.saxutils import quoteattr
 
 import msgspec
 
-from catalog_migrate.engine.spark.java import check_java
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 from catalog_migrate.store.local import damaged
+
+# -- Java ------------------------------------------------------------------------------------------
+
+_SUPPORTED_JAVA = (17, 21)
+_JAVA_REMEDY = (
+    "install Java 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) and set"
+    " JAVA_HOME to it, or put its java on the PATH"
+)
+_SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+"""With one compiler the JVM would reserve 48 MiB for code. Spark fills that in minutes, and from
+then on code is swept out and compiled again; 240 MiB is what it reserves for two compilers."""
+_JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
+_JAVA_TIMEOUT = 60.0
+
+
+def prefer_short_runs(env: MutableMapping[str, str]) -> None:
+    """Have the JVMs that are started with ``env`` compile quickly rather than well.
+
+    For demonstrations and tests, which end before the second compiler has paid for itself: a third
+    of a short session's CPU time is spent there and in collector threads. Work on many rows takes
+    longer so; whatever the user has set for ``java`` stays.
+    """
+    env.setdefault("JDK_JAVA_OPTIONS", _SHORT_RUN)
+
+
+def check_java(env: Mapping[str, str] | None = None) -> str:
+    """Return the path of the ``java`` that Spark will use.
+
+    ``env`` stands for the environment (default: this process'): ``JAVA_HOME`` wins over ``PATH``,
+    as in Spark's own launcher. Raises :class:`PrerequisiteMissing` when there is no Java, it does
+    not run, or it is neither 17 nor 21.
+    """
+    executable = find_java(os.environ if env is None else env)
+    version = java_version(executable)
+    if version not in _SUPPORTED_JAVA:
+        raise PrerequisiteMissing(
+            f"{executable} is Java {version}; Spark 4 needs Java 17 or 21", remedy=_JAVA_REMEDY,
+            executable=executable, version=version,
+        )
+    return executable
+
+
+def find_java(env: Mapping[str, str]) -> str:
+    """The ``java`` of ``JAVA_HOME``, else of ``PATH``; PrerequisiteMissing when there is none."""
+    home = env.get("JAVA_HOME", "")
+    if home:
+        candidate = Path(home) / "bin" / ("java.exe" if os.name == "nt" else "java")
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return str(candidate)
+        raise PrerequisiteMissing(
+            f"JAVA_HOME is {home}, but there is no program {candidate}",
+            remedy=f"unset JAVA_HOME to use the java on the PATH, or {_JAVA_REMEDY}",
+            java_home=home,
+        )
+    found = shutil.which("java", path=env.get("PATH", ""))
+    if found is None:
+        raise PrerequisiteMissing(
+            "there is no Java: JAVA_HOME is not set and no java is on the PATH", remedy=_JAVA_REMEDY
+        )
+    return found
+
+
+def java_version(executable: str) -> int:
+    """Major version of a ``java`` program (8 for "1.8.0"); PrerequisiteMissing when it fails."""
+    try:
+        answer = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, errors="replace",
+            timeout=_JAVA_TIMEOUT, check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PrerequisiteMissing(
+            f"{executable} could not be run: {error}", remedy=_JAVA_REMEDY, executable=executable
+        ) from error
+    said = f"{answer.stderr}\n{answer.stdout}".strip()
+    match = _JAVA_VERSION.search(said)
+    if match is None:
+        first = said.splitlines()[0] if said else f"nothing, exit status {answer.returncode}"
+        raise PrerequisiteMissing(
+            f"{executable} -version does not tell a Java version; it said: {first}",
+            remedy=_JAVA_REMEDY, executable=executable,
+        )
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major
+
+
+# -- jars ------------------------------------------------------------------------------------------
 
 SETTINGS_VARIABLE = "CATALOG_MIGRATE_IVY_SETTINGS"
 Progress = Callable[[str], None]

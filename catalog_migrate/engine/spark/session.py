@@ -17,11 +17,11 @@ from typing import IO, TYPE_CHECKING
 from catalog_migrate.config import REDACTED
 from catalog_migrate.engine.spark.jars import (
     Progress,
+    check_java,
     ensure_jars,
     locate_pyspark,
     locked_jars,
 )
-from catalog_migrate.engine.spark.java import check_java
 from catalog_migrate.engine.spark.object_stores import settings as object_stores
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store.address import Storage

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta import seal as seals
-from catalog_migrate.delta.commits import write_checksum
-from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
-from catalog_migrate.delta.log import refuse_damaged_log, why_no_log
+from catalog_migrate.delta.log import refuse_damaged_log, why_no_log, write_checksum
 from catalog_migrate.delta.protocol import create_empty, create_shadow_table, form_of, publish
 from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
+    delete_data,
+    delete_table,
     file_sizes,
     grown,
     open_table,
@@ -22,6 +22,7 @@ from catalog_migrate.delta.table import (
     shard_size,
     shard_version,
     table_size,
+    tables_below,
     view_table,
 )
 from catalog_migrate.engine.port import ShardSpec

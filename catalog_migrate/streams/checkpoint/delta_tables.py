@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
-from catalog_migrate.delta.commits import read_change
+from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import commit_nothing, load_table, options_for, write_rows
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError

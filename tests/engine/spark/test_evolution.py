@@ -16,9 +16,9 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.delta import commits
+from catalog_migrate.delta import log
 from catalog_migrate.delta import seal as seals
-from catalog_migrate.delta.commits import put_commit
+from catalog_migrate.delta.log import put_commit
 from catalog_migrate.delta.table import shard_size, shard_version
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import evolution
@@ -228,7 +228,7 @@ def test_rows_that_come_while_a_change_is_worked_out_are_not_raced_for(
         for number in range(races + 5):
             append(path, number)
 
-    monkeypatch.setattr(commits, "_RACES", races)
+    monkeypatch.setattr(log, "_RACES", races)
     monkeypatch.setattr(evolution, "_alter", slow)
     evolve(path, "later")
     assert operations(path)[-1] == OPERATION

@@ -8,8 +8,8 @@ import pytest
 
 from catalog_migrate.errors import InvalidRelease
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.release.compile import Analysed, compile_release, creation_order, is_stale
 from catalog_migrate.release.loader import load_manifest, load_texts
+from catalog_migrate.release.manifest import Analysed, compile_release, creation_order, is_stale
 from catalog_migrate.release.release import Release, facts_of
 
 SQL = """
