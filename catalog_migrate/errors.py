@@ -198,8 +198,8 @@ class UsageError(CatalogMigrateError, ValueError):
 _STAND_IN = {
     "administration.adoption": ("AdoptedElsewhere", "AdoptionRefused"),
     "administration.export": ("NotSettled",),
-    "administration.lost": ("CatalogLost", "RebuildRefused"),
     "administration.relocation": ("RelocationRefused",),
+    "administration.survey": ("CatalogLost", "RebuildRefused"),
     "api.releases": ("StaleManifest",),
     "api.status": ("UnknownObject",),
     "catalog.errors": (
@@ -212,8 +212,8 @@ _STAND_IN = {
     "connections.options": ("InvalidOptions",),
     "connections.secrets": ("UnresolvedSecret",),
     "engine.spark.object_stores.commit_safety": ("UnsafeCommits",),
-    "engine.spark.catalog_probe": ("CatalogUnfit",),
     "engine.spark.connect": ("ServerUnreachable", "UnsuitableSession"),
+    "engine.spark.engine": ("CatalogUnfit",),
     "model.graph": ("DependencyCycle",),
     "model.names": ("InvalidName",),
     "model.types": ("UnknownType",),

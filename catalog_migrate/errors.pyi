@@ -11,13 +11,13 @@ from catalog_migrate.administration.adoption import (
     AdoptionRefused as AdoptionRefused,
 )
 from catalog_migrate.administration.export import NotSettled as NotSettled
-from catalog_migrate.administration.lost import (
+from catalog_migrate.administration.relocation import RelocationRefused as RelocationRefused
+from catalog_migrate.administration.survey import (
     CatalogLost as CatalogLost,
 )
-from catalog_migrate.administration.lost import (
+from catalog_migrate.administration.survey import (
     RebuildRefused as RebuildRefused,
 )
-from catalog_migrate.administration.relocation import RelocationRefused as RelocationRefused
 from catalog_migrate.api.releases import StaleManifest as StaleManifest
 from catalog_migrate.api.status import UnknownObject as UnknownObject
 from catalog_migrate.catalog.errors import (
@@ -60,9 +60,9 @@ from catalog_migrate.config import InvalidConfiguration as InvalidConfiguration
 from catalog_migrate.connections.findings import ConnectionFailed as ConnectionFailed
 from catalog_migrate.connections.options import InvalidOptions as InvalidOptions
 from catalog_migrate.connections.secrets import UnresolvedSecret as UnresolvedSecret
-from catalog_migrate.engine.spark.catalog_probe import CatalogUnfit as CatalogUnfit
 from catalog_migrate.engine.spark.connect import ServerUnreachable as ServerUnreachable
 from catalog_migrate.engine.spark.connect import UnsuitableSession as UnsuitableSession
+from catalog_migrate.engine.spark.engine import CatalogUnfit as CatalogUnfit
 from catalog_migrate.engine.spark.object_stores.commit_safety import (
     UnsafeCommits as UnsafeCommits,
 )

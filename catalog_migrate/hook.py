@@ -261,7 +261,7 @@ def _require_fit_catalog(engine: Any, warehouse: str | None) -> None:
     from catalog_migrate.engine.spark.registrations import SESSION_CATALOG
 
     if engine.catalog != SESSION_CATALOG:
-        from catalog_migrate.engine.spark.catalog_probe import require_fit_catalog
+        from catalog_migrate.engine.spark.engine import require_fit_catalog
 
         require_fit_catalog(engine, warehouse)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.administration.lost import refuse_lost
 from catalog_migrate.administration.survey import (
     ADOPTED_ELSEWHERE,
     Candidate,
@@ -22,6 +21,7 @@ from catalog_migrate.administration.survey import (
     definition_at,
     elsewhere,
     may_take,
+    refuse_lost,
     survey,
 )
 from catalog_migrate.catalog.clock import SystemClock

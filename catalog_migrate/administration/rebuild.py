@@ -14,13 +14,13 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.administration.lost import (
+from catalog_migrate.administration.survey import (
     WHOSE,
     RebuildRefused,
+    definition_at,
     require_homeless,
     require_lost,
 )
-from catalog_migrate.administration.survey import definition_at
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog

@@ -78,7 +78,7 @@ class Catalog:
         :func:`~catalog_migrate.hook.bootstrap`. CommitConflict when there is one already,
         CatalogLost where rows of one that is gone lie, StoreFailure where the store is silent.
         """
-        from catalog_migrate.administration.lost import refuse_lost
+        from catalog_migrate.administration.survey import refuse_lost
         from catalog_migrate.catalog.opening import create_catalog, default_warehouse
 
         log = open_log(uri, Storage(storage_options))

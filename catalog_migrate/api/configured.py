@@ -111,7 +111,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
-    from catalog_migrate.administration.lost import refuse_lost
+    from catalog_migrate.administration.survey import refuse_lost
     from catalog_migrate.catalog.opening import default_warehouse, open_log
     from catalog_migrate.store.address import is_remote, rows_address
 

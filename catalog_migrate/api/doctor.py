@@ -164,7 +164,7 @@ def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:
 
 def probed(engine: Any, settings: Settings) -> str:
     """What the catalog of names can do, and which features follow; CatalogUnfit if too little."""
-    from catalog_migrate.engine.spark.catalog_probe import require_fit_catalog
+    from catalog_migrate.engine.spark.engine import require_fit_catalog
 
     warehouse = warehouse_of(settings)
     there = warehouse is not None and (is_remote(warehouse) or Path(warehouse).is_dir())

@@ -13,8 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta.log import put_commit
-from catalog_migrate.delta.protocol import create_empty, form_of
-from catalog_migrate.delta.table import commit_nothing, open_table, view_table
+from catalog_migrate.delta.table import (
+    commit_nothing,
+    create_empty,
+    form_of,
+    open_table,
+    view_table,
+)
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import is_remote

@@ -185,7 +185,7 @@ def opened(
 
 def _free_place(log: CatalogLog, warehouse: str | None) -> str:
     """Where rows of a new catalog go; CatalogLost where rows of one that is gone lie."""
-    from catalog_migrate.administration.lost import refuse_lost
+    from catalog_migrate.administration.survey import refuse_lost
 
     place = warehouse or default_warehouse(log)
     refuse_lost(log, place)

@@ -14,10 +14,15 @@ import msgspec
 
 from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import Identity, quote_part, split_name
+from catalog_migrate.model.names import (
+    Identity,
+    InvalidName,
+    parse_reference,
+    quote_part,
+    split_name,
+)
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.bundled_streams import canonical_statements
-from catalog_migrate.release.decisions import dropped_tables
 from catalog_migrate.release.manifest import (
     UNREADABLE,
     decode_manifest,
@@ -26,7 +31,7 @@ from catalog_migrate.release.manifest import (
     overriding,
 )
 from catalog_migrate.release.release import Declared, Place, Release, inside
-from catalog_migrate.release.validation import Resolved, resolve
+from catalog_migrate.release.validation import BAD_DECISION, Resolved, resolve
 from catalog_migrate.sql.release_dialect import Statement, parse
 from catalog_migrate.store.local import read_file
 
@@ -92,7 +97,7 @@ def _load_manifest(
         resolved = resolve(declared, default_schema=schema, contracts=contracts)
     else:
         resolved = Resolved((), {}, [])
-    dropped, contrary = dropped_tables(
+    dropped, contrary = _dropped_tables(
         [(text, place) for text in manifest.dropped], _tables(declared), schema
     )
     _refuse(title, [*resolved.problems, *problems, *contrary], declared)
@@ -132,7 +137,7 @@ def load_texts(
     )
     bundled, more = canonical_statements(written, default_schema=default_schema)
     problems.extend(more)
-    dropped, contrary = dropped_tables(gone, _tables(declared), default_schema)
+    dropped, contrary = _dropped_tables(gone, _tables(declared), default_schema)
     problems.extend(contrary)
     if declared or not (problems or bundled):
         resolved = resolve(declared, default_schema=default_schema, contracts=contracts, own=own)
@@ -300,6 +305,43 @@ def _moved(
             names += [f"{quote_part(each)}.{quote_part(bare)}" for each in earlier]
     names += [f"{quote_part(each)}.{quote_part(definition.name)}" for each in earlier]
     return msgspec.structs.replace(definition, renamed_from=tuple(dict.fromkeys(names)))
+
+
+def _dropped_tables(
+    names: Iterable[tuple[str, Place]], tables: Mapping[Identity, str], default_schema: str | None
+) -> tuple[tuple[str, ...], list[Problem]]:
+    """The tables that a release gives up, each once, and everything that is wrong with that.
+
+    ``tables`` are the names of those that it declares.
+    """
+    found: dict[Identity, str] = {}
+    problems: list[Problem] = []
+    for name, place in names:
+        try:
+            identity = parse_reference(name, default_schema)
+        except InvalidName as error:
+            problems.append(
+                Problem(BAD_DECISION, f"DROPPED TABLE: {error.message}", *place, name, error.remedy)
+            )
+            continue
+        if identity[0] != "relation":
+            problems.append(
+                Problem(
+                    BAD_DECISION, f"DROPPED TABLE names {name}, which is no table", *place, name,
+                    "leave it out: only tables hold rows",
+                )
+            )
+        elif identity in tables:
+            problems.append(
+                Problem(
+                    BAD_DECISION,
+                    f"the release drops table {tables[identity]}, which it also declares", *place,
+                    name, "take the CREATE TABLE out, or DROPPED TABLE",
+                )
+            )
+        else:
+            found.setdefault(identity, ".".join(map(quote_part, identity[1:])))
+    return tuple(sorted(found.values())), problems
 
 
 def _tables(declared: Iterable[Declared]) -> dict[Identity, str]:

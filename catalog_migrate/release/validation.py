@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +24,6 @@ from catalog_migrate.model.names import (
 )
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
 from catalog_migrate.model.types import UnknownType, canonical_type
-from catalog_migrate.release.decisions import decision_problems
 from catalog_migrate.release.release import Declared, Place, inside
 from catalog_migrate.sql.references import (
     Occurrence,
@@ -39,6 +38,7 @@ DUPLICATE_OBJECT = "CM0102"
 DUPLICATE_COLUMN = "CM0103"
 UNKNOWN_REFERENCE = "CM0104"
 CONTRACT_ARITY = "CM0105"
+BAD_DECISION = "CM0106"
 NO_CONTRACT = "CM0107"
 NO_SCHEMA = "CM0109"
 UNKNOWN_KIND = "CM0111"
@@ -529,3 +529,66 @@ class _Resolver:
                 where = inside(place, text, name.start) if exact else place
                 self.unknown(entry.definition, identity, where, text[name.start : name.end])
         return splice(text, pieces)
+
+
+def decision_problems(
+    definition: ObjectDefinition, place: Place, columns: Mapping[str, Place]
+) -> list[Problem]:
+    """Decisions and column lists that contradict the object they stand in."""
+    found: list[Problem] = []
+
+    def report(message: str, text: str, remedy: str, at: Place = place) -> None:
+        found.append(Problem(BAD_DECISION, message, at.file, at.line, at.column, text, remedy))
+
+    present = {column.name.lower(): column for column in definition.columns}
+    for name in definition.dropped:
+        if name.lower() in present:
+            report(
+                f"{definition.key} drops column {quote_part(name)}, which it also declares",
+                name, "take the column out of the list, or out of DROPPED",
+            )
+    claimed: dict[str, str] = {}
+    for column in definition.columns:
+        at = columns.get(column.name.lower(), place)
+        for old in column.earlier_names:
+            other = present.get(old.lower())
+            if other is column:
+                report(
+                    f"column {quote_part(column.name)} of {definition.key} is renamed from itself",
+                    old, "leave RENAMED FROM out", at,
+                )
+            elif other is not None and other.renamed_from is None:
+                report(
+                    f"column {quote_part(column.name)} of {definition.key} is renamed from "
+                    f"{quote_part(old)}, which {definition.key} still declares",
+                    old, f"take {quote_part(old)} out of the list, or RENAMED FROM", at,
+                )
+            elif claimed.setdefault(old.lower(), column.name) != column.name:
+                report(
+                    f"columns {quote_part(claimed[old.lower()])} and {quote_part(column.name)} of "
+                    f"{definition.key} are both renamed from {quote_part(old)}",
+                    old, "one column can have only one successor", at,
+                )
+    for clause, names in (
+        ("partitioned", definition.partitioned_by), ("clustered", definition.clustered_by)
+    ):
+        for name in names:
+            if name.lower() not in present:
+                report(
+                    f"{definition.key} is {clause} by {quote_part(name)}, which is not one of its "
+                    "columns", name, "name a column of the table",
+                )
+    if definition.kind != "table":
+        if definition.contents is not None:
+            report(
+                f"{definition.kind} {definition.key} has contents {definition.contents}",
+                definition.contents, "only tables have contents",
+            )
+        for column in definition.columns:
+            if column.using is not None or column.renamed_from is not None:
+                report(
+                    f"column {quote_part(column.name)} of {definition.kind} {definition.key} has "
+                    "USING or RENAMED FROM", column.name, "only columns of tables hold rows",
+                    columns.get(column.name.lower(), place),
+                )
+    return found

@@ -46,16 +46,6 @@ def item_name(cursor: Cursor, what: str) -> str:
     return ".".join(map(quote_part, parts))
 
 
-def if_not_exists(cursor: Cursor) -> bool:
-    """``[IF NOT EXISTS]``."""
-    return cursor.accept("IF", "NOT", "EXISTS")
-
-
-def if_exists(cursor: Cursor) -> bool:
-    """``[IF EXISTS]``."""
-    return cursor.accept("IF", "EXISTS")
-
-
 def column_names(cursor: Cursor) -> tuple[str, ...]:
     """``(a, b)``: names of columns as written, at least one."""
     return tuple(parenthesised(cursor, lambda: cursor.need_part("the name of a column")))

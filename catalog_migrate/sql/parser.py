@@ -1,8 +1,8 @@
 """Text to statements, by recursive descent over tables of keywords.
 
 Every error is a :class:`SyntaxProblem` with its place in the whole text; a
-text with an error gives no statement at all, so that nothing of it is ever carried out. ALTER has
-a module of its own, ``alteration``; names, options and columns are in ``clauses``.
+text with an error gives no statement at all, so that nothing of it is ever carried out. Names,
+options and columns are in ``clauses``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from catalog_migrate.model.objects import External
 from catalog_migrate.sql import clauses
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.alteration import alter
 from catalog_migrate.sql.cursor import Cursor, Refused, Source
 from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
@@ -27,10 +26,13 @@ from catalog_migrate.sql.statements import (
     LISTINGS,
     PAUSED,
     QUERY_KINDS,
+    Kind,
+    QueryKind,
 )
 from catalog_migrate.sql.tokens import Token, split_statements, tokenise
 
 _LIKENESS = 0.85
+One = TypeVar("One")
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -94,7 +96,7 @@ def _statement(cursor: Cursor) -> st.Statement:
 
 def _drop(cursor: Cursor) -> st.Drop:
     kind = cursor.choose(KINDS)
-    if_exists = clauses.if_exists(cursor)
+    if_exists = cursor.accept("IF", "EXISTS")
     name = clauses.item_name(cursor, f"a {kind}")
     cascade = cursor.may_choose({"RESTRICT": False, "CASCADE": True})
     return st.Drop(kind, name, if_exists, bool(cascade))
@@ -133,7 +135,6 @@ def _held(statement: type[st.Pause] | type[st.Resume]) -> Callable[[Cursor], st.
     return read
 
 
-
 # -- CREATE ---------------------------------------------------------------------------------------
 
 Fields = dict[str, Any]
@@ -152,7 +153,7 @@ def _create(cursor: Cursor) -> st.Explainable:
 
 
 def _secret(cursor: Cursor) -> st.CreateSecret:
-    if_not_exists = clauses.if_not_exists(cursor)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = clauses.item_name(cursor, "a secret")
     cursor.need("AS")
     reference = cursor.need_string("a reference")
@@ -162,12 +163,12 @@ def _secret(cursor: Cursor) -> st.CreateSecret:
 
 
 def _cluster(cursor: Cursor) -> st.CreateCluster:
-    if_not_exists = clauses.if_not_exists(cursor)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     return st.CreateCluster(clauses.item_name(cursor, "a cluster"), if_not_exists)
 
 
 def _connection(cursor: Cursor) -> st.CreateConnection:
-    if_not_exists = clauses.if_not_exists(cursor)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = clauses.item_name(cursor, "a connection")
     cursor.need("TO")
     connector = cursor.choose(CONNECTORS)
@@ -181,7 +182,7 @@ def _connection(cursor: Cursor) -> st.CreateConnection:
 
 
 def _source(cursor: Cursor) -> st.CreateSource:
-    if_not_exists = clauses.if_not_exists(cursor)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = clauses.item_name(cursor, "a source")
     columns = clauses.columns(cursor)
     cluster = _cluster_clause(cursor)
@@ -200,7 +201,7 @@ def _source(cursor: Cursor) -> st.CreateSource:
 
 
 def _sink(cursor: Cursor) -> st.CreateSink:
-    if_not_exists = clauses.if_not_exists(cursor)
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = clauses.item_name(cursor, "a sink")
     cluster = _cluster_clause(cursor)
     cursor.need("FROM")
@@ -326,9 +327,182 @@ def _key(cursor: Cursor) -> Fields:
     return fields
 
 
+# -- ALTER: options, connection, name, reference, UNSAFE -------------------------------------------
+
+# what may follow the name is one table for each kind of item; a further verb is one more row
+
+class Target(NamedTuple):
+    """What is altered: ``ALTER kind [IF EXISTS] name``."""
+
+    kind: Kind
+    name: str
+    if_exists: bool
+
+
+Verb = Callable[[Cursor, Target], st.Explainable]
+"""Reads a statement from the verb's own keyword on."""
+
+
+def _alter(cursor: Cursor) -> st.Explainable:
+    """What follows ALTER."""
+    kind = cursor.choose(KINDS)
+    if_exists = cursor.accept("IF", "EXISTS")
+    target = Target(kind, clauses.item_name(cursor, f"a {kind}"), if_exists)
+    verb = cursor.look(_VERBS[kind])
+    if verb is not None:
+        return verb(cursor, target)
+    if kind == "secret" and cursor.ended:
+        return st.AlterSecret(target.name, None, target.if_exists)
+    raise cursor.unexpected(*(["the end of the statement"] if kind == "secret" else []))
+
+
+def _reference(cursor: Cursor, target: Target) -> st.AlterSecret:
+    cursor.need("AS")
+    return st.AlterSecret(target.name, cursor.need_string("a reference"), target.if_exists)
+
+
+def _rename(cursor: Cursor, target: Target) -> st.Rename:
+    cursor.need("RENAME", "TO")
+    to = clauses.item_name(cursor, f"a {target.kind}")
+    return st.Rename(target.kind, target.name, to, target.if_exists)
+
+
+def _change(cursor: Cursor, target: Target) -> st.AlterConnection:
+    connector = cursor.choose(CONNECTORS) if cursor.accept("AS") else None
+    rotate = cursor.accept("ROTATE", "KEYS")
+    more = not rotate or cursor.accept_mark(",")
+    taken = _actions(cursor, _CONNECTION_ACTIONS) if more else ()
+    validate = clauses.validation(cursor) if cursor.accept("WITH") else None
+    return st.AlterConnection(target.name, taken, target.if_exists, connector, validate, rotate)
+
+
+def _item(kind: QueryKind) -> Verb:
+    unsafe = _unsafe(kind)
+
+    def read(cursor: Cursor, target: Target) -> st.Explainable:
+        if cursor.sees("SET", "CONNECTION"):
+            cursor.need("SET", "CONNECTION")
+            connection = clauses.item_name(cursor, "a connection")
+            return st.SetConnection(kind, target.name, connection, target.if_exists)
+        if cursor.sees("RESET", "SPLITS"):
+            return unsafe(cursor, target)
+        return st.AlterItem(kind, target.name, _actions(cursor, _ITEM_ACTIONS), target.if_exists)
+
+    return read
+
+
+def _unsafe(kind: QueryKind) -> Verb:
+    def read(cursor: Cursor, target: Target) -> st.Unsafe:
+        said = cursor.accept("UNSAFE")  # what is missing is told together, when it would be done
+        taken = _actions(cursor, _UNSAFE_ACTIONS)
+        settings = clauses.settings(cursor) if cursor.accept("WITH") else {}
+        reason = cursor.need_string("a reason") if cursor.accept("REASON") else ""
+        return st.Unsafe(kind, target.name, taken, reason, settings, target.if_exists, said)
+
+    return read
+
+
+def _query_verbs(kind: QueryKind) -> Mapping[str, Verb]:
+    item = _item(kind)
+    unsafe = _unsafe(kind)
+    return {
+        "SET": item, "DROP": item, "RESET": item, "RENAME": _rename, "UNSAFE": unsafe,
+        "INJECT": unsafe,
+    }
+
+
+def _actions(cursor: Cursor, table: Mapping[str, Callable[[Cursor], One]]) -> tuple[One, ...]:
+    """``SET (…), DROP (…), …``: at least one of the actions of the table."""
+    found = [cursor.choose(table)(cursor)]
+    while cursor.accept_mark(","):
+        found.append(cursor.choose(table)(cursor))
+    return tuple(found)
+
+
+# -- actions ------------------------------------------------------------------------------------
+
+
+def _drop_options(cursor: Cursor) -> st.DropOptions:
+    return st.DropOptions(clauses.option_names(cursor))
+
+
+def _reset_options(cursor: Cursor) -> st.ResetOptions:
+    return st.ResetOptions(clauses.option_names(cursor))
+
+
+_ITEM_ACTIONS: Mapping[str, Callable[[Cursor], st.Action]] = {
+    "SET": lambda cursor: st.SetOptions(clauses.options(cursor)),
+    "DROP": _drop_options,
+    "RESET": _reset_options,
+}
+"""Of sources and sinks."""
+
+_CONNECTION_ACTIONS: Mapping[str, Callable[[Cursor], st.Action]] = {
+    "SET": lambda cursor: st.SetOptions(clauses.options(cursor, base=True)),
+    "DROP": _drop_options,
+    "RESET": _reset_options,
+}
+"""Of connections, where SET may name another base with USING CONNECTION."""
+
+
+def _unsafe_reset(cursor: Cursor) -> st.UnsafeAction:
+    if not cursor.accept("SPLITS"):
+        return _ITEM_ACTIONS["RESET"](cursor)
+    if not cursor.accept_mark("("):
+        return st.ResetSplits()
+    splits: list[str] = []
+    clauses.splits(cursor, splits.append, splits)
+    return st.ResetSplits(tuple(splits))
+
+
+def _inject(cursor: Cursor) -> st.UnsafeAction:
+    return cursor.choose(_INJECTIONS)(cursor)
+
+
+def _offsets(cursor: Cursor) -> st.InjectOffsets:
+    targets: dict[str, str | None] = {}
+    cursor.need_mark("(")
+    if cursor.accept("TO"):
+        everywhere = clauses.target(cursor)
+        cursor.need_mark(")")
+        return st.InjectOffsets(everywhere=everywhere)
+
+    def one(split: str) -> None:
+        cursor.accept_mark("=")
+        targets[split] = None if cursor.accept("NULL") else clauses.target(cursor)
+
+    clauses.splits(cursor, one, targets)
+    return st.InjectOffsets(targets)
+
+
+def _version(cursor: Cursor) -> st.InjectVersion:
+    if cursor.token.kind != "number" or not cursor.token.text.isdecimal():
+        raise cursor.unexpected("the number of a version")
+    return st.InjectVersion(int(cursor.advance().text))
+
+
+_INJECTIONS: Mapping[str, Callable[[Cursor], st.UnsafeAction]] = {
+    "OFFSETS": _offsets, "VERSION": _version
+}
+_UNSAFE_ACTIONS: Mapping[str, Callable[[Cursor], st.UnsafeAction]] = {
+    **_ITEM_ACTIONS, "RESET": _unsafe_reset, "INJECT": _inject
+}
+
+_VERBS: Mapping[Kind, Mapping[str, Verb]] = {
+    "secret": {"AS": _reference, "RENAME": _rename},
+    "connection": {
+        "SET": _change, "DROP": _change, "RESET": _change, "RENAME": _rename,
+        "ROTATE KEYS": _change, "AS": _change,
+    },
+    "source": _query_verbs("source"),
+    "sink": _query_verbs("sink"),
+    "cluster": {"RENAME": _rename},
+}
+
+
 _STATEMENTS: Mapping[str, Callable[[Cursor], st.Explainable]] = {
     "CREATE": _create,
-    "ALTER": alter,
+    "ALTER": _alter,
     "DROP": _drop,
     "SHOW": _show,
     "VALIDATE": _validate,

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.lost import CatalogLost, RebuildRefused, refuse_lost
 from catalog_migrate.administration.rebuild import rebuild
+from catalog_migrate.administration.survey import CatalogLost, RebuildRefused, refuse_lost
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.errors import CatalogCorrupt, NotACatalog

@@ -15,11 +15,11 @@ from catalog_migrate.delta.log import (
     rows_added,
     why_no_log,
 )
-from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.seal import is_sealed, seal
 from catalog_migrate.delta.table import (
     delete_data,
     delete_table,
+    form_of,
     open_table,
     set_properties_after,
     shard_size,

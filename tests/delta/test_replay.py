@@ -9,11 +9,11 @@ import pytest
 from arro3.core import Array, DataType, Table
 
 from catalog_migrate.delta.log import commit_name, why_no_log
-from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.seal import fence, is_sealed, seal, seal_properties
 from catalog_migrate.delta.table import (
     commit_nothing,
     delete_table,
+    form_of,
     load_table,
     shard_version,
     table_size,

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.log import has_log, lost, put_commit, refuse_later_epoch
-from catalog_migrate.delta.protocol import (
+from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
+from catalog_migrate.delta.table import (
     ELSEWHERE,
     IN_EVERY_COMMIT,
     Form,
     create_shadow_table,
-    form_of,
-)
-from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import (
     discard,
+    form_of,
     open_table,
     shadow_name,
     shard_columns,
