@@ -164,21 +164,18 @@ def migrate(
     token: Callable[[], str] = new_token,
     ttl: float = 30.0,
     margin: float = 10.0,
-    ansi: bool = True,
-    time_zone: str = "UTC",
     session: bool = False,
     streams: StreamTables | None = None,
 ) -> BootstrapReport:
     """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
 
-    ``ttl`` and ``margin`` (seconds) are the lease's; ``ansi`` and ``time_zone`` are remembered by
-    a catalog that is created now. ``streams`` are asked about the tables that they use.
+    ``ttl`` and ``margin`` (seconds) are the lease's. ``streams`` are asked about the tables that
+    they use.
     """
     options = BootstrapOptions(
         warehouse=warehouse, policy=policy or Policy(), approve=tuple(approve), plan=plan,
         populate=populate, read_only=read_only, session=session, threads=threads,
-        on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, ansi=ansi,
-        time_zone=time_zone, token=token,
+        on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
     )
     parts = [Part(release)] if system is None else [Part(release), Part(system, "system")]
     return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
@@ -229,7 +226,6 @@ def roll_back(
     policy: Policy | None = None,
     wait: float | None = None,
     on_progress: OnProgress = silent,
-    threads: int = 1,
     token: Callable[[], str] = new_token,
     ttl: float = 30.0,
     margin: float = 10.0,
@@ -241,7 +237,7 @@ def roll_back(
     past = read_past(log, to, plan)
     parts = [Part(past.release, past=past)]
     options = BootstrapOptions(
-        policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
+        policy=going_back_by(policy), approve=tuple(approve), plan=plan,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
     )
     return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
@@ -279,7 +275,10 @@ def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[b
     A view keeps both from its creation (STACK section 2), so they must be right before any DDL.
     UnsuitableSession for a session that cannot read the ``warehouse``.
     """
-    _require_readable(spark, warehouse)
+    if is_remote(warehouse):
+        from catalog_migrate.engine.spark.engine import check_scheme
+
+        check_scheme(spark, warehouse)
     if state is None:
         return (
             spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
@@ -289,13 +288,6 @@ def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[b
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     spark.conf.set("spark.sql.session.timeZone", time_zone)
     return ansi, time_zone
-
-
-def _require_readable(spark: Any, warehouse: str) -> None:
-    if is_remote(warehouse):
-        from catalog_migrate.engine.spark.engine import check_scheme
-
-        check_scheme(spark, warehouse)
 
 
 def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
@@ -338,8 +330,7 @@ def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
 
 
 def make_own_views(
-    spark: Any, log: CatalogLog, *, wait: float = 60.0, threads: int = 4,
-    on_progress: OnProgress = silent,
+    spark: Any, log: CatalogLog, *, wait: float = 60.0, threads: int = 4
 ) -> bool:
     """Bring our own views (the schema ``catalog_migrate``) in where no release was brought in.
 
@@ -360,9 +351,7 @@ def make_own_views(
     in_force = state.release_in_force("system")
     if in_force is not None and (in_force.name != part.release.name or part.is_in_force(state)):
         return False  # they are there, or those of another version of this tool are
-    options = BootstrapOptions(
-        threads=threads, on_progress=on_progress, holder=this_holder(), wait=wait
-    )
+    options = BootstrapOptions(threads=threads, holder=this_holder(), wait=wait)
     start(engine, log, [part], options, clock=SystemClock(), streams=MigratedStreams())
     return True
 

@@ -95,7 +95,7 @@ def propose(
     """What adopting would do; nothing is written. Raises AdoptionRefused with all reasons."""
     state = _state(log)
     found = _surveyed(log, release, wanted, state, warehouse, forgotten, left_alone)
-    return _adoption(log, release, state, found, None)
+    return _adoption(log, release, state, found)
 
 
 def adopt(
@@ -113,7 +113,7 @@ def adopt(
     """
     state = _state(log)
     found = _surveyed(log, release, wanted, state, warehouse, forgotten, left_alone)
-    proposed = _adoption(log, release, state, found, None)
+    proposed = _adoption(log, release, state, found)
     if not found.candidates:
         return proposed
     if state is None:
@@ -224,7 +224,7 @@ def _refusal(problems: Sequence[Problem]) -> AdoptionRefused:
 
 
 def _adoption(
-    log: CatalogLog, release: Release, state: State | None, found: Survey, serial: int | None
+    log: CatalogLog, release: Release, state: State | None, found: Survey
 ) -> Adoption:
     baseline = (
         Baseline.empty() if state is None
@@ -257,7 +257,7 @@ def _adoption(
         )
         for candidate in found.candidates
     )
-    return Adoption(prospects, found.left_alone, plan, serial)
+    return Adoption(prospects, found.left_alone, plan)
 
 
 def _first(plan: Plan, name: str) -> str:

@@ -199,7 +199,7 @@ def _checks(configuration: Mapping[str, str], described: ObjectDefinition) -> It
     from catalog_migrate.sql.references import normalised_tokens
 
     def meaning(expression: str) -> tuple[str, ...]:
-        return tuple(normalised_tokens(expression, None))
+        return tuple(normalised_tokens(expression))
 
     known = {meaning(check.expression): check for check in described.checks}
     for name, expression in sorted(configuration.items()):

@@ -292,13 +292,9 @@ class Catalog:
         before = self.log.version()
         results = executor.run(sql, on_result)
         if self.log.version() != before:
-            self._audit()
+            with suppress(CatalogMigrateError):  # what is refused is left to the next start
+                self.log.keep_audit()
         return results
-
-    def _audit(self) -> None:
-        """Copy new commits to the audit table; what is refused is left to the next start."""
-        with suppress(CatalogMigrateError):
-            self.log.keep_audit()
 
     def unsafe(self, *, on_progress: Callable[[str], None] | None = None) -> UnsafeClient:
         """Asks for unsafe operations: dry runs, requests, undo (docs/statements.md)."""

@@ -74,18 +74,12 @@ def load_release(
     )
 
 
+@collector_paused()
 def load_manifest(
     data: bytes, *, file: str | None = None, name: str | None = None,
     default_schema: str | None = None, contracts: bool = True,
 ) -> Release:
     """A release from the bytes of a manifest; see :func:`load_release`."""
-    with collector_paused():
-        return _load_manifest(data, file, name, default_schema, contracts)
-
-
-def _load_manifest(
-    data: bytes, file: str | None, name: str | None, default_schema: str | None, contracts: bool
-) -> Release:
     manifest = decode_manifest(data, file=file)
     place = Place(file)
     title = name or manifest.release

@@ -75,7 +75,7 @@ def definition_facts(
         return hashed, known_definition
     from catalog_migrate.sql.references import normalised_tokens
 
-    return hashed, definition_hash(normalised_tokens(text, None))
+    return hashed, definition_hash(normalised_tokens(text))
 
 
 def definition_text(definition: ObjectDefinition) -> str | None:

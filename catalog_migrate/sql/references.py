@@ -312,11 +312,10 @@ def splice(text: str, pieces: Iterable[tuple[int, int, str | None]]) -> str:
     return "".join((*result, text[position:])) if result else text
 
 
-def normalised_tokens(sql: str, default_schema: str | None) -> tuple[str, ...]:
-    """What the definition hash is made of: no comments, blanks or keyword case; relations resolved.
+def normalised_tokens(sql: str) -> tuple[str, ...]:
+    """What the definition hash is made of: no comments, blanks or keyword case.
 
-    A relation becomes one token, folded, quoted and with the default schema where it had none, so
-    that ``T``, ``s.t`` and `` `s`.`T` `` are the same.
+    A relation becomes one token, folded and quoted, so that ``s.t`` and `` `s`.`T` `` are the same.
     """
     tokens = tokenise(sql)
     relations = {
@@ -331,7 +330,6 @@ def normalised_tokens(sql: str, default_schema: str | None) -> tuple[str, ...]:
         relation = relations.get(token.start)
         if relation is not None and relation.name is not None:
             schema, name = relation.name
-            schema = schema or (default_schema.lower() if default_schema else None)
             result.append(f"{quote_sql(schema)}.{quote_sql(name)}" if schema else quote_sql(name))
             skip_to = relation.end
         elif token.kind == "quoted":

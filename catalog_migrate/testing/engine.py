@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from catalog_migrate.delta.seal import SEAL
 from catalog_migrate.engine.port import (
     BindRequest,
     BindResult,
@@ -35,7 +36,6 @@ from catalog_migrate.testing.bodies import (
     scalar_returns,
 )
 from catalog_migrate.testing.world import (
-    SEAL,
     Names,
     Shard,
     TableEntry,

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.engine.port import FunctionSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn
@@ -25,15 +26,6 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text
 from catalog_migrate.testing.bodies import Row, compile_check
-
-SEAL = {
-    "delta.constraints.catalog_migrate_sealed": "1 = 0",
-    "delta.appendOnly": "true",
-    "delta.minWriterVersion": "3",
-}
-"""What sealing sets, as the Spark engine does."""
-
-SEAL_MARK = "delta.constraints.catalog_migrate_sealed"
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -68,7 +60,7 @@ class Version(msgspec.Struct, frozen=True):
     @property
     def is_sealed(self) -> bool:
         """Whether the commit left the seal's constraint standing."""
-        return SEAL_MARK in self.properties
+        return CONSTRAINTS + SEAL_CONSTRAINT in self.properties
 
 
 class Shard(msgspec.Struct):
@@ -138,19 +130,10 @@ class World:
         """Let nobody commit between a look at a shard and a commit on it."""
         return self._lock
 
-    def commit(self, path: str, version: Version, *, follows: int | None = None) -> int:
-        """Append a version and return its number.
-
-        With ``follows`` it must become exactly ``follows + 1``, else EngineFailure
-        DELTA_CONCURRENT_WRITE.
-        """
+    def commit(self, path: str, version: Version) -> int:
+        """Append a version and return its number."""
         with self._lock:
             versions = self.shard(path).versions
-            if follows is not None and len(versions) - 1 != follows:
-                raise EngineFailure(
-                    f"{path} is at version {len(versions) - 1}, not {follows}",
-                    condition="DELTA_CONCURRENT_WRITE",
-                )
             versions.append(version)
             self.writes += 1
             return len(versions) - 1

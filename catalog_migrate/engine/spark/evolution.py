@@ -340,18 +340,16 @@ def shard_layout(table: TableView) -> Layout:
 
 def _reshape(
     spark: SparkSession, table: TableView, columns: Sequence[Column], shape: Shape
-) -> bool:
-    """Issue what is still missing of ``shape``; whether that was anything.
+) -> None:
+    """Issue what is still missing of ``shape``.
 
     ``columns`` are the shape's with everything that an ADD COLUMN needs.
     """
     path = local_path(table.table_uri)
-    steps = steps_to(shard_layout(table), shape)
     declared = {column.name.lower(): column for column in columns}
     with failing(f"change {path} in place"):
-        for step in steps:
+        for step in steps_to(shard_layout(table), shape):
             run(spark, _statement(path, step, declared))
-    return bool(steps)
 
 
 def _statement(path: str, step: Alter, declared: Mapping[str, Column]) -> str:

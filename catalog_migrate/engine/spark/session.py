@@ -125,10 +125,10 @@ def session_jars(
 
 
 def local_session(
-    warehouse_dir: str | None = None, metastore: str | None = None,
-    app_name: str = "catalog-migrate", *, conf: Mapping[str, str] | None = None,
-    on_progress: Progress | None = None, addresses: Iterable[str | None] = (),
-    storage: Storage | None = None, hadoop: Mapping[str, str] | None = None,
+    warehouse_dir: str | None = None, metastore: str | None = None, *,
+    conf: Mapping[str, str] | None = None, on_progress: Progress | None = None,
+    addresses: Iterable[str | None] = (), storage: Storage | None = None,
+    hadoop: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start a local Spark session with Delta (8 to 10 s), or return the one already running.
 
@@ -164,7 +164,7 @@ def local_session(
     # Python workers must be the interpreter that runs us, not whichever python3 is on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark_conf = SparkConf(loadDefaults=False)
-    spark_conf.setAppName(app_name)
+    spark_conf.setAppName("catalog-migrate")
     for key, value in settings.items():
         spark_conf.set(key, value)
     # A JVM outlives its context: a second session of this process is served by the first one's.
