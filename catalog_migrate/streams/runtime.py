@@ -154,7 +154,8 @@ class Runtime:
 
         def fence(lease: Lease) -> None:
             self._say("the earlier runtime is not proven dead: its queries are fenced out")
-            fence_out(supervise(lease), read_state(self.log))
+            supervisor = supervise(lease)
+            fence_out(supervisor, supervisor.newest_state())
 
         lease = acquire(
             self.log, holder=this_holder(), clock=self.clock,
@@ -168,7 +169,7 @@ class Runtime:
         )
         status: ClusterLog | None = None
         try:
-            state = read_state(self.log)
+            state = supervisor.newest_state()
             self._ensure_shards(state, cluster)
             status = self._ports.cluster_log(log_path(state, cluster), this_holder())
             self._follow_names(state)
@@ -178,7 +179,7 @@ class Runtime:
                 ),
                 "gate", f"unsafe operations {'on' if self.options.unsafe else 'off'}",
             )
-            self._backfills = Backfills(supervisor, self._newest, self._alive, self._say)
+            self._backfills = Backfills(supervisor, supervisor.newest_state, self._alive, self._say)
             runner = Runner(supervisor, self._follow, self._alive, self._say)
             for key, _ in runner.pending(state):
                 self._say(f"operation {key} of an earlier runtime is taken up")
@@ -261,12 +262,9 @@ class Runtime:
     def _follow(self) -> State:
         """The newest state; costs a listing when nothing was committed."""
         if self._state is None or self.log.version() != self._state.version:
-            self._state = read_state(self.log)
+            assert self.supervisor is not None
+            self._state = self.supervisor.newest_state()
         return self._state
-
-    def _newest(self) -> State:
-        """The newest state, for other threads."""
-        return read_state(self.log)
 
     def _follow_names(self, state: State) -> None:
         """Bring names in line with a new serial; what fails (a migration under way) comes again."""

@@ -23,7 +23,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.delta_tables import Fence, new_query_id
+from catalog_migrate.streams.checkpoint.delta_tables import Fence, first_query_id, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import NotFencedOut
@@ -113,11 +113,18 @@ def _hold_key(item_id: str) -> str:
 def _fence_one(
     supervisor: Supervisor, state: State, item_id: str, stream: StreamRecord
 ) -> str:
-    """The directory of a query's fenced copy; its own one when it has not started yet."""
+    """The directory of a query's fenced copy.
+
+    One that has not started yet gets the id that it would start with, so that it can be fenced. Its
+    directory must be left too: a runtime that wakes up would take our query in it for an earlier
+    one, and fence that.
+    """
     directory = f"{CHECKPOINTS}/{item_id}/{supervisor.lease.epoch}"
     old = supervisor.ports.checkpoint(dependencies.location(state, stream.checkpoint))
-    if directory == stream.checkpoint or old.query_id is None:
-        return stream.checkpoint
+    if directory == stream.checkpoint:
+        return directory
+    if old.query_id is None:
+        first_query_id(old)
     checkpoint = supervisor.ports.checkpoint(dependencies.location(state, directory))
     _copy(old, checkpoint)
     if checkpoint.restoring is not None:

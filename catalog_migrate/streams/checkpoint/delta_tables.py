@@ -219,6 +219,19 @@ def delta_fence(path: str) -> Fence:
     return partial(fence_delta, path)
 
 
+def first_query_id(checkpoint: Checkpoint) -> None:
+    """Give a checkpoint that was never started the id that its query is to start with.
+
+    The query itself may be starting meanwhile: then its own id stays.
+    """
+    checkpoint.store.make_folder()
+    checkpoint.store.put_if_absent("metadata", _metadata(str(uuid.uuid4())))
+
+
+def _metadata(query_id: str) -> bytes:
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
+
+
 def new_query_id(
     checkpoint: Checkpoint,
     fences: Mapping[str, Fence],
@@ -247,6 +260,5 @@ def new_query_id(
     if new == old:
         raise UsageError(f"the query of {checkpoint.address} already has the id {new}")
     batches = {name: fence(old, new) for name, fence in fences.items()}
-    content = json.dumps({"id": new}, separators=(",", ":"))
-    checkpoint.files.replace(checkpoint.store, "metadata", content.encode())
+    checkpoint.files.replace(checkpoint.store, "metadata", _metadata(new))
     return batches
