@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catalog_migrate.connections.clients import Resolved
-    from catalog_migrate.replication.position import Position
+    from catalog_migrate.replication.types import Position
 
 CHANGES = 200_000
 MIRRORED, KEYS = 100_000, 10_000

@@ -220,22 +220,19 @@ _STAND_IN = {
     "planner.planfile": ("EditedPlan", "StalePlan"),
     "reconciler.execution_context": ("PrepareFailed",),
     "reconciler.reconcile": ("NotReconciled",),
-    "replication.errors": (
+    "replication.sessions": (
         "OtherServer", "OtherTimeline", "PublicationMissing", "ReplicationFailed",
         "ReplicationNotAllowed", "SlotAhead", "SlotInUse", "SlotLost", "SlotMissing",
         "TableChanged", "UnreadableMessage",
     ),
     "sql.cursor": ("SyntaxProblem",),
     "store.object_store": ("StoreFailure",),
-    "streams.checkpoint.errors": (
-        "BehindSink", "CheckpointCorrupt", "EditConflict", "ForeignCheckpoint",
-        "InvalidPosition", "QueryRunning", "SnapshotNotFound", "SourcesChanged",
-        "UnsettledCheckpoint", "UnsupportedCheckpoint",
-    ),
     "streams.errors": (
-        "AlterFailed", "AlterSetBack", "AlterUnfinished", "LedgerMismatch", "NotFencedOut",
-        "PositionLost", "QueryFenced", "RefusedStatement", "ShardGone", "UnknownItem",
-        "UnsafeBlocked", "UnsafeRefused", "UpstreamChanged", "ValidationFailed",
+        "AlterFailed", "AlterSetBack", "AlterUnfinished", "BehindSink", "CheckpointCorrupt",
+        "EditConflict", "ForeignCheckpoint", "InvalidPosition", "LedgerMismatch", "NotFencedOut",
+        "PositionLost", "QueryFenced", "QueryRunning", "RefusedStatement", "ShardGone",
+        "SnapshotNotFound", "SourcesChanged", "UnknownItem", "UnsafeBlocked", "UnsafeRefused",
+        "UnsettledCheckpoint", "UnsupportedCheckpoint", "UpstreamChanged", "ValidationFailed",
     ),
 }
 """Errors that stand beside what raises them, by module; all of them are found here too."""

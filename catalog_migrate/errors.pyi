@@ -77,71 +77,41 @@ from catalog_migrate.planner.planfile import (
 )
 from catalog_migrate.reconciler.execution_context import PrepareFailed as PrepareFailed
 from catalog_migrate.reconciler.reconcile import NotReconciled as NotReconciled
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     OtherServer as OtherServer,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     OtherTimeline as OtherTimeline,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     PublicationMissing as PublicationMissing,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     ReplicationFailed as ReplicationFailed,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     ReplicationNotAllowed as ReplicationNotAllowed,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     SlotAhead as SlotAhead,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     SlotInUse as SlotInUse,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     SlotLost as SlotLost,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     SlotMissing as SlotMissing,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     TableChanged as TableChanged,
 )
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     UnreadableMessage as UnreadableMessage,
 )
 from catalog_migrate.sql.cursor import SyntaxProblem as SyntaxProblem
 from catalog_migrate.store.object_store import StoreFailure as StoreFailure
-from catalog_migrate.streams.checkpoint.errors import (
-    BehindSink as BehindSink,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    CheckpointCorrupt as CheckpointCorrupt,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    EditConflict as EditConflict,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    ForeignCheckpoint as ForeignCheckpoint,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    InvalidPosition as InvalidPosition,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    QueryRunning as QueryRunning,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    SnapshotNotFound as SnapshotNotFound,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    SourcesChanged as SourcesChanged,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    UnsettledCheckpoint as UnsettledCheckpoint,
-)
-from catalog_migrate.streams.checkpoint.errors import (
-    UnsupportedCheckpoint as UnsupportedCheckpoint,
-)
 from catalog_migrate.streams.errors import (
     AlterFailed as AlterFailed,
 )
@@ -150,6 +120,21 @@ from catalog_migrate.streams.errors import (
 )
 from catalog_migrate.streams.errors import (
     AlterUnfinished as AlterUnfinished,
+)
+from catalog_migrate.streams.errors import (
+    BehindSink as BehindSink,
+)
+from catalog_migrate.streams.errors import (
+    CheckpointCorrupt as CheckpointCorrupt,
+)
+from catalog_migrate.streams.errors import (
+    EditConflict as EditConflict,
+)
+from catalog_migrate.streams.errors import (
+    ForeignCheckpoint as ForeignCheckpoint,
+)
+from catalog_migrate.streams.errors import (
+    InvalidPosition as InvalidPosition,
 )
 from catalog_migrate.streams.errors import (
     LedgerMismatch as LedgerMismatch,
@@ -164,10 +149,19 @@ from catalog_migrate.streams.errors import (
     QueryFenced as QueryFenced,
 )
 from catalog_migrate.streams.errors import (
+    QueryRunning as QueryRunning,
+)
+from catalog_migrate.streams.errors import (
     RefusedStatement as RefusedStatement,
 )
 from catalog_migrate.streams.errors import (
     ShardGone as ShardGone,
+)
+from catalog_migrate.streams.errors import (
+    SnapshotNotFound as SnapshotNotFound,
+)
+from catalog_migrate.streams.errors import (
+    SourcesChanged as SourcesChanged,
 )
 from catalog_migrate.streams.errors import (
     UnknownItem as UnknownItem,
@@ -177,6 +171,12 @@ from catalog_migrate.streams.errors import (
 )
 from catalog_migrate.streams.errors import (
     UnsafeRefused as UnsafeRefused,
+)
+from catalog_migrate.streams.errors import (
+    UnsettledCheckpoint as UnsettledCheckpoint,
+)
+from catalog_migrate.streams.errors import (
+    UnsupportedCheckpoint as UnsupportedCheckpoint,
 )
 from catalog_migrate.streams.errors import (
     UpstreamChanged as UpstreamChanged,

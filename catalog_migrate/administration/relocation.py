@@ -70,7 +70,7 @@ from catalog_migrate.store.address import (
 )
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
+from catalog_migrate.streams.errors import CheckpointCorrupt
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 ORIGINAL_THERE = "CM0821"

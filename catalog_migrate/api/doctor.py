@@ -130,7 +130,7 @@ def _lease(settings: Settings) -> str:
 def _secrets(settings: Settings) -> str:
     """Whether one stands as plain text, as an older version of this tool would store it."""
     from catalog_migrate.connections.options import InvalidOptions
-    from catalog_migrate.streams.plain_secrets import plain_secrets
+    from catalog_migrate.streams.specs import plain_secrets
 
     found = plain_secrets(open_catalog(settings).state())
     if found:

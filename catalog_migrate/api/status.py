@@ -15,7 +15,7 @@ from catalog_migrate.model.paths import shard_location
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.planner.missing_data import MissingData
-    from catalog_migrate.streams.stalled_queries import StalledQuery
+    from catalog_migrate.streams.show import StalledQuery
     from catalog_migrate.streams.unsafe.audit import Unseen
 
 
@@ -152,7 +152,7 @@ def _still(state: State) -> tuple[StalledQuery, ...]:
     """Queries that do not run."""
     if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
         return ()
-    from catalog_migrate.streams.stalled_queries import stalled_queries
+    from catalog_migrate.streams.show import stalled_queries
 
     return stalled_queries(state)
 

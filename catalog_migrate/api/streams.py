@@ -45,8 +45,8 @@ def cluster_runtime(
     """
     from catalog_migrate.pipeline.safe_commits import rules_of
     from catalog_migrate.streams.dependencies import find
-    from catalog_migrate.streams.plain_secrets import plain_secrets
     from catalog_migrate.streams.runtime import RuntimeOptions
+    from catalog_migrate.streams.specs import plain_secrets
 
     refuse_remote(settings, "the runtime of streams")
     catalog = open_catalog(settings, write=True)
@@ -156,7 +156,7 @@ def undo_unsafe(
     """The operation that takes another one back, with ``restore_table`` its source's table too."""
     import msgspec
 
-    from catalog_migrate.streams.unsafe.undo import undo_request
+    from catalog_migrate.streams.unsafe.restore import undo_request
 
     return msgspec.structs.replace(
         undo_request(state, operation, restore_table=restore_table),
@@ -191,7 +191,7 @@ def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
 def unsafe_operation(settings: Settings, operation: str) -> dict[str, Any]:
     """All that is known of one operation; UnsafeBlocked with the newest for an unknown one."""
     from catalog_migrate.streams.unsafe.audit import entry
-    from catalog_migrate.streams.unsafe.undo import operation_row
+    from catalog_migrate.streams.unsafe.restore import operation_row
 
     return entry(operation, operation_row(open_catalog(settings).state(), operation))
 
@@ -199,7 +199,7 @@ def unsafe_operation(settings: Settings, operation: str) -> dict[str, Any]:
 def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unheard) -> bool:
     """Read what an operation skipped, on a local session; False when there is nothing to read."""
     from catalog_migrate.streams.spark.engine import SparkQueries
-    from catalog_migrate.streams.unsafe.undo import operation_row
+    from catalog_migrate.streams.unsafe.restore import operation_row
 
     refuse_remote(settings, "reading what was skipped")
     catalog = open_catalog(settings, write=True)

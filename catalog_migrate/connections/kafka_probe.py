@@ -2,6 +2,10 @@
 
 librdkafka tells why nothing works only through its error callback, in words; the table below maps
 them to the option that is wrong.
+
+Whether offsets of a topic are records one by one is seen on the records themselves: markers of
+transactions take offsets and are no records, and so are offsets that compaction left empty. Nothing
+in a topic's description tells of transactions, so a few places are read.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +27,8 @@ from catalog_migrate.connections.values import addresses_of
 from catalog_migrate.errors import PrerequisiteMissing
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import KafkaError, Message
+
 
 Result = TypeVar("Result")
 
@@ -488,3 +493,103 @@ changing, or one side has not heard of it yet."""
 _LEADER_SECONDS = 0.1
 _TOPIC_FORBIDDEN = 29
 """KafkaError.TOPIC_AUTHORIZATION_FAILED."""
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+Place = tuple[str, int, int, int]
+"""(topic, partition, first offset, offset after the last)."""
+
+PARTITIONS = 16
+"""Partitions looked at, those with the longest stretches."""
+
+WINDOW = 200
+"""Offsets read at each place."""
+
+WINDOWS = 5
+"""Places looked at in a stretch that is too long to be read whole: both ends, and between."""
+
+
+def windows(first: int, last: int) -> list[tuple[int, int]]:
+    """The parts of a stretch that are read: all of a short one, both ends and more of a long one.
+
+    Examples: ``windows(0, 500)`` is ``[(0, 500)]``.
+    """
+    if last - first <= WINDOW * WINDOWS:
+        return [(first, last)]
+    step = (last - first - WINDOW) / (WINDOWS - 1)
+    starts = [first + round(number * step) for number in range(WINDOWS)]
+    return [(start, start + WINDOW) for start in starts]
+
+
+def has_gaps(resolved: Resolved, stretches: Iterable[Place], *, timeout: float = 5.0) -> bool:
+    """Whether an offset without a record was seen; True too when the records could not be read.
+
+    All of short stretches is read and samples of long ones, of at most :data:`PARTITIONS`
+    partitions, within ``timeout`` seconds.
+    """
+    longest = sorted(stretches, key=lambda each: each[2] - each[3])[:PARTITIONS]
+    rounds: list[list[Place]] = []
+    for topic, number, first, last in longest:
+        for at, (start, end) in enumerate(windows(first, last)):
+            if at == len(rounds):
+                rounds.append([])
+            rounds[at].append((topic, number, start, end))
+    if not rounds:
+        return False
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(
+        {
+            **librdkafka_config(resolved),
+            "group.id": "catalog_migrate",  # librdkafka wants one; nothing is joined or stored
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "fetch.wait.max.ms": 20,
+            "error_cb": lambda _error: None,
+        },
+        logger=logging.Logger("librdkafka", logging.CRITICAL),
+    )
+    deadline = time.monotonic() + timeout
+    try:
+        return not all(_whole(consumer, places, deadline) for places in rounds)
+    except KafkaException:
+        return True
+    finally:
+        consumer.close()
+
+
+def _whole(consumer: Any, places: Sequence[Place], deadline: float) -> bool:
+    """Whether each offset of these places, one a partition, has a record."""
+    from confluent_kafka import TopicPartition
+
+    wanted = {(topic, number): first for topic, number, first, _ in places}
+    ends = {(topic, number): last for topic, number, _, last in places}
+    consumer.assign([TopicPartition(*place, at) for place, at in wanted.items()])
+    for message in _messages(consumer, deadline):
+        place = (message.topic(), message.partition())
+        if place not in wanted:
+            continue
+        if message.error() is not None or message.offset() != wanted[place]:
+            return False  # the end of the partition, or a record further on
+        wanted[place] += 1
+        if wanted[place] == ends[place]:
+            del wanted[place]
+        if not wanted:
+            return True
+    return False
+
+
+def _messages(consumer: Any, deadline: float) -> Iterator[Message]:
+    """Messages and ends of partitions until the deadline; other errors are passed over."""
+    from confluent_kafka import KafkaError
+
+    while time.monotonic() < deadline:
+        for message in consumer.consume(WINDOW, 0.1):
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                yield message

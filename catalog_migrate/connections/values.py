@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
@@ -10,7 +13,6 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from catalog_migrate.connections.kinds import Option
-from catalog_migrate.connections.ssh import canonical_host_key
 from catalog_migrate.model.names import quote_part, quote_postgres, split_name
 
 _DURATION = re.compile(
@@ -32,6 +34,8 @@ _BROKER = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\s]+)):([0-9]{1,5})\Z")
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?([zZ]|[+-]\d\d:\d\d)?\Z", re.ASCII
 )
+_FINGERPRINT = re.compile(r"SHA256:([A-Za-z0-9+/]{43})=?\Z")
+_KEY_TYPE = re.compile(r"(?:ssh|ecdsa|rsa)-[a-z0-9-]+\Z")
 _TABLE_PART = re.compile(r'(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))')
 
 
@@ -300,11 +304,34 @@ def _connection(text: str) -> str:
     return ".".join(quote_part(part) for part in (schema, name) if part is not None)
 
 
-def _host_key(text: str) -> str:
+def canonical_host_key(text: str) -> str:
+    """``SHA256:…`` or ``type base64``; a comment, or the host of a ``known_hosts`` line, is left
+    out. Raises :class:`BadValue`."""
+    words = text.split()
+    if len(words) == 1 and (match := _FINGERPRINT.match(words[0])):
+        return f"SHA256:{match[1]}"
+    at = next((number for number, word in enumerate(words[:2]) if _KEY_TYPE.match(word)), None)
+    if at is None or len(words) < at + 2:
+        raise BadValue("a public key on one line, or SHA256: and its fingerprint, is expected")
+    kind, data = words[at], words[at + 1]
     try:
-        return canonical_host_key(text)
+        blob = base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise BadValue("the key on the line is not whole") from error
     except ValueError as error:
         raise BadValue(str(error)) from error
+    if not blob.startswith(len(kind).to_bytes(4, "big") + kind.encode()):
+        raise BadValue(f"the key on the line is not of the type {kind}")
+    return f"{kind} {data}"
+
+
+def fingerprint(host_key: str) -> str:
+    """``SHA256:…`` of a canonical host key, as ``ssh-keygen -l`` prints it."""
+    kind, _, data = host_key.partition(" ")
+    if not data:
+        return kind
+    digest = hashlib.sha256(base64.b64decode(data)).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def _position(text: str) -> str:
@@ -330,7 +357,7 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "table": _table,
     "position": _position,
     "connection": _connection,
-    "host key": _host_key,
+    "host key": canonical_host_key,
     "splits": _splits,
     "pairs": _pairs,
 }

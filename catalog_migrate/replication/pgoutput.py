@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
-from catalog_migrate.replication.errors import TableChanged, UnreadableMessage
+from catalog_migrate.replication.sessions import TableChanged, UnreadableMessage
 from catalog_migrate.replication.types import NUMERIC, Column, Expected
 
 if TYPE_CHECKING:

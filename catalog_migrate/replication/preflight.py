@@ -19,9 +19,8 @@ from catalog_migrate.connections.findings import (
     within,
 )
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.errors import NEW_SNAPSHOT, ReplicationFailed
 from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables
-from catalog_migrate.replication.sessions import session
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, ReplicationFailed, session
 from catalog_migrate.replication.types import DiscoveredTable
 
 if TYPE_CHECKING:

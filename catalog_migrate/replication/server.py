@@ -18,7 +18,10 @@ from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.values import table_of
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.pgoutput import oldest_change
+from catalog_migrate.replication.sessions import (
+    AGAIN,
+    KEEP_MORE,
     NEW_SNAPSHOT,
     OtherServer,
     OtherTimeline,
@@ -28,13 +31,15 @@ from catalog_migrate.replication.errors import (
     SlotInUse,
     SlotLost,
     SlotMissing,
+    replication_session,
+    session,
 )
-from catalog_migrate.replication.pgoutput import oldest_change
-from catalog_migrate.replication.position import Position, lsn_number, lsn_text
-from catalog_migrate.replication.sessions import AGAIN, KEEP_MORE, replication_session, session
 from catalog_migrate.replication.types import (
     DiscoveredColumn,
     DiscoveredTable,
+    Position,
+    lsn_number,
+    lsn_text,
     spark_type,
 )
 

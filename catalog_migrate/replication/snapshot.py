@@ -15,12 +15,10 @@ import msgspec
 
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.errors import ReplicationFailed
 from catalog_migrate.replication.pgoutput import snapshot_batch
-from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import CreatedSlot
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import DiscoveredTable
+from catalog_migrate.replication.sessions import ReplicationFailed, session
+from catalog_migrate.replication.types import DiscoveredTable, Position
 
 if TYPE_CHECKING:
     import psycopg

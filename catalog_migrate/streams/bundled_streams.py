@@ -29,7 +29,7 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams import declare, dependencies, inputs
+from catalog_migrate.streams import declare, dependencies, effects
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.show import create_statement
 
@@ -236,7 +236,7 @@ def with_bundled_streams(
     """
     lines: tuple[str, ...] = ()
     if migration.plan.changes:
-        lines = inputs.described(state, migration)
+        lines = effects.described(state, migration)
     if statements or state.has_owner("shipped"):
         bundled = plan_bundled_streams(_migrated(state, migration), statements)
         lines += tuple(str(each) for each in bundled.streams)
@@ -261,7 +261,7 @@ def _migrated(state: State, migration: Migration) -> State:
     free = state.allocators.get("i", AllocatorRecord(next=1)).next
     changes.put("allocator", "i", AllocatorRecord(next=max(free, migration.next_item)))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
-    inputs.put_inputs(changes, state, migration)
+    effects.put_inputs(changes, state, migration)
     return state.changed(state.version, changes.effective(state))
 
 

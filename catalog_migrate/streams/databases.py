@@ -19,10 +19,9 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
-    from catalog_migrate.replication.position import Position
     from catalog_migrate.replication.server import Lag
     from catalog_migrate.replication.snapshot import Put
-    from catalog_migrate.replication.types import DiscoveredTable
+    from catalog_migrate.replication.types import DiscoveredTable, Position
 
 
 class SlotContents(msgspec.Struct, frozen=True):
@@ -134,8 +133,8 @@ def slot(
 ) -> Iterator[SlotContents]:
     """What the server of a POSTGRES source says of its slot; see the port."""
     from catalog_migrate.replication import pgoutput, server, sessions
-    from catalog_migrate.replication.errors import OtherServer, OtherTimeline, ReplicationFailed
-    from catalog_migrate.replication.position import Position, lsn_text
+    from catalog_migrate.replication.sessions import OtherServer, OtherTimeline, ReplicationFailed
+    from catalog_migrate.replication.types import Position, lsn_text
 
     subject = f"{spec.kind} {spec.name}"
     try:
@@ -195,7 +194,7 @@ def tables(
 def here(connection: Resolved) -> Position:
     """The server that answers, and where its log ends; see the port."""
     from catalog_migrate.replication import server, sessions
-    from catalog_migrate.replication.position import Position
+    from catalog_migrate.replication.types import Position
 
     with sessions.session(connection, timeout=5.0) as opened:
         system, timeline = server.read_identity(opened)
@@ -226,7 +225,7 @@ def drop_slot(
 ) -> bool:
     """Drop a replication slot; see the port."""
     from catalog_migrate.replication import server
-    from catalog_migrate.replication.errors import OtherServer
+    from catalog_migrate.replication.sessions import OtherServer
 
     system = upstream.partition("/")[0]
     found = server.identity(connection)[0]

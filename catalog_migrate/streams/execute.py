@@ -27,7 +27,7 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.streams.operations import require_free, require_unchanged
+from catalog_migrate.streams.operations import Program, require_free, require_unchanged
 from catalog_migrate.streams.plans import (
     cluster_of,
     explain,
@@ -41,8 +41,7 @@ from catalog_migrate.streams.probes import (
     with_shown_host_key,
     with_upstream,
 )
-from catalog_migrate.streams.programs import Program
-from catalog_migrate.streams.runner import OperationClient, operation_key
+from catalog_migrate.streams.runtime import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, show, show_create
 from catalog_migrate.streams.slots import (
     SLOT,

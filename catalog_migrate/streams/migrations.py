@@ -46,7 +46,7 @@ class MigratedStreams:
 
     def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
         """KEY and ORDER BY follow renamed columns; what lost its table is quarantined."""
-        from catalog_migrate.streams.inputs import put_inputs
+        from catalog_migrate.streams.effects import put_inputs
 
         put_inputs(changes, state, migration)
 

@@ -19,9 +19,9 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.operations import Program, alter_program, lines_of
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate, with_upstream
-from catalog_migrate.streams.programs import Program, alter_program, lines_of
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import put_slot, refuse_slot_in_use
 from catalog_migrate.streams.status import runtime_lives

@@ -16,9 +16,9 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.options import MISSING, InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
-from catalog_migrate.connections.ssh import fingerprint
 from catalog_migrate.connections.tunnels import shown_host_keys
 from catalog_migrate.connections.validation import Wanted
+from catalog_migrate.connections.values import fingerprint
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies

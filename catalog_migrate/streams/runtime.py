@@ -3,36 +3,62 @@
 One process holds the lease ``cluster/<item id>``; whoever takes it over fences the earlier holder
 out. The same object runs in a notebook's session (:meth:`Runtime.start`) and under
 ``catalog-migrate run`` (:meth:`Runtime.run`).
+
+Operations are carried out by the runtime of their cluster, or by whoever asks when there is none: a
+row is the same for both. Whoever waits for one takes the lease of a cluster that has no runtime,
+and ends what can be ended without Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from uuid import uuid4
+
+import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.errors import LeaseLost
+from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, declared_state, is_open
 from catalog_migrate.catalog.process import this_holder
-from catalog_migrate.catalog.records import ClusterRecord, StreamRecord
+from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
-from catalog_migrate.streams.errors import UpstreamChanged
+from catalog_migrate.streams.errors import CheckpointCorrupt, UpstreamChanged
+from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
-from catalog_migrate.streams.queries import QueryEngine
-from catalog_migrate.streams.runner import Runner
+from catalog_migrate.streams.queries import OfflineQueries, QueryEngine
 from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
-from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path
+from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path, runtime_lives
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import FENCE, fence_out, retry
+from catalog_migrate.streams.trial import Trial
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
+from catalog_migrate.streams.unsafe.operation import UnsafeOperation
 from catalog_migrate.streams.upstream import require_same
 from catalog_migrate.streams.upstream_tables import UpstreamColumns
+
+RUNS: Mapping[str, type[OperationRun]] = {ALTER: Trial, UNSAFE: UnsafeOperation}
+"""What carries out an operation of each kind."""
+
+TRIAL_LIMIT = 60.0
+"""Seconds that restarted queries have to become healthy before they are set back."""
+
+LEASE_TTL = 30.0
+"""Seconds without a heartbeat after which a runtime counts as dead for whoever waits for it."""
+
+_POLL = 0.01
+_LISTEN = 1.0
+"""Seconds between two looks for a runtime's heartbeat, which cost more than one for a commit."""
+
 
 TICK = 0.25
 """Seconds between two looks at the catalog."""
@@ -51,6 +77,162 @@ FENCE_AGAIN = 10.0
 
 Reconcile = Callable[[State], None]
 """Brings the names in the session's catalog in line with a state."""
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Runner:
+    """Carries out the operations of one cluster with its supervisor's queries.
+
+    ``follow`` gives the newest state, ``alive`` raises once the lease is lost, ``say`` hears what
+    becomes of each operation, by its key.
+    """
+
+    supervisor: Supervisor
+    follow: Callable[[], State]
+    alive: Callable[[], None]
+    say: Callable[[str], None] = lambda _: None
+
+    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
+        """Open operations of this cluster, oldest first."""
+        return pending(state, self.supervisor.cluster)
+
+    def carry_out(self, key: str, *, inherited: bool = False) -> None:
+        """Take one operation to its end. ``inherited``: somebody else had begun it."""
+        run = RUNS[self.follow().operations[key].kind]
+        run(self.supervisor, self.follow, self.alive, self.say, key, inherited).run()
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An operation that was carried out; ``alone``: by whoever waited for it."""
+
+    state: State
+    row: OperationRecord
+    alone: bool = False
+
+
+OnFence = Callable[[Lease], None]
+"""What is done about a holder of the lease that is not proven dead."""
+
+Unfinished = Callable[[State, str], CatalogMigrateError]
+"""The error of an operation that nobody carries on now, of the newest state and why that is."""
+
+
+@dataclass(slots=True)
+class OperationClient:
+    """Asks for operations on one catalog, and waits for them.
+
+    ``make_shards`` creates the tables of new items (state, item id). ``limit`` is the time limit
+    of a trial in seconds, ``on_progress`` is told what is waited for.
+    """
+
+    log: CatalogLog
+    make_shards: Callable[[State, str], None]
+    clock: Clock = field(default_factory=SystemClock)
+    ports: Ports = field(default_factory=Ports)
+    limit: float = TRIAL_LIMIT
+    on_progress: Callable[[str], None] = lambda _: None
+
+    def ask(
+        self, row: OperationRecord, key: str, kind: str, reason: str | None,
+        require: Callable[[State], None] = lambda _: None,
+    ) -> None:
+        """Write an operation's first row; see :func:`~catalog_migrate.streams.operations.submit`.
+
+        ``kind`` and ``reason`` are for the history.
+        """
+        submit(
+            lambda changes: commit(self.log, changes, kind=kind, reason=reason), row, key, require
+        )
+
+    def wait(self, key: str, unfinished: Unfinished) -> Ended:
+        """Wait until an operation has ended; Ctrl-C leaves it going on.
+
+        Raises ``unfinished`` where its runtime is gone or silent and it cannot be ended from here.
+        """
+
+        def fence(_: Lease) -> None:
+            raise unfinished(read_state(self.log), "its runtime is gone, and not proven dead")
+
+        heard = self.clock.monotonic()
+        said, beat, listened = "", "", heard - _LISTEN
+        state = read_state(self.log)
+        while True:
+            if self.log.version() != state.version:
+                state = read_state(self.log)
+            row = state.operations[key]
+            if not is_open(row):
+                return Ended(state, row)
+            doing = row.detail.get("phase") or row.state
+            if doing != said:
+                said = doing
+                self.on_progress(f"operation {key}: {doing}")
+            now = self.clock.monotonic()
+            if now >= listened + _LISTEN:
+                listened, lease_key = now, cluster_key(row.cluster)
+                current = f"{state.leases.get(lease_key)} {self.log.heartbeat(lease_key)}"
+                if current != beat:
+                    beat, heard = current, now
+            if not runtime_lives(state, row.cluster):
+                state = read_state(self.log)  # it may have ended the operation first
+                row = state.operations[key]
+                if is_open(row) and not runtime_lives(state, row.cluster):
+                    if not declared_state(row).alone:
+                        raise unfinished(state, "its runtime ended in the middle")
+                    after = self.end_here(row.cluster, fence)
+                    if after is not None:
+                        return Ended(after, after.operations[key], alone=True)
+            elif now - heard > LEASE_TTL:
+                silent = f"nothing was heard of its runtime for {LEASE_TTL:.0f} s, which is not"
+                raise unfinished(state, f"{silent} proven dead")
+            self.clock.sleep(_POLL)
+
+    def end_here(self, cluster: str, fence: OnFence) -> State | None:
+        """End what needs no Spark of a cluster's operations, the state afterwards; None when a
+        runtime has the cluster.
+
+        What somebody else had begun and not committed is over; what was committed is finished.
+        """
+        try:
+            with self.alone(cluster, OfflineQueries(self.ports.tables), fence) as supervisor:
+                runner = Runner(
+                    supervisor, lambda: read_state(self.log), supervisor.lease.require_fresh,
+                    self.on_progress,
+                )
+                for key, row in runner.pending(read_state(self.log)):
+                    if declared_state(row).alone:
+                        runner.carry_out(key, inherited=row.state != "requested")
+                return read_state(self.log)
+        except LeaseHeld:
+            return None
+
+    @contextmanager
+    def alone(self, cluster: str, engine: QueryEngine, fence: OnFence) -> Iterator[Supervisor]:
+        """Act in the place of a cluster's runtime, under its lease; nothing is waited for.
+
+        Raises :class:`LeaseHeld` where a runtime lives, and what ``fence`` raises where one is gone
+        and not proven dead.
+        """
+        lease = acquire(
+            self.log, holder="statement", clock=self.clock, key=cluster_key(cluster), wait=0,
+            fence=fence,
+        )
+        with lease.kept():
+            yield Supervisor(
+                log=self.log, lease=lease, engine=engine, clock=self.clock, cluster=cluster,
+                ensure_shards=self.make_shards, ports=self.ports,
+            )
+
+
+def operation_key(clock: Clock) -> str:
+    """A key that sorts by time: newer operations come last."""
+    stamp = datetime.fromtimestamp(clock.wall(), timezone.utc).strftime("%Y%m%dT%H%M%S%f")
+    return f"{stamp}-{uuid4().hex[:6]}"
+
+
+# -- the runtime -----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ class SinkCheck(msgspec.Struct, frozen=True):
 
 def migrated_sinks(state: State, migration: Migration) -> list[SinkCheck]:
     """Ask the registries about every sink whose table gets other columns by a migration."""
-    from catalog_migrate.streams.inputs import rekeyed
+    from catalog_migrate.streams.effects import rekeyed
 
     targets = {
         target.item_id: target for target in migration.targets

@@ -18,7 +18,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import External
-from catalog_migrate.replication.errors import SlotInUse
+from catalog_migrate.replication.sessions import SlotInUse
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement

@@ -24,13 +24,17 @@ from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
-from catalog_migrate.replication.errors import TableChanged
+from catalog_migrate.replication.sessions import TableChanged
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import PositionLost, RefusedStatement, UpstreamChanged
+from catalog_migrate.streams.errors import (
+    CheckpointCorrupt,
+    PositionLost,
+    RefusedStatement,
+    UpstreamChanged,
+)
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import (

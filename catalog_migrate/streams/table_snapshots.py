@@ -22,10 +22,9 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.replication.errors import SlotInUse, TableChanged
-from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.sessions import SlotInUse, TableChanged
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable, read_manifest
-from catalog_migrate.replication.types import Column, DiscoveredTable, Expected
+from catalog_migrate.replication.types import Column, DiscoveredTable, Expected, Position
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.databases import Databases
@@ -62,7 +61,7 @@ def take(
 
     ``say`` hears of the snapshot, ``alive`` raises when it is to be given up. Takes minutes for
     large tables at the first start; later ones read one small file. Raises ConnectionFailed, and
-    the errors of :mod:`catalog_migrate.replication.errors`.
+    the errors of :mod:`catalog_migrate.replication.sessions`.
     """
     store = store_at(spec.snapshot)
     loaded = _loaded(store)

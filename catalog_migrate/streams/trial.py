@@ -29,14 +29,17 @@ from catalog_migrate.program.operations import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import AlterFailed, ValidationFailed
-from catalog_migrate.streams.operations import OperationRun, redefine, redefined, stands
-from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
-from catalog_migrate.streams.programs import (
+from catalog_migrate.streams.operations import (
+    OperationRun,
     Program,
     alter_program,
+    redefine,
+    redefined,
     restarted,
     rollback_program,
+    stands,
 )
+from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
 from catalog_migrate.streams.supervisor import Known, Managed, input_known
 from catalog_migrate.streams.upstream import Upstream
 

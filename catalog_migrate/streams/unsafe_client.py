@@ -25,11 +25,12 @@ from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.streams.errors import UnsafeBlocked, UnsafeRefused, ValidationFailed
 from catalog_migrate.streams.operations import pending
 from catalog_migrate.streams.queries import QueryEngine
-from catalog_migrate.streams.runner import OperationClient, operation_key
+from catalog_migrate.streams.runtime import OperationClient, operation_key
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
+from catalog_migrate.streams.unsafe.restore import operation_row
 from catalog_migrate.streams.unsafe.rows import (
     missing,
     new_row,
@@ -37,7 +38,6 @@ from catalog_migrate.streams.unsafe.rows import (
     require_allowed,
     unsafe_program,
 )
-from catalog_migrate.streams.unsafe.undo import operation_row
 
 Confirm = Callable[[UnsafePlan], bool]
 """Whether the plan shown is really meant; asked last."""

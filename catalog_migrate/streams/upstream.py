@@ -19,8 +19,7 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.kafka_gaps import has_gaps
-from catalog_migrate.connections.kafka_probe import KafkaProbe
+from catalog_migrate.connections.kafka_probe import KafkaProbe, has_gaps
 from catalog_migrate.connections.validation import (
     Identity,
     Wanted,

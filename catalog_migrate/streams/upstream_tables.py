@@ -21,7 +21,7 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import fold, quote_part, split_name
 from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.sessions import (
     OtherServer,
     OtherTimeline,
     PublicationMissing,

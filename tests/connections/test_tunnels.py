@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections import forwards
+from catalog_migrate.connections import tunnels
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.ssh import canonical_host_key, fingerprint
 from catalog_migrate.connections.tunnels import (
     endpoint,
     public_keys,
@@ -26,6 +25,7 @@ from catalog_migrate.connections.tunnels import (
     try_tunnel,
 )
 from catalog_migrate.connections.validation import identity, validate_connection
+from catalog_migrate.connections.values import canonical_host_key, fingerprint
 from catalog_migrate.errors import PrerequisiteMissing
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
@@ -154,15 +154,15 @@ class TestTheWay:
 
     def test_idle(self, bastion: SSHServer, monkeypatch: pytest.MonkeyPatch) -> None:
         """Unused for a while, port and SSH connection are closed; in use they stay."""
-        monkeypatch.setattr(forwards, "_IDLE_SECONDS", 0.1)
-        monkeypatch.setattr(forwards, "_started", None)
+        monkeypatch.setattr(tunnels, "_IDLE_SECONDS", 0.1)
+        monkeypatch.setattr(tunnels, "_started", None)
         before = bastion.connections
         with connected(bastion) as busy:
             address = busy.getpeername()
             time.sleep(0.4)
             assert says_back(busy, b"x")
         deadline = time.monotonic() + SECONDS
-        mine = forwards.of_this_process()
+        mine = tunnels.of_this_process()
         # connections of other tests may end meanwhile: the count alone does not tell ours
         while (mine._forwards or bastion.connections > before) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -201,13 +201,13 @@ class TestTheWay:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(forwards, "_listens_as_we", lambda _: False)
+                patch.setattr(tunnels, "_listens_as_we", lambda _: False)
                 bastion.names["kafka.internal", port] = bastion.names[BEHIND]
                 with pytest.raises(ConnectionFailed, match=f"local port {port} is taken") as caught:
                     endpoint(through(bastion), "kafka.internal", port, option="BROKER",
                              same_port=True)
                 assert caught.value.findings[0].option == "BROKER"
-            assert forwards._listens_as_we(port) == sys.platform.startswith("linux")
+            assert tunnels._listens_as_we(port) == sys.platform.startswith("linux")
 
     def test_either_key(self, bastion: SSHServer) -> None:
         """The server may know the next key already, or still the first."""
@@ -267,8 +267,8 @@ class TestBarred:
         self, bastion: SSHServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A frozen server takes the connection and never answers."""
-        assert forwards._CONNECT_SECONDS < SECONDS
-        monkeypatch.setattr(forwards, "_CONNECT_SECONDS", 0.5)
+        assert tunnels._CONNECT_SECONDS < SECONDS
+        monkeypatch.setattr(tunnels, "_CONNECT_SECONDS", 0.5)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             assert "option HOST" in refusal(bastion, PORT=str(silent.getsockname()[1])).message
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.replication.errors import TableChanged, UnreadableMessage
 from catalog_migrate.replication.pgoutput import Change, count, decode
+from catalog_migrate.replication.sessions import TableChanged, UnreadableMessage
 from catalog_migrate.replication.types import Column, Expected
 from tests.replication import messages as m
 

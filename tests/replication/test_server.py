@@ -13,7 +13,9 @@ import pytest
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.replication import server
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.preflight import preflight
+from catalog_migrate.replication.sessions import (
     OtherServer,
     OtherTimeline,
     PublicationMissing,
@@ -26,12 +28,9 @@ from catalog_migrate.replication.errors import (
     TableChanged,
     marked,
     parse_failure,
+    session,
 )
-from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.position import Position, lsn_number, lsn_text
-from catalog_migrate.replication.preflight import preflight
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import Column
+from catalog_migrate.replication.types import Column, Position, lsn_number, lsn_text
 
 if TYPE_CHECKING:
     from tests.services.upstream import Upstream

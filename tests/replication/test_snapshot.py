@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog_migrate.replication import server
-from catalog_migrate.replication.errors import ReplicationFailed
 from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.sessions import session
+from catalog_migrate.replication.sessions import ReplicationFailed, session
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
 from catalog_migrate.replication.types import DiscoveredTable
 

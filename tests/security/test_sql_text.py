@@ -54,7 +54,7 @@ TALK = {
     # text for people: remedies, the language's own printer
     "connections/options.py",
     "sql/printer.py",
-    "streams/stalled_queries.py",
+    "streams/show.py",
     "streams/unsafe/requests.py",
     "streams/unsafe/positions.py",
     "streams/upstream_tables.py",

@@ -20,17 +20,16 @@ import msgspec
 from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.server import Lag
+from catalog_migrate.replication.sessions import (
     OtherTimeline,
     SlotAhead,
     SlotInUse,
     SlotMissing,
     TableChanged,
 )
-from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
-from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
+from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable, Position
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec

@@ -18,9 +18,8 @@ from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.ports import Event, Ports
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus

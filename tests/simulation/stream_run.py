@@ -34,7 +34,7 @@ from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import transaction
-from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.unsafe.restore import undo_request
 from tests.services.checkpoints import root
 from tests.simulation import databases
 from tests.simulation.crashes import SimulatedCrash

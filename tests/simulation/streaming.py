@@ -18,7 +18,7 @@ from uuid import uuid4
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.types import Position
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

@@ -10,7 +10,7 @@ import pytest
 
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.store import Store
-from catalog_migrate.streams import programs, table_snapshots
+from catalog_migrate.streams import operations, table_snapshots
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
 from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
@@ -108,6 +108,6 @@ def test_a_snapshot_that_was_overtaken_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that stops after its source and starts before it breaks I11."""
     monkeypatch.setattr(
-        programs, "order_waves", lambda *graphs, **what: order_waves(*graphs, **what)[::-1]
+        operations, "order_waves", lambda *graphs, **what: order_waves(*graphs, **what)[::-1]
     )
     assert any(failure_of(draw_moves(seed)) == "I11" for seed in range(20))

@@ -30,7 +30,7 @@ from catalog_migrate.streams.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.execute import Executor, Result
-from catalog_migrate.streams.runner import Runner
+from catalog_migrate.streams.runtime import Runner
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.trial import Trial
 from catalog_migrate.testing.world import SimulatedClock

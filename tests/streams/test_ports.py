@@ -15,9 +15,8 @@ from catalog_migrate.connections.validation import Wanted
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.ports import Ports, SystemThreads, Threads
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.tables import DeltaTables, Stretch, Tables

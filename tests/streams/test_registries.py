@@ -26,7 +26,7 @@ from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.show import create_statement
 from tests.services.schema_registry import SchemaRegistry
-from tests.streams.test_inputs import V1, Place, table
+from tests.streams.test_effects import V1, Place, table
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
-from catalog_migrate.connections.ssh import tunnel_of
+from catalog_migrate.connections.tunnels import tunnel_of
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import Unsafe

@@ -18,7 +18,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import UpstreamColumn
-from catalog_migrate.replication.errors import SlotInUse, TableChanged
+from catalog_migrate.replication.sessions import SlotInUse, TableChanged
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from catalog_migrate.replication.position import Position, lsn_number, lsn_text
-from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, InvalidPosition
+from catalog_migrate.replication.types import Position, lsn_number, lsn_text
+from catalog_migrate.streams.errors import CheckpointCorrupt, InvalidPosition
 
 START = "-"
 """The line of a source that has no offset: it begins where its START option says."""

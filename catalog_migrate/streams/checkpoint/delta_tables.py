@@ -20,8 +20,8 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import require_stopped
+from catalog_migrate.streams.errors import InvalidPosition
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

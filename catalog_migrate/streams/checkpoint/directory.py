@@ -18,13 +18,13 @@ import msgspec
 
 from catalog_migrate.store import RememberedStore, Store
 from catalog_migrate.streams.checkpoint.codecs import START
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.checkpoint.files import Files, Mark, read_mark
+from catalog_migrate.streams.errors import (
     CheckpointCorrupt,
     EditConflict,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.files import Files, Mark, read_mark
 
 VERSION = "v1"
 """The one version of the offset and commit logs that is known."""

@@ -23,7 +23,7 @@ import msgspec
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import directory_of, is_remote
 from catalog_migrate.store.local import LocalStore
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.errors import (
     CheckpointCorrupt,
     EditConflict,
     UnsupportedCheckpoint,

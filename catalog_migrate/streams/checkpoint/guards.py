@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, write_mark
+from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
     ForeignCheckpoint,
@@ -14,7 +15,6 @@ from catalog_migrate.streams.checkpoint.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, write_mark
 
 
 def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:

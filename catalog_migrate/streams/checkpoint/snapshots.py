@@ -21,14 +21,14 @@ import msgspec
 from catalog_migrate.errors import UsageError
 from catalog_migrate.store import Store
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.checkpoint.files import MARK_NAME, is_checksum, is_litter
+from catalog_migrate.streams.checkpoint.guards import require_stopped
+from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
     SnapshotNotFound,
     UnsupportedCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.files import MARK_NAME, is_checksum, is_litter
-from catalog_migrate.streams.checkpoint.guards import require_stopped
 
 Tree = Mapping[str, bytes | None]
 """Relative names to contents; None for a directory, which earlier versions kept too."""

@@ -13,7 +13,7 @@ import msgspec
 
 from catalog_migrate.connections.values import BadValue, splits_of, start_of
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
+from catalog_migrate.streams.errors import InvalidPosition
 
 Kind = Literal["number", "earliest", "latest", "committed", "time", "ago", "shift"]
 

@@ -19,21 +19,29 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import Databases, ServerDatabases
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
-from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
 from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
-from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, scrubbed, work_of
+from catalog_migrate.streams.spark.running import (
+    BatchGate,
+    BatchWriter,
+    SortingWriter,
+    SparkRunningQuery,
+    append_once,
+    is_settled,
+    scrubbed,
+    work_of,
+)
 from catalog_migrate.streams.spark.sources import query_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from catalog_migrate.replication.position import Position
     from catalog_migrate.replication.snapshot import StagedTable
+    from catalog_migrate.replication.types import Position
 
 _LEFT_OUT = 50
 """Records that could not be read which one range tells."""

@@ -21,14 +21,14 @@ from catalog_migrate.streams.queries import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.batches import json_of
 from catalog_migrate.streams.spark.registry_formats import ensure_avro, registered
+from catalog_migrate.streams.spark.running import json_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-    from catalog_migrate.streams.spark.batches import Batch
+    from catalog_migrate.streams.spark.running import Batch
 
 
 ITEM_HEADER = "catalog_migrate.item"

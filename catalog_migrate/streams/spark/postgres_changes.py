@@ -28,17 +28,17 @@ from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
-from catalog_migrate.replication.errors import (
+from catalog_migrate.replication.pgoutput import Change, arrow_batch, decode
+from catalog_migrate.replication.sessions import (
     NEW_SNAPSHOT,
     OtherTimeline,
     SlotInUse,
     marked,
     parse_failure,
+    refusals,
+    session,
 )
-from catalog_migrate.replication.pgoutput import Change, arrow_batch, decode
-from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.sessions import refusals, session
-from catalog_migrate.replication.types import Expected
+from catalog_migrate.replication.types import Expected, Position
 
 if TYPE_CHECKING:
     import pyarrow as pa

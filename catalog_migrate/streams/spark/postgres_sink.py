@@ -22,8 +22,8 @@ from catalog_migrate.streams.queries import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.batches import JSON_OPTIONS
 from catalog_migrate.streams.spark.ledger import Ledger
+from catalog_migrate.streams.spark.running import JSON_OPTIONS
 from catalog_migrate.streams.spark.sources import plain_option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-    from catalog_migrate.streams.spark.batches import Batch
+    from catalog_migrate.streams.spark.running import Batch
 
 
 _CHUNK = 1000

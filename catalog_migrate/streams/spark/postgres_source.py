@@ -13,11 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.snapshot import StagedTable
+from catalog_migrate.replication.types import Position
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.spark.batches import append_once
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
 from catalog_migrate.streams.spark.postgres_writer import (
     CHANGES,
@@ -26,6 +25,7 @@ from catalog_migrate.streams.spark.postgres_writer import (
     snapshot_merge_statement,
     snapshot_rows,
 )
+from catalog_migrate.streams.spark.running import append_once
 from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import is_mirror, keeps_deleted, snapshot_app
 

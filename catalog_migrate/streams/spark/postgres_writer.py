@@ -21,7 +21,7 @@ from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
-from catalog_migrate.streams.spark.batches import Batch, append_once
+from catalog_migrate.streams.spark.running import Batch, append_once
 from catalog_migrate.streams.upstream_tables import DELETED, is_mirror, keeps_deleted
 
 if TYPE_CHECKING:

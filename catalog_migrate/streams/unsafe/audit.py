@@ -24,7 +24,7 @@ from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.positions import kafka_positions
-from catalog_migrate.streams.unsafe.undo import operation_row
+from catalog_migrate.streams.unsafe.restore import operation_row
 
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:

@@ -19,12 +19,10 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, PostgresCodec, once, whole_number
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
-from catalog_migrate.streams.unsafe.positions import kafka_positions
-from catalog_migrate.streams.unsafe.surveys import committed_line
+from catalog_migrate.streams.unsafe.positions import committed_line, kafka_positions
 
 
 class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.replication.position import lsn_text
+from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.streams.checkpoint.codecs import Partition
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import Place, Target, land, moment_of
+from catalog_migrate.streams.errors import InvalidPosition
 from catalog_migrate.streams.upstream import TopicContents
 
 Policy = Literal["error", "clamp", "allow"]

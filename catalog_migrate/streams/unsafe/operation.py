@@ -33,13 +33,11 @@ from catalog_migrate.program.operations import (
     stored,
 )
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.checkpoint.settle import write_commit
+from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operation_records import Image, chunks_in, images_in
-from catalog_migrate.streams.operations import OperationRun, redefine
-from catalog_migrate.streams.programs import Program, restarted
+from catalog_migrate.streams.operations import OperationRun, Program, redefine, restarted
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.supervisor import UPSTREAM

@@ -17,17 +17,15 @@ from catalog_migrate.model.objects import External
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import UnsettledCheckpoint
 from catalog_migrate.streams.dependencies import refuse_new_loops
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import UnsafeBlocked, UnsettledCheckpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
 from catalog_migrate.streams.operations import redefined
-from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.specs import first_stream, hidden, options_of, restored, spec_of
 from catalog_migrate.streams.status import held_by, runtime_lives
 from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.backfill import (
@@ -38,6 +36,8 @@ from catalog_migrate.streams.unsafe.backfill import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.positions import (
+    Survey,
+    SurveyRequest,
     left_unread,
     require_no_problem,
     sent_before,
@@ -51,7 +51,6 @@ from catalog_migrate.streams.unsafe.restore import (
     staying,
     taken_back,
 )
-from catalog_migrate.streams.unsafe.surveys import Survey, SurveyRequest
 
 FORMAT = 1
 """Newest form of a plan's file that is written and read."""

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.replication.position import Position, lsn_text
+from catalog_migrate.replication.types import Position, lsn_text
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import (
@@ -32,6 +34,7 @@ from catalog_migrate.streams.checkpoint.codecs import (
     PostgresCodec,
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
 from catalog_migrate.streams.databases import SlotContents
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import earlier_rows
@@ -41,20 +44,67 @@ from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.unsafe.forecast import (
     CurrentPosition,
     Forecast,
+    Policy,
     Row,
     Totals,
     forecast,
     translate,
 )
 from catalog_migrate.streams.unsafe.requests import Part, lsn_target
-from catalog_migrate.streams.unsafe.surveys import (
-    NOTHING,
-    Survey,
-    SurveyRequest,
-    committed_line,
-)
 from catalog_migrate.streams.upstream import TopicContents
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What a part comes to now: the forecast, the line to write ("" for none), the ids found.
+
+    ``initial``: what a checkpoint without any batch is given instead of a line; ``standing`` the
+    line of before. ``snapshot``: a POSTGRES source takes a new one of these tables, () of all of
+    them, None: it does not.
+    """
+
+    forecast: Forecast
+    line: str = ""
+    initial: bytes = b""
+    cluster: str = ""
+    topics: Mapping[str, str] = msgspec.field(default_factory=dict)
+    standing: str = START
+    snapshot: tuple[str, ...] | None = None
+    copied: tuple[str, ...] = ()
+
+    def edit(self, checkpoint: Checkpoint) -> Edit | None:
+        """The edit of a settled checkpoint; None when positions stay as they are."""
+        if not self.line:
+            return None
+        if checkpoint.settled_batch() is None and self.initial:
+            return begin(checkpoint, 0, self.initial)
+        return move(checkpoint, 0, self.line)
+
+
+NOTHING = Forecast({}, (), Totals())
+
+
+def committed_line(checkpoint: Checkpoint) -> str:
+    """The line after the newest committed batch; START without one."""
+    batch = checkpoint.latest_commits
+    return START if batch is None else checkpoint.entry(batch).sources[0]
+
+
+class SurveyRequest(msgspec.Struct, frozen=True):
+    """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
+    committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
+    whether records may be read to see if counts are exact; ``read`` is up to where each topic was
+    read by an earlier definition, by the topic's id."""
+
+    ports: Ports
+    part: Part
+    spec: QuerySpec
+    stream: StreamRecord
+    checkpoint: Checkpoint
+    policy: Policy
+    now: float
+    sample: bool = True
+    read: Mapping[str, Mapping[Partition, int]] = {}
 
 
 def postgres_position(checkpoint: Checkpoint, spec: QuerySpec) -> Position | None:

@@ -23,11 +23,10 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, read_lsn
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.unsafe.backfill import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,

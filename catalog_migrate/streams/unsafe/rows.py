@@ -23,7 +23,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.errors import UnsafeRefused
 from catalog_migrate.streams.operation_records import Chunk, Image
-from catalog_migrate.streams.programs import (
+from catalog_migrate.streams.operations import (
     Program,
     after,
     in_order,

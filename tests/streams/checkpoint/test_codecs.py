@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.types import Position
 from catalog_migrate.streams.checkpoint.codecs import (
     START,
     DeltaBounds,
@@ -16,7 +16,7 @@ from catalog_migrate.streams.checkpoint.codecs import (
     PostgresBounds,
     PostgresCodec,
 )
-from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, InvalidPosition
+from catalog_migrate.streams.errors import CheckpointCorrupt, InvalidPosition
 
 KAFKA, DELTA, POSTGRES = KafkaCodec(), DeltaCodec(), PostgresCodec()
 CODECS = {"KAFKA": KAFKA, "DELTA": DELTA, "POSTGRES": POSTGRES}

@@ -26,8 +26,8 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     new_query_id,
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition, QueryRunning
 from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.errors import InvalidPosition, QueryRunning
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

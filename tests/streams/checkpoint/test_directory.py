@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.errors import (
     CheckpointCorrupt,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,

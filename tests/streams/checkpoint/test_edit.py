@@ -27,15 +27,15 @@ from catalog_migrate.streams.checkpoint.edit import (
     reset,
     undo,
 )
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.checkpoint.files import Files, Mark
+from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.errors import (
     EditConflict,
     ForeignCheckpoint,
     InvalidPosition,
     QueryRunning,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.files import Files, Mark
-from catalog_migrate.streams.checkpoint.guards import claim
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

@@ -8,14 +8,6 @@ from typing import Any
 import pytest
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import (
-    BehindSink,
-    CheckpointCorrupt,
-    ForeignCheckpoint,
-    QueryRunning,
-    SourcesChanged,
-    UnsettledCheckpoint,
-)
 from catalog_migrate.streams.checkpoint.files import Mark
 from catalog_migrate.streams.checkpoint.guards import (
     check_start,
@@ -24,6 +16,14 @@ from catalog_migrate.streams.checkpoint.guards import (
     require_above_sinks,
     require_sources,
     require_stopped,
+)
+from catalog_migrate.streams.errors import (
+    BehindSink,
+    CheckpointCorrupt,
+    ForeignCheckpoint,
+    QueryRunning,
+    SourcesChanged,
+    UnsettledCheckpoint,
 )
 from tests.services.checkpoints import root
 

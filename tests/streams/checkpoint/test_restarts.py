@@ -25,19 +25,22 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     new_query_id,
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, reset
-from catalog_migrate.streams.checkpoint.errors import BehindSink
-from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.guards import check_start, claim
-from catalog_migrate.streams.checkpoint.settle import (
+from catalog_migrate.streams.checkpoint.edit import (
     Complete,
+    Edit,
     Finish,
     Remove,
     WriteCommit,
+    apply,
+    move,
     perform,
+    reset,
     settlement,
 )
+from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.checkpoint.guards import check_start, claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.errors import BehindSink
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

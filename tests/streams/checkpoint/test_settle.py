@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.checkpoint.errors import QueryRunning, UnsettledCheckpoint
-from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.settle import (
+from catalog_migrate.streams.checkpoint.edit import (
     Complete,
     Decision,
     Finish,
@@ -23,6 +21,8 @@ from catalog_migrate.streams.checkpoint.settle import (
     settlement,
     write_commit,
 )
+from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.errors import QueryRunning, UnsettledCheckpoint
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

@@ -12,16 +12,16 @@ from catalog_migrate.errors import UsageError
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import apply, move
-from catalog_migrate.streams.checkpoint.errors import (
+from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots, pack, unpack
+from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
     QueryRunning,
     SnapshotNotFound,
     UnsupportedCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.guards import claim
-from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots, pack, unpack
 from tests.services.checkpoints import path_in, root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

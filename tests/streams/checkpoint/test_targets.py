@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import (
     Landing,
     Place,
@@ -17,6 +16,7 @@ from catalog_migrate.streams.checkpoint.targets import (
     parse_target,
     start_target,
 )
+from catalog_migrate.streams.errors import InvalidPosition
 
 NOW = 1_800_000_000.0
 PLACE = Place(current=50, low=10, high=100, later={1_799_992_800_000: 70, 5: None})

@@ -16,7 +16,7 @@ from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.spark import postgres_source
 from catalog_migrate.streams.unsafe.exported import export
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.unsafe.restore import undo_request
 from tests.services.postgres import PostgresServer
 from tests.streams.running.test_postgres_source import ACCOUNTS, Bank
 

@@ -13,11 +13,10 @@ import pytest
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.replication import server
-from catalog_migrate.replication.errors import SlotMissing, TableChanged
-from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.preflight import preflight
+from catalog_migrate.replication.sessions import SlotMissing, TableChanged
 from catalog_migrate.replication.snapshot import stage
-from catalog_migrate.replication.types import spark_value
+from catalog_migrate.replication.types import Position, spark_value
 
 from .conftest import await_that
 

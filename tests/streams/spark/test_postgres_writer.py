@@ -191,7 +191,7 @@ class Mirrors:
         import pyarrow as pa
 
         from catalog_migrate.replication.pgoutput import arrow_batch
-        from catalog_migrate.streams.spark.batches import Batch
+        from catalog_migrate.streams.spark.running import Batch
 
         self.batch += not again
         table = pa.Table.from_batches([arrow_batch(changes)])
@@ -289,7 +289,7 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
     import pyarrow as pa
 
     from catalog_migrate.replication.pgoutput import snapshot_batch
-    from catalog_migrate.replication.position import Position
+    from catalog_migrate.replication.types import Position
     from catalog_migrate.streams.spark.postgres_source import load
 
     mirrors = Mirrors(workshop, Model("anew", random.Random(2), full=False), soft=True)

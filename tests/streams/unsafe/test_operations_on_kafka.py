@@ -26,7 +26,7 @@ from catalog_migrate.streams.unsafe.audit import acknowledge, unacknowledged
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import approved, decode_plan, encode_plan
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.unsafe.restore import undo_request
 
 if TYPE_CHECKING:
     from .conftest import Stage

@@ -16,18 +16,16 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, OperationRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.replication.errors import OtherServer, SlotAhead, SlotLost
-from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable
+from catalog_migrate.replication.sessions import OtherServer, SlotAhead, SlotLost
+from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, Position
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.databases import ServerDatabases, SlotContents
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
@@ -42,7 +40,7 @@ from catalog_migrate.streams.unsafe.planning import (
 )
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.unsafe.restore import undo_request
 from catalog_migrate.streams.unsafe_client import UnsafeClient
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_reason

@@ -17,9 +17,8 @@ from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.errors import UnsettledCheckpoint, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.guards import claim
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.errors import UnsafeBlocked, UnsettledCheckpoint, UnsupportedCheckpoint
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.requests import joint
 from tests.services.checkpoints import root

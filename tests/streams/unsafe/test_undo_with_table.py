@@ -26,7 +26,7 @@ from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import joint
-from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.unsafe.restore import undo_request
 from tests.services.checkpoints import root
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.audit import OPERATIONS, PARTITIONS
-from catalog_migrate.streams.unsafe.undo import undo_request
+from catalog_migrate.streams.unsafe.restore import undo_request
 
 from .test_moves_by_time import store
 

@@ -28,11 +28,10 @@ from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.plain_secrets import plain_secrets
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.specs import plain_secrets, spec_of
 from catalog_migrate.streams.unsafe import planning
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.requests import Request, request_of, require_checked

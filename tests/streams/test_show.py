@@ -21,8 +21,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import status_document, status_text
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import OfflineQueries
-from catalog_migrate.streams.show import show
-from catalog_migrate.streams.stalled_queries import StalledQuery, stalled_queries
+from catalog_migrate.streams.show import StalledQuery, show, stalled_queries
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import DeltaTables

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections.kafka_gaps import WINDOW, has_gaps, windows
+from catalog_migrate.connections.kafka_probe import WINDOW, has_gaps, windows
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
