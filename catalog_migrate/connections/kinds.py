@@ -14,56 +14,9 @@ from typing import Literal
 
 import msgspec
 
-ValueKind = Literal[
-    "text", "integer", "boolean", "duration", "choice", "path", "pem",
-    "addresses", "host", "topic", "topics", "table", "position", "connection", "host key",
-    "splits", "url", "pairs",
-]  # fmt: skip
-"""The form of a value; :mod:`catalog_migrate.connections.values` reads each of them."""
+from catalog_migrate.connections.values import Option, When
 
-SecretUse = Literal["never", "must", "may"]
 SectionName = Literal["connection", "source", "sink"]
-
-
-class When(msgspec.Struct, frozen=True):
-    """A condition on another option: its value (default included) is one of ``values``.
-
-    Without values: the option is set at all.
-    """
-
-    option: str
-    values: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if not self.values:
-            return f"{self.option} is set"
-        return f"{self.option} is {' or '.join(self.values)}"
-
-
-class Option(msgspec.Struct, frozen=True):
-    """One option or setting.
-
-    ``secret`` says whether the value must, may or cannot be a secret. ``required_when`` and
-    ``exclusive_with`` each hold when any of their conditions does; while the latter holds, nothing
-    requires it. ``alterable`` is whether ALTER may change it in place, ``fixed_because`` why not.
-    ``minimum`` and ``maximum`` bound an integer.
-    ``example`` is a valid value; every message that asks for the option shows it.
-    """
-
-    name: str
-    value: ValueKind
-    help: str
-    example: str
-    secret: SecretUse = "never"
-    required: bool = False
-    required_when: tuple[When, ...] = ()
-    exclusive_with: tuple[When, ...] = ()
-    alterable: bool = True
-    fixed_because: str = ""
-    default: str | None = None
-    choices: tuple[str, ...] = ()
-    minimum: int = 0
-    maximum: int | None = None
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -152,16 +105,6 @@ class ConnectorType(msgspec.Struct, frozen=True):
     without_source: str = ""
     without_sink: str = ""
 
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """Those of the connection itself."""
-        return self.connection.options
-
-    @property
-    def open_prefix(self) -> str | None:
-        """That of the connection itself."""
-        return self.connection.open_prefix
-
     def section(self, name: SectionName) -> Section | None:
         """The section of that name."""
         if name == "connection":
@@ -193,6 +136,33 @@ def _by(mechanism: str) -> tuple[When, ...]:
 
 
 _PEM = "-----BEGIN CERTIFICATE-----…"
+
+
+def _tls(
+    theirs: str, form: str, key: str, without: tuple[When, ...] = ()
+) -> tuple[Option, ...]:
+    """What TLS takes: whose certificate is checked, how our key is written, a secret's name."""
+    return (
+        Option(
+            "SSL CERTIFICATE AUTHORITY", "pem",
+            f"Certificates (PEM) that the {theirs} checked against; without it those that the "
+            "platform trusts.", _PEM, secret="may", exclusive_with=without,
+        ),
+        Option(
+            "SSL CERTIFICATE", "pem", "Our own certificate chain (PEM).", _PEM, secret="may",
+            required_when=(When("SSL KEY"),), exclusive_with=without,
+        ),
+        Option(
+            "SSL KEY", "pem", f"The key of our certificate ({form}).", key, secret="must",
+            required_when=(When("SSL CERTIFICATE"), When("SSL KEY PASSWORD")),
+            exclusive_with=without,
+        ),
+        Option(
+            "SSL KEY PASSWORD", "text", "What the key is encrypted with.", f"{key}_password",
+            secret="must", exclusive_with=without,
+        ),
+    )
+
 
 _TRIGGER = Option(
     "TRIGGER", "duration", "How often a batch is begun.", "5 seconds", default="1 second"
@@ -358,24 +328,7 @@ KAFKA = ConnectorType(
             ),
             *_OAUTH,
             *_AWS_AND_KERBEROS,
-            Option(
-                "SSL CERTIFICATE AUTHORITY", "pem",
-                "Certificates (PEM) that the brokers' are checked against; without it those that "
-                "the platform trusts.", _PEM, secret="may", exclusive_with=_NO_TLS,
-            ),
-            Option(
-                "SSL CERTIFICATE", "pem", "Our own certificate chain (PEM).", _PEM, secret="may",
-                required_when=(When("SSL KEY"),), exclusive_with=_NO_TLS,
-            ),
-            Option(
-                "SSL KEY", "pem", "The key of our certificate (PEM, PKCS#8).", "kafka_key",
-                secret="must", required_when=(When("SSL CERTIFICATE"), When("SSL KEY PASSWORD")),
-                exclusive_with=_NO_TLS,
-            ),
-            Option(
-                "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
-                "kafka_key_password", secret="must", exclusive_with=_NO_TLS,
-            ),
+            *_tls("brokers' are", "PEM, PKCS#8", "kafka_key", _NO_TLS),
             SSH_TUNNEL_OPTION,
         ),
         open_prefix="kafka.",
@@ -585,23 +538,7 @@ SCHEMA_REGISTRY = ConnectorType(
                 "PASSWORD", "text", "The user's password.", "registry_password", secret="must",
                 required_when=(When("USERNAME"),),
             ),
-            Option(
-                "SSL CERTIFICATE AUTHORITY", "pem",
-                "Certificates (PEM) that the registry's is checked against; without it those that "
-                "the platform trusts.", _PEM, secret="may",
-            ),
-            Option(
-                "SSL CERTIFICATE", "pem", "Our own certificate chain (PEM).", _PEM, secret="may",
-                required_when=(When("SSL KEY"),),
-            ),
-            Option(
-                "SSL KEY", "pem", "The key of our certificate (PEM).", "registry_key",
-                secret="must", required_when=(When("SSL CERTIFICATE"), When("SSL KEY PASSWORD")),
-            ),
-            Option(
-                "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
-                "registry_key_password", secret="must",
-            ),
+            *_tls("registry's is", "PEM", "registry_key"),
             SSH_TUNNEL_OPTION,
         ),
     ),

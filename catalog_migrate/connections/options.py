@@ -9,16 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from catalog_migrate.connections.kinds import (
-    CONNECTORS,
-    Option,
-    Section,
-    SectionName,
-    When,
-    fold_option,
-)
+from catalog_migrate.connections.kinds import CONNECTORS, Section, SectionName, fold_option
 from catalog_migrate.connections.values import (
     BadValue,
+    Option,
+    When,
     canonical_value,
     splits_of,
     topics_of,

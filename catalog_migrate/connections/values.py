@@ -1,4 +1,4 @@
-"""The forms of option values: what is written, the one way it is kept, and what it means."""
+"""Options and the forms of their values: what is written, the one way it is kept, what it means."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from ipaddress import IPv6Address
 from pathlib import PurePosixPath
+from typing import Literal
 from urllib.parse import urlsplit
 
-from catalog_migrate.connections.kinds import Option
+import msgspec
+
 from catalog_migrate.model.names import quote_part, quote_postgres, split_name
+
+ValueKind = Literal[
+    "text", "integer", "boolean", "duration", "choice", "path", "pem",
+    "addresses", "host", "topic", "topics", "table", "position", "connection", "host key",
+    "splits", "url", "pairs",
+]  # fmt: skip
+"""The form of a value."""
+
+SecretUse = Literal["never", "must", "may"]
 
 _DURATION = re.compile(
     r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*'?\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
@@ -37,6 +48,47 @@ _TIME = re.compile(
 _FINGERPRINT = re.compile(r"SHA256:([A-Za-z0-9+/]{43})=?\Z")
 _KEY_TYPE = re.compile(r"(?:ssh|ecdsa|rsa)-[a-z0-9-]+\Z")
 _TABLE_PART = re.compile(r'(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))')
+
+
+class When(msgspec.Struct, frozen=True):
+    """A condition on another option: its value (default included) is one of ``values``.
+
+    Without values: the option is set at all.
+    """
+
+    option: str
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.values:
+            return f"{self.option} is set"
+        return f"{self.option} is {' or '.join(self.values)}"
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option or setting.
+
+    ``secret`` says whether the value must, may or cannot be a secret. ``required_when`` and
+    ``exclusive_with`` each hold when any of their conditions does; while the latter holds, nothing
+    requires it. ``alterable`` is whether ALTER may change it in place, ``fixed_because`` why not.
+    ``minimum`` and ``maximum`` bound an integer.
+    ``example`` is a valid value; every message that asks for the option shows it.
+    """
+
+    name: str
+    value: ValueKind
+    help: str
+    example: str
+    secret: SecretUse = "never"  # noqa: S105 - a rule, no password
+    required: bool = False
+    required_when: tuple[When, ...] = ()
+    exclusive_with: tuple[When, ...] = ()
+    alterable: bool = True
+    fixed_because: str = ""
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+    maximum: int | None = None
 
 
 class BadValue(ValueError):

@@ -6,7 +6,7 @@ release no longer bundles is handed over to the user, rows, positions and all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -27,24 +27,15 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
-from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import declare, dependencies, effects
-from catalog_migrate.streams.effects import Draft, Effect
+from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.show import create_statement
 
 _APART = 1_000_000_000
 """The first item id of bundled objects where two releases are compared without a catalog."""
 
 Action = Literal["create", "alter", "keep", "hand over", "wait"]
-
-_CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
-    st.CreateSecret: ("secret", declare.create_secret),
-    st.CreateCluster: ("cluster", declare.create_cluster),
-    st.CreateConnection: ("connection", declare.create_connection),
-    st.CreateSource: ("source", declare.create_source),
-    st.CreateSink: ("sink", declare.create_sink),
-}
 
 
 class BundledStream(msgspec.Struct, frozen=True):
@@ -117,7 +108,7 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
 
 def _parsed(text: str) -> tuple[str, Any]:
     statement: Any = parse_one(text)
-    return _CREATE[type(statement)][0], statement
+    return declare.CREATES[type(statement)][0], statement
 
 
 def _one(
@@ -126,8 +117,7 @@ def _one(
     """What one statement changes, what is said of it, and the items that it creates."""
     found = dependencies.lookup(state, kind, statement.name)
     if found is None:
-        _, create = _CREATE[type(statement)]
-        effect = create(state, statement, owner="shipped")
+        effect = declare.create(state, statement, owner="shipped")
         made = BundledStream(kind, statement.name, "create", "new in this release")
         return effect.changes, made, effect.created
     if found.mapping.owner != "shipped":
@@ -209,7 +199,7 @@ def _hand_over(state: State, seen: set[str], streams: list[BundledStream]) -> Ch
     """What is no longer bundled belongs to the user from now on."""
     changes: Changes | None = None
     # a cluster came along with the first query in it and serves whoever runs there
-    kinds = {kind for kind, _ in _CREATE.values()} - {"cluster"}
+    kinds = {kind for kind, _ in declare.CREATES.values()} - {"cluster"}
     for key, mapping in state.mappings.items():
         if mapping.owner != "shipped" or key in seen or mapping.kind not in kinds:
             continue

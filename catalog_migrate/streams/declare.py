@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -29,6 +30,7 @@ from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operation_records import earlier_topics
+from catalog_migrate.streams.status import LOG_COLUMNS
 from catalog_migrate.streams.upstream_tables import (
     TRANSACTION_COLUMNS,
     checked_tables,
@@ -55,17 +57,6 @@ DEAD_LETTER_COLUMNS = (
     *KAFKA_COLUMNS, Column("key", "BINARY"), Column("value", "BINARY"), Column("error", "STRING"),
 )
 
-LOG_COLUMNS = (
-    Column("at", "TIMESTAMP", comment="when it was written, by the runtime's clock"),
-    Column("item_id", "STRING"), Column("name", "STRING"), Column("kind", "STRING"),
-    Column("state", "STRING", comment="running, starting, held, backing_off, failed, stopped"),
-    Column("run_id", "STRING", comment="changes with every start of the query"),
-    Column("query_id", "STRING"), Column("batch", "BIGINT"), Column("rows", "BIGINT"),
-    Column("lag", "BIGINT", comment="records that are there and not read yet"),
-    Column("error", "STRING", comment="the cause chain of the last failure"),
-    Column("restarts", "BIGINT"), Column("runtime", "STRING", comment="host/process"),
-)
-
 _INCLUDE_TYPES = {"PARTITION": "INT", "OFFSET": "BIGINT", "TIMESTAMP": "TIMESTAMP"}
 _WITHOUT_COLUMNS = {"TEXT": Column("value", "STRING"), "BYTES": Column("value", "BINARY")}
 
@@ -77,23 +68,18 @@ def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
     return ObjectDefinition(**data)  # type: ignore[arg-type]
 
 
-def exists(state: State, kind: str, name: str, if_not_exists: bool) -> Effect | None:
-    """The effect of IF NOT EXISTS on a name that is taken by the same kind, else None."""
-    found = dependencies.lookup(state, kind, name) if if_not_exists else None
-    if found is None:
-        return None
-    return Effect(f"{found.text} exists already", None, (f"{found.text} exists, nothing done",))
+def create(state: State, statement: Any, *, owner: Owner = "user") -> Effect:
+    """What a CREATE puts into the catalog; nothing, with IF NOT EXISTS, where the name is taken."""
+    kind, put = CREATES[type(statement)]
+    found = dependencies.lookup(state, kind, statement.name) if statement.if_not_exists else None
+    if found is not None:
+        return Effect(f"{found.text} exists already", None, (f"{found.text} exists, nothing done",))
+    return put(Draft(state, owner=owner), statement)
 
 
-def create_secret(
-    state: State, statement: st.CreateSecret, *, owner: Owner = "user"
-) -> Effect:
+def _secret(draft: Draft, statement: st.CreateSecret) -> Effect:
     """``CREATE SECRET s AS 'env:NAME'``: only the reference is stored."""
-    there = exists(state, "secret", statement.name, statement.if_not_exists)
-    if there is not None:
-        return there
     check_reference(statement.reference)
-    draft = Draft(state, owner=owner)
     definition = named(
         "secret", statement.name, external=External(reference=statement.reference),
         comment=statement.comment,
@@ -116,18 +102,12 @@ def check_reference(reference: str) -> None:
         )
 
 
-def create_connection(
-    state: State, statement: st.CreateConnection, *, owner: Owner = "user"
-) -> Effect:
+def _connection(draft: Draft, statement: st.CreateConnection) -> Effect:
     """``CREATE CONNECTION c TO KAFKA (…)``; ``USING CONNECTION base`` inherits."""
-    there = exists(state, "connection", statement.name, statement.if_not_exists)
-    if there is not None:
-        return there
     definition = named(
         "connection", statement.name, external=statement.external, comment=statement.comment
     )
-    checked, links = checked_connection(state, definition)
-    draft = Draft(state, owner=owner)
+    checked, links = checked_connection(draft.state, definition)
     created = draft.create(checked, links=links)
     refuse_shared_ports(draft.after())
     return Effect(
@@ -197,14 +177,8 @@ def checked_connection(
     )
 
 
-def create_cluster(
-    state: State, statement: st.CreateCluster, *, owner: Owner = "user"
-) -> Effect:
+def _cluster(draft: Draft, statement: st.CreateCluster) -> Effect:
     """``CREATE CLUSTER main``: a place where queries run, with its log."""
-    there = exists(state, "cluster", statement.name, statement.if_not_exists)
-    if there is not None:
-        return there
-    draft = Draft(state, owner=owner)
     created = put_cluster(draft, statement.name)
     name = named("cluster", statement.name).item_name
     return Effect(f"cluster {name} created", draft.changes, created=(created,))
@@ -241,7 +215,7 @@ def fresh_shard(definition: ObjectDefinition) -> str:
     return shard_path(definition.schema, definition.name, uuid4().hex)
 
 
-def _cluster(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
+def _cluster_of(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
     """The item id of a source's or sink's cluster, and a notice when it was made now."""
     if name is not None:
         return dependencies.find(draft.state, "cluster", name).item_id, ()
@@ -263,15 +237,9 @@ def _cluster(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def create_source(
-    state: State, statement: st.CreateSource, *, owner: Owner = "user"
-) -> Effect:
+def _source(draft: Draft, statement: st.CreateSource) -> Effect:
     """``CREATE SOURCE s (…) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON …``."""
-    there = exists(state, "source", statement.name, statement.if_not_exists)
-    if there is not None:
-        return there
-    draft = Draft(state, owner=owner)
-    external, links = checked_query(state, "source", statement.name, statement.external)
+    external, links = checked_query(draft.state, "source", statement.name, statement.external)
     definition = named("source", statement.name, comment=statement.comment)
     if external.connector == "POSTGRES":
         external = checked_tables(statement.name, external, definition.schema)
@@ -279,7 +247,7 @@ def create_source(
         definition, external=external,
         columns=source_columns(statement.name, external, statement.columns),
     )
-    links["cluster"], notices = _cluster(draft, external.cluster)
+    links["cluster"], notices = _cluster_of(draft, external.cluster)
     tables = []
     for table in external.tables:
         links[role(table)], taken, more = _output_table(draft, definition, table)
@@ -524,19 +492,13 @@ def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:
     return found.item_id, ()
 
 
-def create_sink(
-    state: State, statement: st.CreateSink, *, owner: Owner = "user"
-) -> Effect:
+def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
     """``CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 'o') …``."""
-    there = exists(state, "sink", statement.name, statement.if_not_exists)
-    if there is not None:
-        return there
-    draft = Draft(state, owner=owner)
-    external, links = checked_query(state, "sink", statement.name, statement.external)
+    external, links = checked_query(draft.state, "sink", statement.name, statement.external)
     name = named("sink", statement.name).item_name
     if external.reads is None:
         raise RefusedStatement(f"sink {name} reads nothing", remedy="write FROM table")
-    reads = dependencies.find(state, "relation", external.reads)
+    reads = dependencies.find(draft.state, "relation", external.reads)
     check_input(f"sink {name}", reads, external)
     if external.format == "AVRO":
         for reason in avro.unwritable(reads.item.definition.columns):
@@ -550,7 +512,7 @@ def create_sink(
             raise RefusedStatement(
                 f"sink {name}, option RECORD NAME: {error}", remedy="write RECORD NAME 'shop.Order'"
             ) from None
-    mirrored = mirrored_by(state, reads.item_id)
+    mirrored = mirrored_by(draft.state, reads.item_id)
     if mirrored is not None:
         raise RefusedStatement(
             f"sink {name} reads {reads.text}, whose rows {mirrored.text} updates and deletes: a"
@@ -558,18 +520,18 @@ def create_sink(
             remedy="create a source with FORMAT CHANGES over the same tables, and read its table",
         )
     links["reads"] = reads.item_id
-    links["cluster"], notices = _cluster(draft, external.cluster)
+    links["cluster"], notices = _cluster_of(draft, external.cluster)
     definition = named("sink", statement.name, external=external, comment=statement.comment)
     created = draft.create(definition, links=links)
     notices += _held(draft, created, "sink", definition, statement.paused)
-    refuse_new_loops(state, draft.after())
+    refuse_new_loops(draft.state, draft.after())
     if reads.mapping.kind == "table" and external.settings.get("ON CHANGE") != "skip":
         notices += (
             f"{reads.text} is append-only from now on: UPDATE, DELETE and MERGE are refused there "
             "(WITH (on_change = 'skip') leaves it as it is and sends appended rows only)",
         )
     return Effect(
-        f"sink {name} created", draft.changes, notices + _namesakes(state, reads, external),
+        f"sink {name} created", draft.changes, notices + _namesakes(draft.state, reads, external),
         created=(created,),
     )
 
@@ -620,3 +582,13 @@ def _connector(name: str | None) -> str:
             f"{name} is no type of connection", remedy="the types: " + ", ".join(sorted(CONNECTORS))
         )
     return known
+
+
+CREATES: Mapping[type, tuple[str, Callable[[Draft, Any], Effect]]] = {
+    st.CreateSecret: ("secret", _secret),
+    st.CreateConnection: ("connection", _connection),
+    st.CreateCluster: ("cluster", _cluster),
+    st.CreateSource: ("source", _source),
+    st.CreateSink: ("sink", _sink),
+}
+"""The kind of object that each CREATE makes, and what puts it."""

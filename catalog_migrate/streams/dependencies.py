@@ -376,6 +376,25 @@ def fingerprint(state: State, item_id: str) -> str:
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
 
 
+class Wanted:
+    """The queries that a state wants to run, and what each is started from once that is asked."""
+
+    def __init__(self, state: State, item_ids: Iterable[str]) -> None:
+        self.state = state
+        self._fingerprints: dict[str, str | None] = dict.fromkeys(item_ids)
+
+    def __iter__(self) -> Iterator[str]:
+        """The items' ids, in their order."""
+        return iter(self._fingerprints)
+
+    def fingerprint(self, item_id: str) -> str:
+        """The fingerprint of a query; empty for one that is not wanted."""
+        found = self._fingerprints.get(item_id, "")
+        if found is None:
+            found = self._fingerprints[item_id] = fingerprint(self.state, item_id)
+        return found
+
+
 def _connection_parts(state: State, connection_id: str) -> list[object]:
     """What a connection is made of, its tunnel's parts in the place of the tunnel's name."""
     whole = effective(state, connection_id)

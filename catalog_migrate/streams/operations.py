@@ -57,7 +57,8 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict, connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
-from catalog_migrate.streams.supervisor import STOPS, UPSTREAM, Known, Supervisor, input_known
+from catalog_migrate.streams.supervisor import STOPS, UPSTREAM, Known, Supervisor
+from catalog_migrate.streams.upstream import input_known
 
 Program = tuple[Operation, ...]
 """Operations in their order, each with its wave."""

@@ -51,7 +51,7 @@ def rename(state: State, statement: st.Rename) -> Effect:
 
 def create_source(state: State, statement: st.CreateSource) -> Effect:
     """``CREATE SOURCE``; a slot has one source."""
-    effect = declare.create_source(state, statement)
+    effect = declare.create(state, statement)
     if effect.changes is not None:
         refuse_slot_in_use(state, statement.external)
     return effect
@@ -133,11 +133,8 @@ def comment(state: State, statement: st.Comment) -> Effect:
 
 
 _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
-    st.CreateSecret: declare.create_secret,
-    st.CreateConnection: declare.create_connection,
+    **dict.fromkeys(declare.CREATES, declare.create),
     st.CreateSource: create_source,
-    st.CreateSink: declare.create_sink,
-    st.CreateCluster: declare.create_cluster,
     st.Rename: rename,
     st.Drop: drop,
     st.Comment: comment,

@@ -509,7 +509,7 @@ class Runtime:
             )
         for item_id, error in zip(running, changed, strict=True):
             if error is not None and not _says(state, item_id, error.message):
-                supervisor.hold(item_id, UPSTREAM, error.message)
+                supervisor.hold(item_id, error.message)
 
     def _drop_slots(self, supervisor: Supervisor, state: State) -> None:
         """Slots of sources that were dropped and whose queries have stopped; in a thread."""

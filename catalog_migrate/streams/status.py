@@ -19,12 +19,24 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import load_table, options_for
 from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
 KEPT_VERSIONS = 50
 """A log is checkpointed (Delta) so often, so that reading it stays quick."""
 
+
+LOG_COLUMNS = (
+    Column("at", "TIMESTAMP", comment="when it was written, by the runtime's clock"),
+    Column("item_id", "STRING"), Column("name", "STRING"), Column("kind", "STRING"),
+    Column("state", "STRING", comment="running, starting, held, backing_off, failed, stopped"),
+    Column("run_id", "STRING", comment="changes with every start of the query"),
+    Column("query_id", "STRING"), Column("batch", "BIGINT"), Column("rows", "BIGINT"),
+    Column("lag", "BIGINT", comment="records that are there and not read yet"),
+    Column("error", "STRING", comment="the cause chain of the last failure"),
+    Column("restarts", "BIGINT"), Column("runtime", "STRING", comment="host/process"),
+)
 
 LONGEST = 200
 """Characters of an error in one line, at most."""

@@ -7,7 +7,7 @@ cluster's lease has a supervisor.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,10 +46,11 @@ from catalog_migrate.streams.queries import (
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by, moment, shortly
-from catalog_migrate.streams.tables import of_release
+from catalog_migrate.streams.tables import columns_taken_over
 from catalog_migrate.streams.upstream import (
     Upstream,
     begin_at_offsets,
+    input_known,
     require_ledger,
     require_same,
     require_there,
@@ -115,31 +116,12 @@ class Managed:
         return self.query is not None and self.query.active
 
 
-class Wanted:
-    """The queries that a state wants to run, and what each is started from once that is asked."""
-
-    def __init__(self, state: State, item_ids: Iterable[str]) -> None:
-        self.state = state
-        self._fingerprints: dict[str, str | None] = dict.fromkeys(item_ids)
-
-    def __iter__(self) -> Iterator[str]:
-        """The items' ids, in their order."""
-        return iter(self._fingerprints)
-
-    def fingerprint(self, item_id: str) -> str:
-        """The fingerprint of a query; empty for one that is not wanted."""
-        found = self._fingerprints.get(item_id, "")
-        if found is None:
-            found = self._fingerprints[item_id] = dependencies.fingerprint(self.state, item_id)
-        return found
-
-
 @dataclass(slots=True)
 class Supervisor:
     """The queries of one cluster; methods are called from one thread only.
 
-    ``drain`` is the seconds that a batch may take to end when
-    its query is stopped. ``say`` hears of failures, recoveries and holds.
+    ``drain`` is the seconds that a batch may take to end when its query is stopped. ``say`` hears
+    of failures, recoveries and holds.
     """
 
     log: CatalogLog
@@ -156,7 +138,7 @@ class Supervisor:
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
-    _wanted: Wanted | None = None
+    _wanted: dependencies.Wanted | None = None
     _pool: Executor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -209,10 +191,10 @@ class Supervisor:
                 acted = True
         return acted
 
-    def _wants(self, state: State) -> Wanted:
+    def _wants(self, state: State) -> dependencies.Wanted:
         """What a state wants; looked for once, for most rounds find the state of the last one."""
         if self._wanted is None or self._wanted.state is not state:
-            self._wanted = Wanted(state, (
+            self._wanted = dependencies.Wanted(state, (
                 found.item_id for found in dependencies.queries(state, self.cluster)
                 if not held_by(state, found.item_id)
             ))
@@ -250,7 +232,7 @@ class Supervisor:
             return
         if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
             # of a trial it is the new definition that leads elsewhere: it is set back
-            self.hold(each.item_id, UPSTREAM, error.message)
+            self.hold(each.item_id, error.message)
         elif isinstance(error, CatalogMigrateError):
             self._upstream_failed(each.item_id, error)
         if not isinstance(error, Exception):
@@ -281,16 +263,15 @@ class Supervisor:
                 )
                 self.say(f"source {name} takes it over: {error.message}")
             except RefusedStatement as refused:
-                self.hold(item_id, UPSTREAM, hold_reason(refused, name))
+                self.hold(item_id, hold_reason(refused, name))
             return
-        self.hold(item_id, UPSTREAM, hold_reason(error, name))
+        self.hold(item_id, hold_reason(error, name))
 
     def _columns(self, spec: QuerySpec, name: str) -> tuple[UpstreamColumn, ...]:
         """The columns that a table upstream has now."""
         table = next(each.upstream for each in spec.tables if each.upstream.full_name == name)
         (found,) = self.ports.databases.tables(
-            spec.connection, [table.postgres_name],
-            publication=spec.publication,
+            spec.connection, [table.postgres_name], publication=spec.publication
         )
         return columns_of(found)
 
@@ -325,18 +306,13 @@ class Supervisor:
             each.looked = self.clock.monotonic() + FOLLOW
             checkpoint = self.checkpoint(state, item_id)
             try:
-                if not following.ready(
-                    state, item_id, checkpoint, self.ports.tables
-                ):
+                if not following.ready(state, item_id, checkpoint, self.ports.tables):
                     continue
                 self.stop_one(item_id)
-                following.step(
-                    state, item_id, checkpoint, self.ports.tables,
-                    put=self.commit,
-                )
+                following.step(state, item_id, checkpoint, self.ports.tables, put=self.commit)
                 each.error = None
             except PositionLost as error:
-                self.hold(item_id, UPSTREAM, error.message)
+                self.hold(item_id, error.message)
             except CatalogMigrateError as error:
                 self._failed(each, f"cannot follow its table: {error.message}")
             newest = self.newest_state()
@@ -419,7 +395,9 @@ class Supervisor:
         the start, when those that it comes ``after`` have ended.
         """
         self.ensure_shards(state, item_id)
-        self._note_evolved(state, item_id)
+        note = columns_taken_over(state, item_id)
+        if note is not None:
+            self.commit(note, "evolved")
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = self.spec(state, item_id, stream)
         redactor = spec.redactor
@@ -431,7 +409,9 @@ class Supervisor:
             found = asked.get(item_id) or self.ports.upstreams.identify(spec)
             stream = self._identified(state, spec, stream, found)
             spec = self.spec(state, item_id, stream)
-            sources = [self.described(state, item_id)]
+            item = state.items[item_id]
+            # a text that changes when another stream stands in the place of the input
+            sources = [item.links.get("reads") or f"{item.definition.kind} {item_id}"]
             clear_torn_start(checkpoint)
             claim(checkpoint, item=item_id, sources=sources)
             if checkpoint.query_id != query_id:
@@ -462,24 +442,6 @@ class Supervisor:
                 condition=type(error).__name__,
             ) from None
 
-    def _note_evolved(self, state: State, item_id: str) -> None:
-        """Write down that tables have the columns that their source took over from upstream."""
-        shards = [
-            shard for shard in (
-                state.items[each].shard or "" for each in dependencies.outputs(state.items[item_id])
-            ) if state.shards[shard].evolve and not of_release(state, shard)
-        ]
-
-        def put(changes: Changes, current: State) -> None:
-            for shard in shards:
-                record = current.shards.get(shard)
-                known = state.shards[shard].global_id
-                if record is not None and record.evolve and record.global_id == known:
-                    changes.put("shard", shard, msgspec.structs.replace(record, evolve=False))
-
-        if shards:
-            self.commit(put, "evolved")
-
     def _looked_up(
         self, spec: QuerySpec, checkpoint: Checkpoint
     ) -> tuple[str | None, Mapping[str, int | None]]:
@@ -496,13 +458,7 @@ class Supervisor:
     ) -> tuple[str | None, Mapping[str, int | None]]:
         """The query that a checkpoint is of, and the last batch of it that each sink has."""
         query_id = checkpoint.query_id
-        found = self.engine.last_batch(spec, query_id) if query_id is not None else {}
-        return query_id, found
-
-    def described(self, state: State, item_id: str) -> str:
-        """A text that changes when another stream stands in the place of a query's input."""
-        item = state.items[item_id]
-        return item.links.get("reads") or f"{item.definition.kind} {item_id}"
+        return query_id, {} if query_id is None else self.engine.last_batch(spec, query_id)
 
     def _identified(
         self, state: State, spec: QuerySpec, stream: StreamRecord, found: Upstream
@@ -514,27 +470,23 @@ class Supervisor:
         if stream.upstream:
             require_same(spec, stream, found)
         require_there(spec, found)
-        topics = {**stream.topics, **found.topics}
-        known = msgspec.structs.replace(
-            stream, upstream=found.upstream, topics=topics, reads=reads
-        )
-        if state.streams.get(spec.item_id) == known:
-            return known
 
-        def put(changes: Changes, current: State) -> None:
-            if spec.item_id not in current.items:
-                return
-            # what was committed since ``state`` was read stays: only what was found out is new
-            standing = current.streams.get(spec.item_id) or stream
-            changes.put(
-                "stream", spec.item_id,
-                msgspec.structs.replace(
-                    standing, upstream=found.upstream, topics=topics,
-                    reads=standing.reads or reads,
-                ),
+        def known(standing: StreamRecord) -> StreamRecord:
+            return msgspec.structs.replace(
+                standing, upstream=found.upstream, topics={**stream.topics, **found.topics},
+                reads=standing.reads or reads,
             )
 
-        return self.commit(put, "stream").streams.get(spec.item_id) or known
+        if state.streams.get(spec.item_id) == known(stream):
+            return known(stream)
+
+        def put(changes: Changes, current: State) -> None:
+            if spec.item_id in current.items:
+                # what was committed since ``state`` was read stays: only what was found out is new
+                standing = current.streams.get(spec.item_id) or stream
+                changes.put("stream", spec.item_id, known(standing))
+
+        return self.commit(put, "stream").streams.get(spec.item_id) or known(stream)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -572,8 +524,8 @@ class Supervisor:
 
     # -- holds and status ----------------------------------------------------------------------
 
-    def hold(self, item_id: str, holder: str, reason: str) -> None:
-        """Add one hold to the set of a query; the holder's own of before says the new reason.
+    def hold(self, item_id: str, reason: str) -> None:
+        """Hold a query for its changed upstream; the hold of before says the new reason.
 
         Nothing is written where it says it already.
         """
@@ -584,15 +536,15 @@ class Supervisor:
 
         def put(changes: Changes, state: State) -> None:
             nonlocal news
-            key = f"{item_id}/{holder}/1"
+            key = f"{item_id}/{UPSTREAM}/1"
             standing = state.holds.get(key)
             news = item_id in state.items and (standing is None or standing.reason != reason)
             if news:
-                changes.put("hold", key, HoldRecord(item_id, holder, reason, since))
+                changes.put("hold", key, HoldRecord(item_id, UPSTREAM, reason, since))
 
         self.commit(put, "hold", f"{name}: {reason}")
         if news:
-            self.say(f"{name} is held ({holder}): {reason}")
+            self.say(f"{name} is held ({UPSTREAM}): {reason}")
 
     def statuses(self, state: State) -> list[QueryStatus]:
         """How every query of the cluster is, for the log."""
@@ -642,18 +594,6 @@ class Supervisor:
                 self.log, written, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
                 reason=reason, executed=executed,
             )
-
-
-def input_known(state: State, item_id: str) -> bool:
-    """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
-
-    They are written down before the source's first batch, so no row is older than they are.
-    """
-    reads = state.items[item_id].links.get("reads")
-    if reads is None or dependencies.external_of(state.items[reads]).connector != "KAFKA":
-        return True
-    stream = state.streams.get(reads)
-    return stream is not None and bool(stream.topics)
 
 
 def _state(managed: Managed, holds: tuple[str, ...], progressed: bool) -> str:

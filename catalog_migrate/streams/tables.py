@@ -13,6 +13,7 @@ import msgspec
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.delta.log import read_change, rows_added
 from catalog_migrate.delta.table import load_table, shard_version
 from catalog_migrate.engine.port import ShardSpec
@@ -362,3 +363,23 @@ def of_release(state: State, shard: str) -> bool:
     """Whether a shard is of a release's table, which the release's own reconciliation evolves."""
     item = state.items[state.shards[shard].item_id]
     return state.mappings[identity_text(item.definition.identity)].owner == "release"
+
+
+def columns_taken_over(
+    state: State, item_id: str
+) -> Callable[[Changes, State], None] | None:
+    """What notes that tables have the columns that their source took over; None for no such."""
+    shards = [
+        shard for shard in (
+            state.items[each].shard or "" for each in dependencies.outputs(state.items[item_id])
+        ) if state.shards[shard].evolve and not of_release(state, shard)
+    ]
+
+    def put(changes: Changes, current: State) -> None:
+        for shard in shards:
+            record = current.shards.get(shard)
+            known = state.shards[shard].global_id
+            if record is not None and record.evolve and record.global_id == known:
+                changes.put("shard", shard, msgspec.structs.replace(record, evolve=False))
+
+    return put if shards else None

@@ -40,8 +40,8 @@ from catalog_migrate.streams.operations import (
     stands,
 )
 from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
-from catalog_migrate.streams.supervisor import Known, Managed, input_known
-from catalog_migrate.streams.upstream import Upstream
+from catalog_migrate.streams.supervisor import Known, Managed
+from catalog_migrate.streams.upstream import Upstream, input_known
 
 PROBE_AGAIN = 1.0
 """Seconds between two probes of what did not work."""

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.kafka_probe import KafkaProbe, has_gaps
@@ -33,6 +34,7 @@ from catalog_migrate.connections.validation import (
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import External
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
@@ -312,3 +314,15 @@ def begin_at_offsets(
     checkpoint.files.put(
         checkpoint.store, initial, KafkaCodec().write_initial(positions), None
     )
+
+
+def input_known(state: State, item_id: str) -> bool:
+    """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
+
+    They are written down before the source's first batch, so no row is older than they are.
+    """
+    reads = state.items[item_id].links.get("reads")
+    if reads is None or dependencies.external_of(state.items[reads]).connector != "KAFKA":
+        return True
+    stream = state.streams.get(reads)
+    return stream is not None and bool(stream.topics)

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from catalog_migrate.connections.kinds import (
-    CONNECTORS,
-    ConnectorType,
-    Option,
-    Section,
-    SectionName,
-    When,
-)
+from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType, Section, SectionName
 from catalog_migrate.connections.options import (
     InvalidOptions,
     alterable,
@@ -22,6 +15,7 @@ from catalog_migrate.connections.options import (
     check,
     partition,
 )
+from catalog_migrate.connections.values import Option, When
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.connections.kinds import CONNECTORS, Option
+from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.values import (
     BadValue,
+    Option,
     addresses_of,
     canonical_value,
     milliseconds,
@@ -149,7 +150,7 @@ def test_parts() -> None:
     assert moment.timestamp() == 1769817600
 
 
-@given(st.sampled_from([o for c in CONNECTORS.values() for o in c.options]), st.text())
+@given(st.sampled_from([o for c in CONNECTORS.values() for o in c.connection.options]), st.text())
 def test_canonical_twice_is_canonical_once(declared: Option, text: str) -> None:
     """Whatever text is accepted, its canonical form is accepted and stays as it is."""
     try:

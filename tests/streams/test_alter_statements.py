@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType, Option
+from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType
 from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.connections.values import Option
 from catalog_migrate.model.objects import External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
@@ -195,7 +196,7 @@ def test_sets_that_exclude_each_other(
 def test_forms(it: Setting, connector: ConnectorType) -> None:
     """IF EXISTS, AS, VALIDATE, several actions, slips: for each type alike."""
     free = next(
-        option for option in connector.options
+        option for option in connector.connection.options
         if option.alterable and option.secret != "must" and option.value != "connection"
     )
     full = context(connector.connection, free)

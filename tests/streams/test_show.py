@@ -295,7 +295,7 @@ def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
         cluster=cluster, ensure_shards=lambda _state, _item: None,
     )
     for reason in ("topic t is gone", "topic t was recreated"):
-        supervisor.hold(item, "upstream", reason)
+        supervisor.hold(item, reason)
     (hold,) = read_state(laid_out).holds.values()
     assert hold.reason == "topic t was recreated"
     assert hold.since

@@ -9,7 +9,7 @@ import pytest
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.supervisor import Wanted
+from catalog_migrate.streams.dependencies import Wanted
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.declare import create_sink
+from catalog_migrate.streams.declare import create
 from catalog_migrate.streams.operation_records import Image, earlier_rows
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
@@ -98,8 +98,6 @@ def test_a_sink_goes_back(log: MemoryLog, name: str, target: int, refused: bool)
 def test_a_new_sink_says_so(log: MemoryLog) -> None:
     """It would send them all: whoever creates it is told what its consumers will make of that."""
     (parsed,) = parse("CREATE SINK n FROM s INTO KAFKA CONNECTION c (TOPIC 'n') FORMAT JSON")
-    assert not any("repeats" in each for each in create_sink(
-        read_state(log), parsed.statement,  # type: ignore[arg-type]
-    ).notices)
-    notices = create_sink(moved(log, AFTER), parsed.statement).notices  # type: ignore[arg-type]
+    assert not any("repeats" in each for each in create(read_state(log), parsed.statement).notices)
+    notices = create(moved(log, AFTER), parsed.statement).notices
     assert any("holds rows of t from before it was created again" in each for each in notices)
