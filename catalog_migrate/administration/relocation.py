@@ -529,7 +529,7 @@ def copy_checkpoints(
         new = Checkpoint(shard_location(warehouse, directory))
         on_step(f"part {new.address}")
         new.files.copy_tree(old.store, new.store)
-        new_query_id(new, {}, active=())
+        new_query_id(new, {})
         records[item_id] = msgspec.structs.replace(stream, checkpoint=directory)
     return records
 

@@ -258,7 +258,7 @@ class KafkaProbe:
         places: list[tuple[str, int]] = []
         for topic, each in described.items():
             if not hasattr(each, "partitions"):
-                raise failed(self.topic_finding(topic, each, "READ", "TOPIC"))
+                raise failed(self.topic_finding(topic, each, "READ"))
             places += [(topic, partition.id) for partition in each.partitions]
         low = self._offsets(places, OffsetSpec.earliest())
         high = self._offsets(places, OffsetSpec.latest())
@@ -331,37 +331,37 @@ class KafkaProbe:
         return found
 
     def topic_finding(
-        self, topic: str, described: Any, operation: str, option: str, subject: str | None = None
+        self, topic: str, described: Any, operation: str, subject: str | None = None
     ) -> Finding:
         """Whether a topic is there and lets us do ``operation`` (READ, WRITE)."""
-        about = subject or self._subject
+
+        def bad(message: str, remedy: str | None = None) -> Finding:
+            return Finding(subject or self._subject, "TOPIC", False, message, remedy)
+
         if not hasattr(described, "partitions"):
             code = described.code()
             if code == _TOPIC_UNKNOWN:
-                return Finding(
-                    about, option, False, f"there is no topic {topic}",
-                    f"create it, or write another {option}",
-                )
+                return bad(f"there is no topic {topic}", "create it, or write another TOPIC")
             if code == _TOPIC_FORBIDDEN:
-                return Finding(
-                    about, option, False, f"this user may not see topic {topic}",
+                return bad(
+                    f"this user may not see topic {topic}",
                     f"allow DESCRIBE and {operation} on it to the user of SASL USERNAME",
                 )
-            return Finding(about, option, False, self._redactor.scrub(described.str()))
+            return bad(self._redactor.scrub(described.str()))
         allowed = {each.name for each in described.authorized_operations or ()}
         if allowed and not allowed & {operation, "ALL"}:
-            return Finding(
-                about, option, False, f"this user may not {operation} topic {topic}",
+            return bad(
+                f"this user may not {operation} topic {topic}",
                 f"allow {operation} on it to the user of SASL USERNAME",
             )
         headless = [part.id for part in described.partitions if part.leader is None]
         if headless:
-            return Finding(
-                about, option, False, f"topic {topic} has partitions without a leader: {headless}",
+            return bad(
+                f"topic {topic} has partitions without a leader: {headless}",
                 "see to the brokers that hold them",
             )
         return Finding(
-            about, option, True,
+            subject or self._subject, "TOPIC", True,
             f"topic {topic} has {len(described.partitions)} partitions and allows {operation}",
         )
 

@@ -112,15 +112,16 @@ def check(
 
 
 def checked_values(
-    connector: str, section: SectionName, options: Mapping[str, OptionValue], *, where: str = ""
+    connector: str, options: Mapping[str, OptionValue], *, where: str
 ) -> dict[str, OptionValue]:
-    """Canonical names and values of options that are no whole definition.
+    """Canonical names and values of a connection's options that are no whole definition.
 
     Each is checked for itself as :func:`check` does it; no rule between options is asked. Raises
     InvalidOptions with all problems.
     """
     problems: list[Problem] = []
-    found, _ = _canonical(section_of(connector, section, where=where), options, {}, problems)
+    section = section_of(connector, "connection", where=where)
+    found, _ = _canonical(section, options, {}, problems)
     if problems:
         raise InvalidOptions(f"{_at(where)}not every option can be set", problems=problems)
     return found

@@ -166,9 +166,7 @@ def kafka_access(
             }
             findings = {
                 each.subject: tuple(
-                    probe.topic_finding(
-                        topic, described[topic], each.operation, "TOPIC", each.subject
-                    )
+                    probe.topic_finding(topic, described[topic], each.operation, each.subject)
                     for topic in each.topics
                 )
                 for each in wanted
@@ -187,7 +185,7 @@ def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:
         if hasattr(description, "topic_id"):
             ids[topic] = str(description.topic_id)
             continue
-        finding = probe.topic_finding(topic, description, "READ", "TOPIC")
+        finding = probe.topic_finding(topic, description, "READ")
         if not finding.message.startswith("there is no topic"):
             raise failed(finding)
     return Identity("KAFKA", cluster, ids)
@@ -198,9 +196,7 @@ def _topic_findings(
 ) -> tuple[Finding, ...]:
     with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
         described: Mapping[str, object] = probe.topics(names)
-        return tuple(
-            probe.topic_finding(name, described[name], operation, "TOPIC") for name in names
-        )
+        return tuple(probe.topic_finding(name, described[name], operation) for name in names)
 
 
 def _directory_finding(

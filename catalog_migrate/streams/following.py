@@ -133,7 +133,7 @@ def step(
         else:
             target = tables.target(dependencies.location(state, path), record.version)
             edit = move(checkpoint, 0, DeltaCodec().write(target))
-        Snapshots(checkpoint).take(f"before it follows into {path}", active=())
+        Snapshots(checkpoint).take(f"before it follows into {path}")
     moved = msgspec.structs.replace(
         stream, reads=path, generation=stream.generation + (edit is not None),
         edit=msgspec.json.encode(edit).decode() if edit is not None else "",
@@ -155,7 +155,7 @@ def apply_committed(checkpoint: Checkpoint, item_id: str, stream: StreamRecord) 
     if not stream.edit or not needs_edit(checkpoint, stream.generation):
         return False
     edit = msgspec.json.decode(stream.edit, type=Edit)
-    return apply(checkpoint, edit, item=item_id, generation=stream.generation, active=())
+    return apply(checkpoint, edit, item=item_id, generation=stream.generation)
 
 
 def still_read(state: State) -> frozenset[str]:

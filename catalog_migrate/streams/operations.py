@@ -437,11 +437,11 @@ class OperationRun(ABC):
         )
         if stateless and isinstance(decision, Finish):
             decision = WriteCommit(decision.batch)
-        return perform(checkpoint, decision, active=())
+        return perform(checkpoint, decision)
 
     def snapshot(self, checkpoint: Checkpoint) -> int:
         """Keep a copy of a checkpoint's metadata under this operation; its number."""
-        return Snapshots(checkpoint).take(f"operation {self.key}", active=()).number
+        return Snapshots(checkpoint).take(f"operation {self.key}").number
 
 
 # -- rows ------------------------------------------------------------------------------------------

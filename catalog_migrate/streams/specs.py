@@ -60,14 +60,14 @@ class PlainSecret(msgspec.Struct, frozen=True):
         )
 
 
-def plain_secrets(state: State, cluster: str | None = None) -> tuple[PlainSecret, ...]:
-    """All of them, or those of one cluster (by its item id)."""
+def plain_secrets(state: State) -> tuple[PlainSecret, ...]:
+    """All of them."""
     return tuple(
         PlainSecret(
             "source" if found.mapping.kind == "source" else "sink",
             str(found.item.definition.item_name), option,
         )
-        for found in dependencies.queries(state, cluster)
+        for found in dependencies.queries(state)
         for option in options_of(found.external)
     )
 

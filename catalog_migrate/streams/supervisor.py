@@ -419,11 +419,11 @@ class Supervisor:
             apply_committed(checkpoint, item_id, stream)
             if checkpoint.restoring is not None:
                 Snapshots(checkpoint).restore(
-                    checkpoint.restoring, sinks_latest=batches, active=()
+                    checkpoint.restoring, sinks_latest=batches
                 )
             check_start(
                 checkpoint, item=item_id, sources=sources, generation=stream.generation,
-                active=(), sinks=batches,
+                sinks=batches,
             )
             begin_at_offsets(spec, checkpoint, self.ports.upstreams, self.clock.wall())
             require_ledger(spec, checkpoint)

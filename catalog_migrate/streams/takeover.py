@@ -129,7 +129,7 @@ def _fence_one(
     _copy(old, checkpoint)
     if checkpoint.restoring is not None:
         _restored(supervisor, state, item_id, old, checkpoint)
-    batches = new_query_id(checkpoint, _fences(supervisor, state, item_id), active=())
+    batches = new_query_id(checkpoint, _fences(supervisor, state, item_id))
     catch_up(checkpoint, old, batches)
     return directory
 
@@ -165,7 +165,7 @@ def _restored(
     spec = supervisor.spec(state, item_id)
     batches = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
     snapshots = Snapshots(checkpoint, taken_of=old)
-    snapshots.restore(number, sinks_latest=batches, active=())
+    snapshots.restore(number, sinks_latest=batches)
 
 
 def catch_up(

@@ -342,7 +342,7 @@ class Trial(OperationRun):
             sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
             if not sinks:
                 return "its destination cannot say what it has"
-            Snapshots(checkpoint).restore(number, sinks_latest=sinks, active=())
+            Snapshots(checkpoint).restore(number, sinks_latest=sinks)
         except CatalogMigrateError as error:
             return error.message
         return None

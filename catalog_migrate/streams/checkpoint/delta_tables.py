@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.errors import InvalidPosition
 
 if TYPE_CHECKING:
@@ -233,11 +232,7 @@ def _metadata(query_id: str) -> bytes:
 
 
 def new_query_id(
-    checkpoint: Checkpoint,
-    fences: Mapping[str, Fence],
-    *,
-    active: Collection[str],
-    successor: str | None = None,
+    checkpoint: Checkpoint, fences: Mapping[str, Fence], *, successor: str | None = None
 ) -> Mapping[str, int | None]:
     """Give the checkpoint a new query id; the newest batch that each sink has under it.
 
@@ -246,10 +241,8 @@ def new_query_id(
     as usual. After a cut anywhere the call can be repeated. A checkpoint that was never started
     has no id to change. ``successor`` is the new id, a random one by default.
 
-    Raises :class:`QueryRunning`, :class:`UsageError` when ``successor`` is no UUID, and what a
-    fence raises.
+    Raises :class:`UsageError` when ``successor`` is no UUID, and what a fence raises.
     """
-    require_stopped(checkpoint, active)
     old = checkpoint.query_id
     if old is None:
         return dict.fromkeys(fences)

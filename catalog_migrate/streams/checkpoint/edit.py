@@ -29,7 +29,7 @@ from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.checkpoint.codecs import START, write_object
 from catalog_migrate.streams.checkpoint.directory import VERSION, Checkpoint
 from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, tag_of, write_mark
-from catalog_migrate.streams.checkpoint.guards import require_item, require_stopped
+from catalog_migrate.streams.checkpoint.guards import require_item
 from catalog_migrate.streams.errors import EditConflict, InvalidPosition, UnsettledCheckpoint
 
 
@@ -135,27 +135,18 @@ def needs_edit(checkpoint: Checkpoint, generation: int) -> bool:
     return (0 if mark is None else mark.generation) < generation
 
 
-def apply(
-    checkpoint: Checkpoint,
-    edit: Edit,
-    *,
-    item: str,
-    generation: int,
-    active: Collection[str],
-) -> bool:
+def apply(checkpoint: Checkpoint, edit: Edit, *, item: str, generation: int) -> bool:
     """Apply a committed edit and mark its generation; whether there was anything left to do.
 
     Safe to cut off anywhere and to repeat: a checkpoint with the mark is left alone, and one in
-    the midst of an edit is carried forward. ``item`` is the owner's id, ``active`` the ids of all
-    running queries.
+    the midst of an edit is carried forward. ``item`` is the owner's id.
 
-    Raises before anything is written: :class:`QueryRunning`, :class:`ForeignCheckpoint`,
-    :class:`UnsettledCheckpoint`, :class:`EditConflict` when the lines are neither those before nor
-    those after, or the query has run since. It is raised as well when another process writes
-    meanwhile, as the successor of a driver that was fenced and wakes up does: then at the first
-    file that both write, over which nothing is written.
+    Raises before anything is written: :class:`ForeignCheckpoint`, :class:`UnsettledCheckpoint`,
+    :class:`EditConflict` when the lines are neither those before nor those after, or the query has
+    run since. It is raised as well when another process writes meanwhile, as the successor of a
+    driver that was fenced and wakes up does: then at the first file that both write, over which
+    nothing is written.
     """
-    require_stopped(checkpoint, active)
     files, store = checkpoint.files, checkpoint.store
     found, tag = read_tagged_mark(store)
     mark = require_item(checkpoint, item, found) or Mark(item)
@@ -299,12 +290,11 @@ def settlement(
     return Refuse(batch, f"{', '.join(lacking)} batch {batch}, and its source is gone")
 
 
-def write_commit(checkpoint: Checkpoint, batch: int, *, active: Collection[str]) -> None:
+def write_commit(checkpoint: Checkpoint, batch: int) -> None:
     """Commit ``batch`` by hand: every sink has it, the query is stateless. Repeatable.
 
-    Raises :class:`QueryRunning`, :class:`UnsettledCheckpoint` when it is not the uncommitted one.
+    Raises :class:`UnsettledCheckpoint` when it is not the uncommitted one.
     """
-    require_stopped(checkpoint, active)
     if checkpoint.latest_commits == batch == checkpoint.latest_offsets:
         return
     _require_uncommitted(checkpoint, batch)
@@ -315,12 +305,11 @@ def write_commit(checkpoint: Checkpoint, batch: int, *, active: Collection[str])
     )
 
 
-def remove_entry(checkpoint: Checkpoint, batch: int, *, active: Collection[str]) -> None:
+def remove_entry(checkpoint: Checkpoint, batch: int) -> None:
     """Take the uncommitted entry of ``batch`` away, and the state it left. Repeatable.
 
-    Raises :class:`QueryRunning`, :class:`UnsettledCheckpoint` when it is not the uncommitted one.
+    Raises :class:`UnsettledCheckpoint` when it is not the uncommitted one.
     """
-    require_stopped(checkpoint, active)
     before = batch - 1 if batch > 0 else None
     if checkpoint.latest_offsets == before == checkpoint.latest_commits:
         return
@@ -330,16 +319,16 @@ def remove_entry(checkpoint: Checkpoint, batch: int, *, active: Collection[str])
     checkpoint.files.remove(checkpoint.store, checkpoint.offsets_file(batch))
 
 
-def perform(checkpoint: Checkpoint, decision: Decision, *, active: Collection[str]) -> bool:
+def perform(checkpoint: Checkpoint, decision: Decision) -> bool:
     """Do the part of a decision that is done on files; whether the checkpoint is settled now.
 
     False: run the query once (Finish, Complete). Raises :class:`UnsettledCheckpoint` for Refuse.
     """
     match decision:
         case WriteCommit(batch):
-            write_commit(checkpoint, batch, active=active)
+            write_commit(checkpoint, batch)
         case Remove(batch):
-            remove_entry(checkpoint, batch, active=active)
+            remove_entry(checkpoint, batch)
         case Refuse(batch, reason):
             raise UnsettledCheckpoint(
                 f"the checkpoint {checkpoint.address} cannot be settled: {reason}",

@@ -1,8 +1,12 @@
-"""What must hold before a checkpoint is touched, or its query is started."""
+"""What must hold before a checkpoint is touched, or its query is started.
+
+Whoever touches one has stopped its query. A query of another process is kept out by the cluster's
+lease and, where the lease was taken over, by a new query id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
@@ -11,25 +15,9 @@ from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
     ForeignCheckpoint,
-    QueryRunning,
     SourcesChanged,
     UnsettledCheckpoint,
 )
-
-
-def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:
-    """:class:`QueryRunning` when the checkpoint's query is among the ids of running ones.
-
-    A query of another process is kept out by the cluster's lease and, where the lease was taken
-    over, by a new query id (see ``identity``).
-    """
-    query_id = checkpoint.query_id if active else None  # on an object store a look is a request
-    if query_id is not None and query_id in active:
-        raise QueryRunning(
-            f"the query {query_id} of {checkpoint.address} is running",
-            remedy="hold and stop it first",
-            query_id=query_id,
-        )
 
 
 def require_item(checkpoint: Checkpoint, item: str, mark: Mark | None) -> Mark | None:
@@ -152,7 +140,6 @@ def check_start(
     item: str,
     sources: Sequence[str],
     generation: int,
-    active: Collection[str],
     sinks: Mapping[str, int | None],
 ) -> None:
     """Everything that must hold when a query is about to start on a checkpoint.
@@ -160,7 +147,6 @@ def check_start(
     An uncommitted entry is fine: Spark runs that batch again. Raises as the guards above, and
     :class:`UnsettledCheckpoint` when the checkpoint is broken or a committed edit is not applied.
     """
-    require_stopped(checkpoint, active)
     mark = require_item(checkpoint, item, checkpoint.mark)
     state = checkpoint.state()
     if state.kind == "broken":

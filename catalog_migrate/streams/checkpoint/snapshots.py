@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import msgspec
@@ -22,7 +22,6 @@ from catalog_migrate.errors import UsageError
 from catalog_migrate.store import Store
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.checkpoint.files import MARK_NAME, is_checksum, is_litter
-from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
@@ -34,10 +33,10 @@ Tree = Mapping[str, bytes | None]
 """Relative names to contents; None for a directory, which earlier versions kept too."""
 
 
-def read_tree(store: Store, names: Collection[str]) -> dict[str, bytes]:
-    """All files in a store that are, or lie in a folder that is, among ``names``; no litter."""
+def read_tree(store: Store) -> dict[str, bytes]:
+    """All files of a checkpoint that a snapshot has; no litter."""
     found = sorted(
-        name for name in store.tree() if name.partition("/")[0] in names and not is_litter(name)
+        name for name in store.tree() if name.partition("/")[0] in _PARTS and not is_litter(name)
     )
     return dict(store.read_all(found))
 
@@ -142,16 +141,15 @@ class Snapshots:
             raise UnsupportedCheckpoint(f"{file} is of format {found.format}, known is {_FORMAT}")
         return found, tree
 
-    def take(self, reason: str, *, active: Collection[str], keep: int = 5) -> Snapshot:
+    def take(self, reason: str, *, keep: int = 5) -> Snapshot:
         """Copy the checkpoint as it stands, an uncommitted entry included, and drop old copies.
 
-        ``keep`` is how many snapshots stay, this one among them. Raises :class:`QueryRunning`,
-        :class:`UsageError` when ``keep`` is below 1 or a restore was cut off.
+        ``keep`` is how many snapshots stay, this one among them. Raises :class:`UsageError`
+        when ``keep`` is below 1 or a restore was cut off.
         """
         if keep < 1:
             raise UsageError(f"at least one snapshot must be kept, not {keep}")
         checkpoint, files = self.checkpoint, self.checkpoint.files
-        require_stopped(checkpoint, active)
         if checkpoint.restoring is not None:
             raise UsageError(
                 f"the restore of snapshot {checkpoint.restoring} of {checkpoint.address} was cut"
@@ -167,16 +165,14 @@ class Snapshots:
             latest_commits=checkpoint.latest_commits,
             query_id=checkpoint.query_id,
         )
-        tree = read_tree(checkpoint.store, _PARTS)
+        tree = read_tree(checkpoint.store)
         about = msgspec.json.encode(snapshot)
         files.put(self.store, _name(snapshot.number), pack({_ABOUT: about, **tree}), None)
         for number in (*numbers, snapshot.number)[:-keep]:
             files.remove(self.store, _name(number))
         return snapshot
 
-    def restore(
-        self, number: int, *, sinks_latest: Mapping[str, int | None], active: Collection[str]
-    ) -> Snapshot:
+    def restore(self, number: int, *, sinks_latest: Mapping[str, int | None]) -> Snapshot:
         """Put a snapshot back in the checkpoint's place; repeatable after a cut.
 
         ``sinks_latest`` is the newest batch that each sink has, None for none. State that later
@@ -184,11 +180,10 @@ class Snapshots:
 
         Raises before anything is written: :class:`BehindSink` when a batch newer than the
         snapshot's is committed, in ``commits`` or in any sink (Delta sinks would skip the batches
-        that come again, without an error); :class:`QueryRunning`; :class:`SnapshotNotFound`.
+        that come again, without an error); :class:`SnapshotNotFound`.
         """
         checkpoint, files = self.checkpoint, self.checkpoint.files
         snapshot, tree = self._read(number)
-        require_stopped(checkpoint, active)
         interrupted = checkpoint.restoring
         if interrupted is not None and interrupted != number:
             raise UsageError(
@@ -201,7 +196,7 @@ class Snapshots:
         self._require_none_newer(snapshot, committed)
 
         files.replace(checkpoint.store, RESTORING_NAME, str(number).encode())
-        present = read_tree(checkpoint.store, _PARTS)
+        present = read_tree(checkpoint.store)
         for name in sorted(present.keys() - tree.keys()):
             files.remove(checkpoint.store, name)
         kept = {name.partition("/")[0] for name in tree}

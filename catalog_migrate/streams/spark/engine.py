@@ -16,7 +16,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams import table_snapshots
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.databases import Databases, ServerDatabases
+from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
@@ -53,14 +53,13 @@ class SparkQueries:
     Queries run in a session of their own beside the caller's, so that neither changes the other's
     settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.
     ``warehouse`` is where their rows and checkpoints lie; UnsuitableSession where queries of this
-    session cannot. ``say`` hears what takes long; ``databases`` are those that sources read.
+    session cannot. ``say`` hears what takes long.
     """
 
     def __init__(
         self, spark: SparkSession, warehouse: str = "", *,
-        say: Callable[[str], None] | None = None, databases: Databases | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        self._databases = databases or ServerDatabases()
         self._spark = query_session(spark, warehouse)
         self._say = say or (lambda _: None)
         self.alive: Callable[[], None] = lambda: None
@@ -148,7 +147,7 @@ class SparkQueries:
             }
         if spec.external.connector != "POSTGRES":
             return {}
-        table = sources.plain_option(spec, "TABLE")
+        table = sources.target_table(spec)
         redactor = spec.redactor
         import psycopg
 
@@ -207,7 +206,7 @@ class SparkQueries:
         with _scrubbing(spec):
             if frame is None:
                 position = table_snapshots.take(
-                    spec, self._databases, partial(self._load, spec), self._say,
+                    spec, ServerDatabases(), partial(self._load, spec), self._say,
                     lambda: self.alive(),
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)

@@ -24,7 +24,7 @@ from catalog_migrate.streams.queries import (
 )
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.running import JSON_OPTIONS
-from catalog_migrate.streams.spark.sources import plain_option
+from catalog_migrate.streams.spark.sources import target_table
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -52,7 +52,7 @@ class PostgresSink:
     def __init__(self, spec: QuerySpec) -> None:
         where = f"what {spec.name} reads"
         self._spec = spec
-        self._target = plain_option(spec, "TABLE")
+        self._target = target_table(spec)
         self._ledger = Ledger(spec.connection, self._target)
         self._columns = written_columns(spec)
         self._key = find_columns(spec.columns, spec.external.key, where=where)

@@ -186,11 +186,9 @@ def shard_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     return reader.load(spec.shard).select(*(F.col(quote_sql(c.name)) for c in spec.columns))
 
 
-def plain_option(spec: QuerySpec, name: str) -> str:
-    """An option of the source or sink that must be there and is no secret."""
-    value = spec.external.options.get(name)
-    if not isinstance(value, str):
-        raise EngineFailure(
-            f"{spec.kind} {spec.name} has no {name}", remedy=f"SET ({name} = '…')"
-        )
-    return value
+def target_table(spec: QuerySpec) -> str:
+    """The table that a POSTGRES sink writes to."""
+    table = spec.external.options.get("TABLE")
+    if not isinstance(table, str):
+        raise EngineFailure(f"{spec.kind} {spec.name} has no TABLE", remedy="SET (TABLE = '…')")
+    return table

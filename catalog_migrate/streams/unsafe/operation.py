@@ -150,7 +150,7 @@ class UnsafeOperation(OperationRun):
                 batch = checkpoint.state().batch
                 if item_id not in anew or batch is None:
                     raise
-                write_commit(checkpoint, batch, active=())
+                write_commit(checkpoint, batch)
 
         acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: settle}
         self.perform(acts, row.dependents)

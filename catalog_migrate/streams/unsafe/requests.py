@@ -426,7 +426,7 @@ def _redefined(
                 external.overrides, over, connector=connector, section="connection",
                 where=found.text,
             ),
-            **checked_values(connector, "connection", _written(over), where=found.text),
+            **checked_values(connector, _written(over), where=found.text),
         },
     )
     checked, links = checked_query(state, statement.kind, statement.name, wanted)
@@ -463,7 +463,7 @@ def require_checked(request: Request) -> None:
         }
         if fresh:
             where = f"{part.after.kind} {part.after.item_name}"
-            checked_values(after.connector or "", "connection", fresh, where=where)
+            checked_values(after.connector or "", fresh, where=where)
 
 
 def _secret(state: State, found: dependencies.CatalogEntry, name: str, value: SecretRef) -> str:

@@ -27,7 +27,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import InvalidPosition, QueryRunning
+from catalog_migrate.streams.errors import InvalidPosition
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
@@ -211,7 +211,7 @@ class TestNewQueryId:
         checkpoint = build([[A], [A]], 0)
         fences = {"a": delta_fence(path), "b": delta_fence(f"{path}-none")}
 
-        batches = new_query_id(checkpoint, fences, active=(), successor=NEW)
+        batches = new_query_id(checkpoint, fences, successor=NEW)
 
         assert batches == {"a": 1, "b": None}
         assert (root(checkpoint) / "metadata").read_text() == f'{{"id":"{NEW}"}}'
@@ -223,20 +223,18 @@ class TestNewQueryId:
         checkpoint = build([[A]], 0)
         seen = {checkpoint.query_id}
         for _ in range(2):
-            new_query_id(checkpoint, {}, active=())
+            new_query_id(checkpoint, {})
             seen.add(checkpoint.query_id)
         assert len(seen) == 3
 
     def test_refusals(self, build: Build, tmp_path: Path) -> None:
-        """A running query, what is no id, and the id it has; a young checkpoint has none."""
+        """What is no id, and the id it has; a young checkpoint has none."""
         checkpoint = build([[A]], 0)
-        with pytest.raises(QueryRunning):
-            new_query_id(checkpoint, {}, active=[QUERY])
         with pytest.raises(UsageError, match="not a query id"):
-            new_query_id(checkpoint, {}, active=(), successor="x")
+            new_query_id(checkpoint, {}, successor="x")
         with pytest.raises(UsageError, match="already has the id"):
-            new_query_id(checkpoint, {}, active=(), successor=QUERY)
-        assert new_query_id(Checkpoint(tmp_path / "n"), {"a": delta_fence("x")}, active=()) == {
+            new_query_id(checkpoint, {}, successor=QUERY)
+        assert new_query_id(Checkpoint(tmp_path / "n"), {"a": delta_fence("x")}) == {
             "a": None
         }
 
@@ -250,12 +248,12 @@ class TestNewQueryId:
             point = CrashPoint(at)
             cut = Checkpoint(checkpoint.address, files=Files(point.on_call))
             try:
-                new_query_id(cut, fences, active=())
+                new_query_id(cut, fences)
             except SimulatedCrash:
                 assert checkpoint.query_id is not None
                 assert delta_batch(place, checkpoint.query_id) == 0
             else:
                 break
-            assert new_query_id(checkpoint, fences, active=()) == {"a": 0}
+            assert new_query_id(checkpoint, fences) == {"a": 0}
             assert delta_batch(place, str(checkpoint.query_id)) == 0
         assert at > (1 if is_remote(checkpoint.address) else 2)

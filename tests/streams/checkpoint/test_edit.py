@@ -33,7 +33,6 @@ from catalog_migrate.streams.errors import (
     EditConflict,
     ForeignCheckpoint,
     InvalidPosition,
-    QueryRunning,
     UnsettledCheckpoint,
 )
 from tests.services.checkpoints import root
@@ -61,7 +60,7 @@ def lines(checkpoint: Checkpoint, source: int = 0) -> list[str]:
 
 
 def carry_out(checkpoint: Checkpoint, edit: Edit, generation: int = 1) -> bool:
-    return apply(checkpoint, edit, item="i7", generation=generation, active=())
+    return apply(checkpoint, edit, item="i7", generation=generation)
 
 
 class TestMove:
@@ -218,20 +217,12 @@ class TestApply:
 
         assert checkpoint.mark == Mark("i7", 4, ("s0",))
 
-    def test_a_running_query_is_refused(self, build: Build) -> None:
-        """Nothing is written under a running query."""
-        checkpoint = owned(build([[A], [B]], 1))
-        edit = move(checkpoint, 0, D)
-        with pytest.raises(QueryRunning, match=QUERY):
-            apply(checkpoint, edit, item="i7", generation=1, active=[QUERY])
-        assert lines(checkpoint) == [A, B]
-
     def test_the_checkpoint_of_another_item_is_refused(self, build: Build) -> None:
         """So is one that has been used by nobody we know."""
         checkpoint = owned(build([[A], [B]], 1))
         edit = move(checkpoint, 0, D)
         with pytest.raises(ForeignCheckpoint, match="belongs to i7, not to i8"):
-            apply(checkpoint, edit, item="i8", generation=1, active=())
+            apply(checkpoint, edit, item="i8", generation=1)
         with pytest.raises(ForeignCheckpoint, match="has been used, but not by i7"):
             carry_out(build([[A], [B]], 1, name="unmarked"), edit)
         assert lines(checkpoint) == [A, B]

@@ -15,13 +15,11 @@ from catalog_migrate.streams.checkpoint.guards import (
     clear_torn_start,
     require_above_sinks,
     require_sources,
-    require_stopped,
 )
 from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
     ForeignCheckpoint,
-    QueryRunning,
     SourcesChanged,
     UnsettledCheckpoint,
 )
@@ -106,7 +104,6 @@ class TestStart:
             "item": "i7",
             "sources": ["x"],
             "generation": 0,
-            "active": (),
             "sinks": {"a": 1},
         }
         check_start(checkpoint, **{**wanted, **changed})
@@ -122,7 +119,6 @@ class TestStart:
     @pytest.mark.parametrize(
         ("changed", "error"),
         [
-            ({"active": [QUERY]}, QueryRunning),
             ({"item": "i8"}, ForeignCheckpoint),
             ({"generation": 1}, UnsettledCheckpoint),
             ({"sources": ["y"]}, SourcesChanged),
@@ -142,10 +138,6 @@ class TestStart:
         claim(checkpoint, item="i7", sources=["x"], adopt=True)
         with pytest.raises(UnsettledCheckpoint, match="more than one entry is uncommitted"):
             self.start(checkpoint)
-
-    def test_a_query_without_an_id_is_not_running(self, tmp_path: Path) -> None:
-        """Before the first start there is nothing to be running."""
-        require_stopped(Checkpoint(tmp_path), [QUERY])
 
 
 @pytest.mark.parametrize("torn", ["metadata", "offsets/0", "sources/0/0"])

@@ -57,7 +57,7 @@ class KafkaQuery:
     def apply(self, edit: Edit) -> None:
         """Apply an edit as the next generation."""
         self.generation += 1
-        apply(self.checkpoint, edit, item="i7", generation=self.generation, active=())
+        apply(self.checkpoint, edit, item="i7", generation=self.generation)
 
 
 def test_back_forth_and_to_the_start(
@@ -150,7 +150,7 @@ def test_a_rewind_keeps_watermark_and_state(
     assert run() == [(1, 2)]
     assert checkpoint.is_stateful
     line = KafkaCodec().write({(topic_name, 0): 0})
-    apply(checkpoint, move(checkpoint, 0, line), item="i7", generation=1, active=())
+    apply(checkpoint, move(checkpoint, 0, line), item="i7", generation=1)
     assert run() == [(1, 2)]
     send((3, 500))
     assert run() == [(1, 2), (2, 2)]

@@ -116,7 +116,6 @@ class Query:
             item="i7",
             sources=self.sources,
             generation=self.generation,
-            active=(),
             sinks=self.sinks,
         )
         writer = self.read().writeStream.option("checkpointLocation", self.checkpoint.address)
@@ -156,7 +155,7 @@ class Query:
     def settle(self, *, source_alive: bool = True) -> Any:
         """Decide and settle; the decision."""
         decision = settlement(self.checkpoint, sinks=self.sinks, source_alive=source_alive)
-        if not perform(self.checkpoint, decision, active=()):
+        if not perform(self.checkpoint, decision):
             self.run(once=True)
         assert self.checkpoint.state().is_settled
         return decision
@@ -214,7 +213,7 @@ class TestFollowing:
         late = tmp_path / "late"
         shutil.copytree(root(query.checkpoint), late)
         out = query.outputs[0]
-        assert new_query_id(query.checkpoint, {"out0": delta_fence(out)}, active=()) == {"out0": 2}
+        assert new_query_id(query.checkpoint, {"out0": delta_fence(out)}) == {"out0": 2}
         assert isinstance(query.settle(), Finish)
         assert numbers(out) == list(range(12))
         append(new, [12])
@@ -456,11 +455,11 @@ def require_rows_asked_for(
         elif position < len(versions):
             snapshots = Snapshots(query.checkpoint)
             before = query.checkpoint.state()
-            snapshot = snapshots.take(act, active=())
+            snapshot = snapshots.take(act)
             query.fail()
             assert query.checkpoint.state().kind == "uncommitted"
             if act == "restore":
-                snapshots.restore(snapshot.number, sinks_latest=query.sinks, active=())
+                snapshots.restore(snapshot.number, sinks_latest=query.sinks)
             else:
                 assert isinstance(query.settle(), Remove)
             assert query.checkpoint.state() == before
@@ -479,13 +478,13 @@ class TestSnapshots:
         append(source, [1])
         query.run()
         snapshots = Snapshots(query.checkpoint)
-        snapshots.take("before", active=())
+        snapshots.take("before")
         append(source, [2])
         query.run()
         query.lose_commit()
 
         with pytest.raises(BehindSink, match="ends with batch 0, out0 has 1"):
-            snapshots.restore(1, sinks_latest=query.sinks, active=())
+            snapshots.restore(1, sinks_latest=query.sinks)
         for log in ("offsets", "commits"):
             shutil.rmtree(root(query.checkpoint) / log)
         with pytest.raises(BehindSink, match="whose newest is none"):
@@ -507,10 +506,10 @@ class TestSnapshots:
         append(source, [1, 1])
         query.run()
         snapshots = Snapshots(query.checkpoint)
-        snapshot = snapshots.take("before", active=())
+        snapshot = snapshots.take("before")
         append(source, [1, 1, 1])
         query.fail()
-        snapshots.restore(snapshot.number, sinks_latest=query.sinks, active=())
+        snapshots.restore(snapshot.number, sinks_latest=query.sinks)
         copied = append(other, [1, 1])
         append(other, [1, 2])
         target = DeltaCodec().write(delta_target(str(other), copied))
@@ -546,7 +545,7 @@ class TestOnS3:
         query.lose_commit()
         original, query.checkpoint = query.checkpoint, Checkpoint(f"{bucket}/copy")
         query.checkpoint.files.copy_tree(original.store, query.checkpoint.store)
-        assert new_query_id(query.checkpoint, {"out0": delta_fence(out)}, active=()) == {"out0": 2}
+        assert new_query_id(query.checkpoint, {"out0": delta_fence(out)}) == {"out0": 2}
         append(source, [5])
         stream = query.read().writeStream.option("checkpointLocation", original.address)
         assert stream.trigger(availableNow=True).format("delta").start(out).awaitTermination(LIMIT)

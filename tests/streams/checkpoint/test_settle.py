@@ -22,7 +22,7 @@ from catalog_migrate.streams.checkpoint.edit import (
     write_commit,
 )
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import QueryRunning, UnsettledCheckpoint
+from catalog_migrate.streams.errors import UnsettledCheckpoint
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
@@ -134,26 +134,24 @@ class TestWriteCommit:
         checkpoint = build([[A], [B]], 0)
         (root(checkpoint) / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":17}')
 
-        write_commit(checkpoint, 1, active=())
+        write_commit(checkpoint, 1)
         assert (root(checkpoint) / "commits/1").read_bytes() == b'v1\n{"nextBatchWatermarkMs":17}'
         assert checkpoint.state() == State("settled", 1)
-        write_commit(checkpoint, 1, active=())
+        write_commit(checkpoint, 1)
 
     def test_batch_0(self, build: Build) -> None:
         """There is no commit before it."""
         checkpoint = build([[A]], None)
-        write_commit(checkpoint, 0, active=())
+        write_commit(checkpoint, 0)
 
         assert (root(checkpoint) / "commits/0").read_bytes() == b'v1\n{"nextBatchWatermarkMs":0}'
 
     def test_only_the_uncommitted_batch(self, build: Build) -> None:
-        """Batch ids are never made up, and never under a running query."""
+        """Batch ids are never made up."""
         checkpoint = build([[A], [B]], 0)
         for batch in (0, 2):
             with pytest.raises(UnsettledCheckpoint, match=f"batch {batch} is not the uncommitted"):
-                write_commit(checkpoint, batch, active=())
-        with pytest.raises(QueryRunning):
-            write_commit(checkpoint, 1, active=[QUERY])
+                write_commit(checkpoint, batch)
 
 
 class TestRemove:
@@ -164,17 +162,17 @@ class TestRemove:
         state.mkdir(parents=True)
         for version in (1, 2):
             (state / f"{version}.delta").write_text("state")
-        remove_entry(checkpoint, 1, active=())
+        remove_entry(checkpoint, 1)
 
         assert checkpoint.state() == State("first", 0)
         assert not (root(checkpoint) / "offsets" / ".1.crc").exists()
         assert [file.name for file in state.iterdir()] == ["1.delta"]
-        remove_entry(checkpoint, 1, active=())
+        remove_entry(checkpoint, 1)
 
     def test_batch_0_leaves_a_young_checkpoint(self, build: Build) -> None:
         """Nothing was ever committed."""
         checkpoint = build([[A]], None)
-        remove_entry(checkpoint, 0, active=())
+        remove_entry(checkpoint, 0)
 
         assert checkpoint.state() == State("none")
 
@@ -182,7 +180,7 @@ class TestRemove:
         """Its rows are out."""
         checkpoint = build([[A], [B]], 1)
         with pytest.raises(UnsettledCheckpoint):
-            remove_entry(checkpoint, 1, active=())
+            remove_entry(checkpoint, 1)
 
     @pytest.mark.parametrize("decision", [Remove(1), WriteCommit(1)])
     def test_cut_off_anywhere(self, build: Build, decision: Decision) -> None:
@@ -192,7 +190,7 @@ class TestRemove:
             point = CrashPoint(at)
             try:
                 perform(
-                    Checkpoint(checkpoint.address, files=Files(point.on_call)), decision, active=()
+                    Checkpoint(checkpoint.address, files=Files(point.on_call)), decision
                 )
             except SimulatedCrash:
                 assert checkpoint.state() in (
@@ -202,7 +200,7 @@ class TestRemove:
                 )
             else:
                 break
-            assert perform(checkpoint, decision, active=())
+            assert perform(checkpoint, decision)
             assert checkpoint.state().is_settled
 
 
@@ -211,8 +209,8 @@ class TestPerform:
         """Finish and Complete need a run; Settled nothing; Refuse is an error."""
         checkpoint = build([[A], [B]], 0)
 
-        assert perform(checkpoint, Settled(), active=())
-        assert not perform(checkpoint, Finish(1), active=())
-        assert not perform(checkpoint, Complete(1, ("a",)), active=())
+        assert perform(checkpoint, Settled())
+        assert not perform(checkpoint, Finish(1))
+        assert not perform(checkpoint, Complete(1, ("a",)))
         with pytest.raises(UnsettledCheckpoint, match="cannot be settled: because"):
-            perform(checkpoint, Refuse(1, "because"), active=())
+            perform(checkpoint, Refuse(1, "because"))

@@ -18,7 +18,6 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots, pa
 from catalog_migrate.streams.errors import (
     BehindSink,
     CheckpointCorrupt,
-    QueryRunning,
     SnapshotNotFound,
     UnsupportedCheckpoint,
 )
@@ -69,7 +68,7 @@ class TestTake:
         (root(checkpoint) / "sources/0/0").write_bytes(b"\x00v1\n{}")
         snapshots = Snapshots(checkpoint)
 
-        snapshot = snapshots.take("before ALTER", active=())
+        snapshot = snapshots.take("before ALTER")
 
         assert snapshot == Snapshot(1, "before ALTER", 1, 0, QUERY)
         assert snapshots.list() == (snapshot,)
@@ -88,7 +87,7 @@ class TestTake:
     def test_golden_description(self, build: Build) -> None:
         """The format of the file is frozen."""
         checkpoint = build([], None)
-        Snapshots(checkpoint).take("r", active=())
+        Snapshots(checkpoint).take("r")
 
         assert next(iter(held(checkpoint, 1).items())) == ("snapshot.json", (
             '{"number":1,"reason":"r","latest_offsets":null,"latest_commits":null,'
@@ -99,35 +98,28 @@ class TestTake:
         """The newest ``keep`` stay; numbers go on rising."""
         snapshots = Snapshots(build([[A]], 0))
         for _ in range(4):
-            snapshots.take("r", active=(), keep=3)
+            snapshots.take("r", keep=3)
         assert [each.number for each in snapshots.list()] == [2, 3, 4]
-        snapshots.take("r", active=(), keep=1)
+        snapshots.take("r", keep=1)
         assert [each.number for each in snapshots.list()] == [5]
         with pytest.raises(UsageError, match="at least one"):
-            snapshots.take("r", active=(), keep=0)
+            snapshots.take("r", keep=0)
 
     def test_a_checkpoint_that_does_not_exist(self, tmp_path: Path) -> None:
         """It is copied as nothing, and restored as nothing."""
         snapshots = Snapshots(Checkpoint(tmp_path / "new"))
 
-        assert snapshots.take("r", active=()) == Snapshot(1, "r", None, None, None)
-
-    def test_a_running_query_is_refused(self, build: Build) -> None:
-        """A copy of files under change is worth nothing."""
-        snapshots = Snapshots(build([[A]], 0))
-        with pytest.raises(QueryRunning):
-            snapshots.take("r", active=[QUERY])
-        assert snapshots.list() == ()
+        assert snapshots.take("r") == Snapshot(1, "r", None, None, None)
 
     def test_cut_off_anywhere(self, build: Build) -> None:
         """A snapshot is there whole or not at all, and what was cut off is cleared next time."""
         checkpoint = build([[A]], 0)
-        Snapshots(checkpoint).take("first", active=())
+        Snapshots(checkpoint).take("first")
         for at in itertools.count(1):
             point = CrashPoint(at)
             files = Files(point.on_call)
             try:
-                Snapshots(Checkpoint(checkpoint.address, files=files)).take("r", active=(), keep=2)
+                Snapshots(Checkpoint(checkpoint.address, files=files)).take("r", keep=2)
             except SimulatedCrash:
                 for snapshot in Snapshots(checkpoint).list():
                     assert snapshot.latest_offsets == 0
@@ -146,16 +138,16 @@ class TestRestore:
         checkpoint = build([[A], [B]], 1)
         claim(checkpoint, item="i7", sources=["x"], adopt=True)
         snapshots = Snapshots(checkpoint)
-        snapshots.take("r", active=())
+        snapshots.take("r")
         before = visible(checkpoint)
-        apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1, active=())
+        apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1)
         run_on(checkpoint, 2, C, commit=False)
         state = root(checkpoint) / "state" / "0" / "0"
         state.mkdir(parents=True)
         for version in (2, 3):
             (state / f"{version}.delta").write_text("state")
 
-        restored = snapshots.restore(1, sinks_latest={"a": 1}, active=())
+        restored = snapshots.restore(1, sinks_latest={"a": 1})
 
         assert restored.latest_offsets == 1
         (state / "2.delta").unlink()
@@ -166,9 +158,9 @@ class TestRestore:
         """Its range is the same after the restore, so the sink may skip it."""
         checkpoint = build([[A], [B]], 0)
         snapshots = Snapshots(checkpoint)
-        snapshots.take("r", active=())
+        snapshots.take("r")
 
-        snapshots.restore(1, sinks_latest={"a": 1}, active=())
+        snapshots.restore(1, sinks_latest={"a": 1})
         assert checkpoint.state() == State("uncommitted", 1)
 
     @pytest.mark.parametrize(
@@ -185,42 +177,35 @@ class TestRestore:
         """A batch in any sink or in commits would be skipped, or come twice. Nothing is written."""
         checkpoint = build([[A], [B]], 1)
         snapshots = Snapshots(checkpoint)
-        snapshots.take("r", active=())
+        snapshots.take("r")
         run_on(checkpoint, 2, C, commit=commit)
         before = visible(checkpoint)
 
         with pytest.raises(BehindSink, match=message):
-            snapshots.restore(1, sinks_latest=sinks, active=())
+            snapshots.restore(1, sinks_latest=sinks)
         assert visible(checkpoint) == before
 
     def test_of_a_checkpoint_that_did_not_exist(self, tmp_path: Path) -> None:
         """What an attempt that failed left is gone."""
         checkpoint = Checkpoint(tmp_path / "new")
         snapshots = Snapshots(checkpoint)
-        snapshots.take("r", active=())
+        snapshots.take("r")
         (root(checkpoint) / "offsets").mkdir(parents=True)
         (root(checkpoint) / "metadata").write_text(f'{{"id":"{QUERY}"}}')
 
         with pytest.raises(BehindSink, match="ends with no batch, a has 0"):
-            snapshots.restore(1, sinks_latest={"a": 0}, active=())
-        snapshots.restore(1, sinks_latest={"a": None}, active=())
+            snapshots.restore(1, sinks_latest={"a": 0})
+        snapshots.restore(1, sinks_latest={"a": None})
         assert list(root(checkpoint).iterdir()) == []
 
     def test_an_unknown_number(self, build: Build) -> None:
         """The error says which there are."""
         snapshots = Snapshots(build([[A]], 0))
         with pytest.raises(SnapshotNotFound, match="no snapshot 1; there are: none"):
-            snapshots.restore(1, sinks_latest={}, active=())
-        snapshots.take("r", active=())
+            snapshots.restore(1, sinks_latest={})
+        snapshots.take("r")
         with pytest.raises(SnapshotNotFound, match="no snapshot 2; there are: 1"):
             snapshots.get(2)
-
-    def test_a_running_query_is_refused(self, build: Build) -> None:
-        """Nothing is put back under it."""
-        snapshots = Snapshots(build([[A]], 0))
-        snapshots.take("r", active=())
-        with pytest.raises(QueryRunning):
-            snapshots.restore(1, sinks_latest={}, active=[QUERY])
 
     def test_cut_off_anywhere(self, build: Build) -> None:
         """Until it is through the checkpoint counts as broken, and only a repetition mends it."""
@@ -228,25 +213,25 @@ class TestRestore:
             checkpoint = build([[A], [B]], 1, name=f"c{at}")
             claim(checkpoint, item="i7", sources=["x"], adopt=True)
             snapshots = Snapshots(checkpoint)
-            snapshots.take("r", active=())
-            snapshots.take("r", active=())
+            snapshots.take("r")
+            snapshots.take("r")
             before = visible(checkpoint)
-            apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1, active=())
+            apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1)
             run_on(checkpoint, 2, C, commit=False)
             point = CrashPoint(at)
             files = Files(point.on_call)
             try:
                 Snapshots(Checkpoint(checkpoint.address, files=files)).restore(
-                    2, sinks_latest={"a": 1}, active=()
+                    2, sinks_latest={"a": 1}
                 )
             except SimulatedCrash:
                 if checkpoint.restoring is not None:
                     assert checkpoint.state().kind == "broken"
                     with pytest.raises(UsageError, match="repeat it"):
-                        snapshots.restore(1, sinks_latest={"a": 1}, active=())
+                        snapshots.restore(1, sinks_latest={"a": 1})
                     with pytest.raises(UsageError, match="repeat it"):
-                        snapshots.take("r", active=())
-                    snapshots.restore(2, sinks_latest={"a": 1}, active=())
+                        snapshots.take("r")
+                    snapshots.restore(2, sinks_latest={"a": 1})
                     assert visible(checkpoint) == before
                 else:
                     assert checkpoint.state().kind in ("uncommitted", "settled")
@@ -261,7 +246,7 @@ class TestGet:
         """A description that is none, or of a newer tool."""
         checkpoint = build([[A]], 0)
         snapshots = Snapshots(checkpoint)
-        snapshots.take("r", active=())
+        snapshots.take("r")
         file, whole = place_of(checkpoint, 1), held(checkpoint, 1)
         about = whole["snapshot.json"] or b""
         newer = about.replace(b'"format":2', b'"format":3')
@@ -276,7 +261,7 @@ class TestGet:
     def test_cut_off_at_any_byte(self, build_on_disk: Build) -> None:
         """A file that lost its end is told, wherever it ends, and nothing of it is put back."""
         checkpoint = build_on_disk([[A], [B]], 0)
-        Snapshots(checkpoint).take("r", active=())
+        Snapshots(checkpoint).take("r")
         file = place_of(checkpoint, 1)
         data = file.read_bytes()
         end = len(data.rstrip(b"\0"))
@@ -284,14 +269,14 @@ class TestGet:
         for length in range(0, end + 1, 37):
             file.write_bytes(data[:length])
             with pytest.raises(CheckpointCorrupt):
-                Snapshots(checkpoint).restore(1, sinks_latest={}, active=())
+                Snapshots(checkpoint).restore(1, sinks_latest={})
         assert visible(checkpoint) == before
 
     @pytest.mark.parametrize("name", ["../out", "/out", "offsets/../../out"])
     def test_a_name_that_leads_out(self, build: Build, name: str) -> None:
         """Nothing is written outside of the checkpoint, whatever a file says."""
         checkpoint = build([[A]], 0)
-        Snapshots(checkpoint).take("r", active=())
+        Snapshots(checkpoint).take("r")
         place_of(checkpoint, 1).write_bytes(pack({**held(checkpoint, 1), name: b"x"}))
         with pytest.raises(CheckpointCorrupt, match="it holds"):
-            Snapshots(checkpoint).restore(1, sinks_latest={}, active=())
+            Snapshots(checkpoint).restore(1, sinks_latest={})
