@@ -42,7 +42,7 @@ SAFE_PARTS = {
     # conditions and lists of literals
     "streams/tables.py": {"where", "names"},
     # conditions and lists of quoted names, made in the same function
-    "streams/spark/postgres_writer.py": {"target", "source", "keys", "clauses"},
+    "streams/spark/postgres_source.py": {"target", "source", "keys", "clauses"},
     # quoted lists and a filter of the server's own; the name that the server gave a snapshot
     "replication/snapshot.py": {"listed", "only", "query", "snapshot"},
     # a number of seconds from our own settings
@@ -62,7 +62,7 @@ TALK = {
 REMEDIES = {
     "connections/postgres_probe.py", "replication/preflight.py", "replication/sessions.py",
     "streams/spark/postgres_sink.py",
-    "streams/spark/postgres_writer.py",
+    "streams/spark/postgres_source.py",
 }
 """Modules whose statements in f-strings are remedies, unless they are handed to ``execute``."""
 

@@ -22,7 +22,7 @@ from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
-from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
+from catalog_migrate.streams.spark.postgres_source import ChangesWriter
 from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 from catalog_migrate.streams.spark.running import (
     BatchGate,

@@ -1,6 +1,9 @@
 """A source on PostgreSQL in Spark: the rows of its snapshot into its tables, then its changes.
 
-When they are copied is in :mod:`catalog_migrate.streams.table_snapshots`.
+When the rows are copied is in :mod:`catalog_migrate.streams.table_snapshots`. Of changes a table
+gets every one, or the current rows by key. One batch goes to the table of each one upstream, then
+to the source's own, which gets a row for each transaction: whoever reads that first finds in the
+others whatever it names. Each table takes a batch once, under the transaction (query id, batch).
 """
 
 from __future__ import annotations
@@ -8,29 +11,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.snapshot import StagedTable
-from catalog_migrate.replication.types import Position
+from catalog_migrate.replication.types import Position, spark_value
+from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
+from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
-from catalog_migrate.streams.spark.postgres_writer import (
-    CHANGES,
-    changes_rows,
-    merge_once,
-    snapshot_merge_statement,
-    snapshot_rows,
-)
-from catalog_migrate.streams.spark.running import append_once
+from catalog_migrate.streams.spark.running import Batch, append_once
 from catalog_migrate.streams.table_snapshots import expected
-from catalog_migrate.streams.upstream_tables import is_mirror, keeps_deleted, snapshot_app
+from catalog_migrate.streams.upstream_tables import DELETED, is_mirror, keeps_deleted, snapshot_app
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_AT = "struct(lsn, sequence, step)"
+CHANGES = "__catalog_migrate_changes"
+"""What a MERGE calls the rows that it takes."""
 
 _BATCH = 256 << 20
 """Bytes of log that a batch covers: the server decodes all of them before it sends the first
@@ -102,3 +108,312 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
         tables=expected(spec), start=start, max_bytes=_BATCH, heartbeat=_HEARTBEAT,
         timeout=_PATIENCE,
     )
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What a batch has for one table: values that were not sent, rows that are gone, and its last
+    TRUNCATE: LSN, sequence, and when it was committed (microseconds since 1970)."""
+
+    truncated: tuple[int, int, int] | None = None
+    unchanged: bool = False
+    moved: bool = False
+    gone: bool = True
+
+
+class ChangesWriter:
+    """The writer of a POSTGRES source's batches."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._spec = spec
+        for table in spec.tables if is_mirror(spec.external) else ():
+            if len(table.key) != len(table.upstream.key):
+                raise EngineFailure(
+                    f"source {spec.name}: table {table.name} has not every column of the key"
+                    f" ({', '.join(table.upstream.key)}) of {table.upstream.full_name} any more",
+                    condition="KEY_DROPPED",
+                    remedy="give it the column again by a rollback, or drop the source and create"
+                    " it with another table: TABLES (t AS other)",
+                )
+
+    def write(self, batch: Batch) -> None:
+        """Write one batch into every table; a table that has it skips it."""
+        rows = batch.frame.persist()
+        try:
+            mirror = is_mirror(self._spec.external)
+            facts = _facts(rows)
+            for table in self._spec.tables:
+                found = facts.get(table.upstream.full_name)
+                if found is None:
+                    self._commit(table.shard, table.columns, batch)
+                    continue
+                own = rows.where(f"`table` = {string_literal(table.upstream.full_name)}")
+                if mirror:
+                    self._merge(own, table, found, batch)
+                else:
+                    append_once(
+                        changes_rows(own, table), local_path(table.shard), batch.query_id,
+                        batch.number,
+                    )
+            transactions = (
+                rows.coalesce(1)
+                .groupBy(F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"))
+                .agg(F.max("committed").alias("_committed"), F.count("*").alias("changes"))
+            )
+            self._commit(
+                self._spec.shard, self._spec.columns, batch, transactions if facts else None
+            )
+        finally:
+            rows.unpersist()
+
+    def cancel(self) -> None:
+        """Nothing of its own to break off: each write is a Spark job."""
+
+    @staticmethod
+    def _commit(
+        shard: str, columns: Sequence[Column], batch: Batch, rows: DataFrame | None = None
+    ) -> None:
+        """Append few rows or none, without a commit of Spark where delta-rs can."""
+        try:
+            commit_batch(
+                shard, batch.query_id, batch.number, None if rows is None else rows.toArrow()
+            )
+        except EngineFailure:
+            if rows is None:
+                schema = ", ".join(map(ddl, columns))
+                rows = batch.frame.sparkSession.createDataFrame([], schema)
+            append_once(rows, local_path(shard), batch.query_id, batch.number)
+
+    def _merge(self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
+        """Bring the rows of a mirror up to the end of the batch, once."""
+        path = local_path(table.shard)
+        if facts.moved:
+            raise EngineFailure(
+                f"a row of {table.upstream.full_name} changed its key, and a large value of it was "
+                "not sent because it stayed the same",
+                condition="UNCHANGED_VALUE_OF_ANOTHER_KEY",
+                remedy=f"ALTER TABLE {table.upstream.full_name} REPLICA IDENTITY FULL upstream,"
+                f" then take a new snapshot: ALTER SOURCE {self._spec.name} UNSAFE RESET SPLITS"
+                " REASON '…'",
+            )
+        merge_once(
+            last_rows(rows, table, facts),
+            merge_statement(
+                table, f"delta.{quote_sql(path)}", CHANGES, facts,
+                soft=keeps_deleted(self._spec.external),
+            ),
+            batch.query_id, batch.number,
+        )
+
+
+def merge_once(rows: DataFrame, statement: str, app: str, version: int) -> None:
+    """Carry out a MERGE of ``rows``, called CHANGES in it, under the transaction (app, version).
+
+    A table that has it skips it. Nothing else may write in the session of the rows meanwhile.
+    """
+    session = rows.sparkSession
+    rows.createOrReplaceTempView(CHANGES)
+    session.conf.set(_APP, app)
+    session.conf.set(_VERSION, str(version))
+    try:
+        session.sql(statement)
+    finally:
+        session.conf.unset(_APP)
+        session.conf.unset(_VERSION)
+        session.catalog.dropTempView(CHANGES)
+
+
+def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
+    """Rows of FORMAT CHANGES: the image after, of a deleted row the one before; then the product's
+    own columns."""
+    names = "array(" + ", ".join(string_literal(each.name) for each in table.upstream.columns) + ")"
+    image = "IF(operation = 'delete', before, after)"
+    return rows.selectExpr(
+        *(f"{_value(column, image, place)} AS {quote_sql(column.name)}"
+          for place, column in table.mapped_columns),
+        "lsn AS _lsn", "sequence AS _sequence", "operation AS _operation",
+        "transaction AS _transaction", "committed AS _committed",
+        f"map_filter(map_from_arrays({names}, before), (k, v) -> v IS NOT NULL) AS _before",
+        f"transform(unchanged, place -> get({names}, place)) AS _unchanged",
+    )
+
+
+def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
+    """Rows of a snapshot in the shape of a mirror."""
+    return rows.selectExpr(
+        *(f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
+          for place, column in table.mapped_columns),
+        "lsn AS _lsn",
+    )
+
+
+def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
+    """One row for each key that the batch touches: what became of it.
+
+    ``_gone`` is whether it was deleted, ``_kept`` the columns whose value upstream never sent,
+    because it stayed what it was before the batch.
+    """
+    upstream = table.upstream
+    keys = [place for place, column in enumerate(upstream.columns) if column.name in upstream.key]
+    if facts.truncated is not None:
+        lsn, sequence, _ = facts.truncated
+        rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
+    rows = rows.where("operation <> 'truncate'")
+    touched = rows.where("operation IN ('insert', 'update')").selectExpr(
+        "lsn", "sequence", "1 AS step", "committed", "false AS gone", "after AS image", "unchanged",
+        *(f"after[{place}] AS key{place}" for place in keys),
+    )
+    if facts.gone:
+        same = " AND ".join(f"before[{place}] <=> after[{place}]" for place in keys)
+        touched = touched.unionByName(rows.where(
+            "operation = 'delete' OR (operation = 'update' AND before IS NOT NULL"
+            f" AND NOT ({same}))"
+        ).selectExpr(
+            "lsn", "sequence", "0 AS step", "committed", "true AS gone",
+            "CAST(NULL AS ARRAY<STRING>) AS image", "CAST(NULL AS ARRAY<INT>) AS unchanged",
+            *(f"before[{place}] AS key{place}" for place in keys),
+        ))
+    aggregates = [
+        f"max_by(struct(lsn, committed, gone, image), {_AT}) AS newest",
+    ]
+    if facts.unchanged:
+        aggregates += [
+            f"max_by(struct(image[{place}] AS value), {_AT}) FILTER (WHERE NOT gone AND NOT"
+            f" coalesce(array_contains(unchanged, {place}), false)) AS sent{place}"
+            for place in range(len(upstream.columns))
+        ]
+    # by columns: Spark sorts what it groups, and compares arrays value by value
+    grouped = touched.groupBy(*(f"key{place}" for place in keys)).agg(*map(F.expr, aggregates))
+    image = "newest.image"
+    if facts.unchanged:
+        image = "array(" + ", ".join(
+            f"sent{place}.value" for place in range(len(upstream.columns))
+        ) + ")"
+    selected = []
+    for place, column in table.mapped_columns:
+        # of a deleted row only the key is known
+        value = f"key{place}" if place in keys else f"get({image}, {place})"
+        selected.append(f"{spark_value(column.type, value)} AS {quote_sql(column.name)}")
+    kept = "array()"
+    if facts.unchanged:
+        kept = "filter(array(" + ", ".join(
+            f"IF(sent{place} IS NULL, {place}, NULL)" for place in range(len(upstream.columns))
+        ) + "), place -> place IS NOT NULL)"
+    return grouped.selectExpr(
+        *selected, "newest.lsn AS _lsn", "newest.committed AS _committed", "newest.gone AS _gone",
+        f"{kept} AS _kept",
+    )
+
+
+def merge_statement(
+    table: OutputTable, target: str, source: str, facts: _Facts, *, soft: bool
+) -> str:
+    """The MERGE that brings a mirror up to date; changes older than a row leave it as it is.
+
+    ``soft``: rows that were deleted upstream stay, with the time.
+    """
+    keys = _keys(table)
+    sets = []
+    for place, column in table.mapped_columns:
+        name = quote_sql(column.name)
+        value = f"s.{name}"
+        if facts.unchanged:
+            value = f"IF(array_contains(s._kept, {place}), t.{name}, s.{name})"
+        sets.append(f"t.{name} = {value}")
+    names = [quote_sql(column.name) for _, column in table.mapped_columns]
+    sets.append("t._lsn = s._lsn")
+    inserted, values = [*names, "_lsn"], [*(f"s.{name}" for name in names), "s._lsn"]
+    deleted = quote_sql(DELETED.name)
+    newer = "s._lsn >= t._lsn"
+    if soft:
+        sets.append(f"t.{deleted} = NULL")
+        gone = [
+            f"WHEN MATCHED AND {newer} AND s._gone THEN UPDATE SET t._lsn = s._lsn,"
+            f" t.{deleted} = coalesce(t.{deleted}, s._committed)",
+        ]
+    else:
+        gone = [f"WHEN MATCHED AND {newer} AND s._gone THEN DELETE"]
+    clauses = [
+        *gone,
+        f"WHEN MATCHED AND {newer} AND NOT s._gone THEN UPDATE SET {', '.join(sets)}",
+        f"WHEN NOT MATCHED AND NOT s._gone THEN INSERT ({', '.join(inserted)})"
+        f" VALUES ({', '.join(values)})",
+    ]
+    if facts.truncated is not None:
+        lsn, _, committed = facts.truncated
+        if soft:
+            clauses.append(
+                f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L AND t.{deleted} IS NULL THEN"
+                f" UPDATE SET t._lsn = {lsn}L, t.{deleted} = timestamp_micros({committed}L)"
+            )
+        else:
+            clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L THEN DELETE")
+    return f"MERGE INTO {target} AS t USING {source} AS s ON {keys} {' '.join(clauses)}"
+
+
+def snapshot_merge_statement(
+    table: OutputTable, target: str, source: str, lsn: int, *, soft: bool
+) -> str:
+    """The MERGE that makes a mirror what a snapshot at ``lsn`` is, whatever stands in it.
+
+    ``soft``: rows that are not there upstream stay, with the time at which that was seen.
+    """
+    keys = _keys(table)
+    names = [*(quote_sql(column.name) for _, column in table.mapped_columns), "_lsn"]
+    deleted = quote_sql(DELETED.name)
+    sets = [f"t.{name} = s.{name}" for name in names]
+    gone = "THEN DELETE"
+    if soft:
+        sets.append(f"t.{deleted} = NULL")
+        # changes from before the snapshot, or of another server, must not count against it
+        gone = (
+            f"THEN UPDATE SET t._lsn = {lsn}L,"
+            f" t.{deleted} = coalesce(t.{deleted}, current_timestamp())"
+        )
+    return (
+        f"MERGE INTO {target} AS t USING {source} AS s ON {keys}"
+        f" WHEN MATCHED THEN UPDATE SET {', '.join(sets)}"
+        f" WHEN NOT MATCHED THEN INSERT ({', '.join(names)})"
+        f" VALUES ({', '.join(f's.{name}' for name in names)})"
+        f" WHEN NOT MATCHED BY SOURCE {gone}"
+    )
+
+
+def _facts(rows: DataFrame) -> dict[str, _Facts]:
+    """By table upstream; one job."""
+    found = rows.coalesce(1).groupBy("table").agg(
+        F.expr(
+            "max(struct(lsn, sequence, unix_micros(committed) AS committed))"
+            " FILTER (WHERE operation = 'truncate')"
+        ).alias("truncated"),
+        F.expr("bool_or(coalesce(size(unchanged), 0) > 0)").alias("unchanged"),
+        F.expr(
+            "bool_or(operation = 'update' AND before IS NOT NULL"
+            " AND coalesce(size(unchanged), 0) > 0)"
+        ).alias("moved"),
+        F.expr(
+            "bool_or(operation = 'delete' OR (operation = 'update' AND before IS NOT NULL))"
+        ).alias("gone"),
+    ).collect()
+    return {
+        row["table"]: _Facts(
+            None if row["truncated"] is None else tuple(row["truncated"]),
+            row["unchanged"], row["moved"], row["gone"],
+        )
+        for row in found
+    }
+
+
+def _keys(table: OutputTable) -> str:
+    """Whether rows ``t`` and ``s`` have the same key. NaN of a numeric is NULL here."""
+    return " AND ".join(
+        f"t.{quote_sql(each.name)} {'<=>' if each.nullable else '='} s.{quote_sql(each.name)}"
+        for each in table.key
+    )
+
+
+def _value(column: Column, image: str, place: int) -> str:
+    """The value at a place of an image, as the type of our column."""
+    return spark_value(column.type, f"get({image}, {place})")

@@ -27,7 +27,7 @@ from catalog_migrate.streams.upstream_tables import TRANSACTION_COLUMNS, our_col
 from .conftest import Workshop
 
 if TYPE_CHECKING:
-    from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
+    from catalog_migrate.streams.spark.postgres_source import ChangesWriter
 
 pytestmark = pytest.mark.spark
 
@@ -156,7 +156,7 @@ class Mirrors:
 
     @property
     def writer(self) -> ChangesWriter:
-        from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
+        from catalog_migrate.streams.spark.postgres_source import ChangesWriter
 
         return ChangesWriter(self.spec)
 
