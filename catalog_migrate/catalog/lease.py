@@ -71,6 +71,16 @@ class Lease:
         """Whether a thread should call :meth:`ensure` during long acts: not in simulated time."""
         return isinstance(self._clock, SystemClock)
 
+    def read_state(self) -> State:
+        """The newest state, in which this lease is held; :class:`LeaseLost` for any other.
+
+        What a successor has committed must not be taken for our own: one that was stopped would
+        act on the successor's objects when it wakes up.
+        """
+        state = read_state(self._log)
+        require_epoch(state, self.key, self.epoch)
+        return state
+
     def ensure(self) -> None:
         """Prove that acts on the world are still allowed; renews when a third of the TTL is over.
 
@@ -83,7 +93,7 @@ class Lease:
             if started - self._renewed < self.ttl / 3:
                 return
             if started - self._renewed < self.ttl - self.margin:
-                require_epoch(read_state(self._log), self.key, self.epoch)
+                self.read_state()
             else:
                 self._confirm()
             self._renew(started)
@@ -216,7 +226,7 @@ def acquire(
             )
             if lease is not None:
                 lease.settled = settled
-                _settle(lease, log, clock, 0.0 if lease.settled else margin, fence)
+                _settle(lease, clock, 0.0 if lease.settled else margin, fence)
                 return lease
             continue
         waited = now - started
@@ -297,16 +307,15 @@ def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
 
 
 def _settle(
-    lease: Lease, log: CatalogLog, clock: Clock, margin: float,
-    fence: Callable[[Lease], None] | None,
+    lease: Lease, clock: Clock, margin: float, fence: Callable[[Lease], None] | None
 ) -> None:
     """Wait out acts of an earlier holder, fence it, then write this epoch's first heartbeat."""
     if margin:
         clock.sleep(margin)
     if fence is not None and not lease.settled:
-        require_epoch(read_state(log), lease.key, lease.epoch)
+        lease.read_state()
         fence(lease)
-    require_epoch(read_state(log), lease.key, lease.epoch)
+    lease.read_state()
     lease._renew(clock.monotonic())
 
 

@@ -336,8 +336,7 @@ class Runtime:
 
         def fence(lease: Lease) -> None:
             self._say("the earlier runtime is not proven dead: its queries are fenced out")
-            supervisor = supervise(lease)
-            fence_out(supervisor, supervisor.newest_state())
+            fence_out(supervise(lease), lease.read_state())
 
         lease = acquire(
             self.log, holder=this_holder(), clock=self.clock,
@@ -351,7 +350,7 @@ class Runtime:
         )
         status: ClusterLog | None = None
         try:
-            state = supervisor.newest_state()
+            state = lease.read_state()
             self._ensure_shards(state, cluster)
             status = self._ports.cluster_log(log_path(state, cluster), this_holder())
             self._follow_names(state)
@@ -361,7 +360,7 @@ class Runtime:
                 ),
                 "gate", f"unsafe operations {'on' if self.options.unsafe else 'off'}",
             )
-            self._backfills = Backfills(supervisor, supervisor.newest_state, self._alive, self._say)
+            self._backfills = Backfills(supervisor, lease.read_state, self._alive, self._say)
             runner = Runner(supervisor, self._follow, self._alive, self._say)
             for key, _ in runner.pending(state):
                 self._say(f"operation {key} of an earlier runtime is taken up")
@@ -445,7 +444,7 @@ class Runtime:
         """The newest state; costs a listing when nothing was committed."""
         if self._state is None or self.log.version() != self._state.version:
             assert self.supervisor is not None
-            self._state = self.supervisor.newest_state()
+            self._state = self.supervisor.lease.read_state()
         return self._state
 
     def _follow_names(self, state: State) -> None:

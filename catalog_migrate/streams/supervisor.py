@@ -17,10 +17,9 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
@@ -243,7 +242,7 @@ class Supervisor:
         """Take over what a table upstream has become, or hold the source; not in a trial."""
         if item_id in self.pinned or not isinstance(error, (*FINAL, TableChanged)):
             return
-        state = self.newest_state()
+        state = self.lease.read_state()
         if item_id not in state.items:
             return
         name = dependencies.display(state, item_id)
@@ -315,7 +314,7 @@ class Supervisor:
                 self.hold(item_id, error.message)
             except CatalogMigrateError as error:
                 self._failed(each, f"cannot follow its table: {error.message}")
-            newest = self.newest_state()
+            newest = self.lease.read_state()
         return newest
 
     # -- starting ------------------------------------------------------------------------------
@@ -569,13 +568,6 @@ class Supervisor:
                 )
             )
         return found
-
-    def newest_state(self) -> State:
-        """The newest state. Raises LeaseLost where a successor has the cluster: the checkpoints in
-        it are the successor's, and one that was stopped would start, or fence, its queries."""
-        state = read_state(self.log)
-        require_epoch(state, self.lease.key, self.lease.epoch)
-        return state
 
     def commit(
         self, put: Callable[[Changes, State], None], kind: str, reason: str | None = None, *,
