@@ -51,7 +51,7 @@ class Setting:
             elif option is not None and option.value == "connection":
                 used = CONNECTORS[name]
                 if dependencies.lookup(self.state(), "connection", value) is None:
-                    first = next(each for each in used.options if each.required)
+                    first = next(each for each in used.connection.options if each.required)
                     self.create(used, context(used.connection, first), value)
 
     def alter(self, *actions: st.Action, name: str = "c", **more: Any) -> Any:

@@ -223,7 +223,7 @@ def first_query_id(checkpoint: Checkpoint) -> None:
 
     The query itself may be starting meanwhile: then its own id stays.
     """
-    checkpoint.store.make_folder()
+    checkpoint.store.make_folder(above=True)
     checkpoint.store.put_if_absent("metadata", _metadata(str(uuid.uuid4())))
 
 
