@@ -142,6 +142,10 @@ class MigrationBlocked(CatalogMigrateError, RuntimeError):
     def __str__(self) -> str:
         entries = self.plan.blocked if self.plan is not None else ()
         lines = [super().__str__()]
+        # first: a rename that is said answers the decisions on both names, and loses nothing
+        for question in self.plan.questions[:20] if entries else ():
+            new = f"{question.name}.{question.column}" if question.column else question.name
+            lines.append(f"  is {new} the former {question.old_name}? write: {question.remedy}")
         for entry in entries[:20]:
             where = f"{entry.name}.{entry.column}" if entry.column else entry.name
             cure = "write" if entry.code in DECISION_CODES else "remedy"

@@ -181,8 +181,9 @@ def _plan(
     refuse_other_warehouse(catalog, settings)
     if catalog.state().is_pending:
         on_note(
-            "a start was interrupted, or has not finished: names may be absent until"
-            " `catalog-migrate apply` or the next start (catalog-migrate status says which)"
+            "a start was interrupted, or has not finished: until it ends, names may be absent. If"
+            " catalog-migrate status shows a holder of the lease that is alive, wait for it; else"
+            " `catalog-migrate apply`, or the next start, finishes it"
         )
     known = None if outline is None else catalog.plan_in_force(outline)
     if known is not None:

@@ -16,8 +16,8 @@ from typing import Any, TextIO, cast
 USAGE = 64
 INTERRUPTED = 130
 INTERRUPT = (
-    "interrupted: nothing is half done that the same command would not finish; run it again"
-    " to resume (catalog-migrate status says what is pending)"
+    "interrupted: run the same command again, it finishes what was begun"
+    " (catalog-migrate status says what is pending)"
 )
 FORMATS = ("text", "json")
 

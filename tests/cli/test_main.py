@@ -251,7 +251,7 @@ def test_interruption_exits_130_and_says_that_work_resumes(
     monkeypatch.setattr("catalog_migrate.cli.options.settings", interrupted)
     answer = call("config", "show")
     assert answer.code == 130
-    assert "run it again to resume" in answer.err
+    assert "run the same command again" in answer.err
 
 
 def test_init_writes_a_release_that_plans_and_never_overwrites(call: Call, tmp_path: Path) -> None:
