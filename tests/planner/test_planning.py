@@ -355,6 +355,9 @@ def test_probable_rename_of_an_object_is_a_question(make: Any) -> None:
         make.release(make.table("orders2", "a INT, b INT")),
     ).plan
     assert plan.questions == (Question("s.orders2", "s.orders", None, "RENAMED FROM s.orders"),)
+    said = str(refusal(plan)).splitlines()
+    assert said[2] == "  is s.orders2 the former s.orders? write: RENAMED FROM s.orders"
+    assert "CM0305" in said[3]
 
 
 def test_a_table_of_another_schema_may_be_that_of_a_renamed_schema(make: Any) -> None:
