@@ -124,7 +124,7 @@ def _fence_one(
     if directory == stream.checkpoint:
         return directory
     if old.query_id is None:
-        first_query_id(old)
+        first_query_id(old, item_id)
     checkpoint = supervisor.ports.checkpoint(dependencies.location(state, directory))
     _copy(old, checkpoint)
     if checkpoint.restoring is not None:

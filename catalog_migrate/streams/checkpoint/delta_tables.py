@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.files import Mark, write_mark
+from catalog_migrate.streams.errors import EditConflict, InvalidPosition
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -218,12 +220,15 @@ def delta_fence(path: str) -> Fence:
     return partial(fence_delta, path)
 
 
-def first_query_id(checkpoint: Checkpoint) -> None:
-    """Give a checkpoint that was never started the id that its query is to start with.
+def first_query_id(checkpoint: Checkpoint, item: str) -> None:
+    """Give ``item``'s checkpoint, which was never started, the id that its query is to start with.
 
-    The query itself may be starting meanwhile: then its own id stays.
+    The query itself may be starting meanwhile: then its own mark and id stay.
     """
     checkpoint.store.make_folder(above=True)
+    if checkpoint.mark is None:
+        with suppress(EditConflict):
+            write_mark(checkpoint.files, checkpoint.store, Mark(item))
     checkpoint.store.put_if_absent("metadata", _metadata(str(uuid.uuid4())))
 
 
