@@ -14,8 +14,8 @@ PATH = (
     PACKAGE / "hook.py",
     PACKAGE / "reconciler" / "commit.py",
     PACKAGE / "reconciler" / "execution_context.py",
-    *(PACKAGE / "api" / f"{name}.py" for name in ("catalog", "configured", "releases", "releases")),
-    *(PACKAGE / "cli" / f"{name}.py" for name in ("releases", "releases")),
+    *(PACKAGE / "api" / f"{name}.py" for name in ("catalog", "configured", "releases", "starts")),
+    PACKAGE / "cli" / "releases.py",
 )
 PUBLIC = {
     "bootstrap", "migrate", "rollback", "roll_back", "apply", "BootstrapOptions", "BootstrapReport",
