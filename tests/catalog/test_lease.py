@@ -214,9 +214,13 @@ class TestTakeOver:
         assert row(memory).epoch == 2
 
     def test_fenced(self, memory: MemoryLog, clock: Any) -> None:
-        """After a take-over the earlier holder can neither renew, nor commit, nor give back."""
+        """After a take-over the earlier holder can neither renew, nor commit, nor give back, and it
+        acts on no state of its successor."""
         old = acquire(memory, holder="a", clock=clock)
+        assert old.read_state().version == memory.version()
         rewrite(memory, epoch=2, holder="b")
+        with pytest.raises(LeaseLost, match="epoch 1 was taken over: it is at epoch 2"):
+            old.read_state()
         clock.sleep(11)
         with pytest.raises(LeaseLost, match="epoch 1 was taken over: it is at epoch 2"):
             old.ensure()
