@@ -31,7 +31,7 @@ def test_ctrl_c_while_rows_are_copied_leaves_the_old_release_and_a_second_run_su
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
     assert "rows are being copied" in done.stderr
-    assert "run it again" in done.stderr
+    assert "run the same command again" in done.stderr
     assert "Traceback" not in done.stderr
 
     after = Catalog.open(upgrade.catalog)

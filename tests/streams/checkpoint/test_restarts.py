@@ -139,7 +139,7 @@ class Query:
     def apply(self, edit: Edit, crash: int | None = None) -> None:
         """Apply an edit as the next generation, cut off once at a file operation if told so."""
         self.generation += 1
-        given = {"item": "i7", "generation": self.generation, "active": ()}
+        given = {"item": "i7", "generation": self.generation}
         point = CrashPoint(crash)
         try:
             apply(Checkpoint(self.checkpoint.address, files=Files(point.on_call)), edit, **given)  # type: ignore[arg-type]
