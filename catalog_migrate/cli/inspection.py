@@ -153,10 +153,13 @@ def status_text(status: Status, *, past: bool = False) -> str:
     if len(status.sessions) > _SESSIONS_SHOWN:
         lines.append(f"  … and {len(status.sessions) - _SESSIONS_SHOWN} more rows")
     if status.pending and not status.gone:
-        lines.append(
-            "next       catalog-migrate bootstrap, or start the application"
-            if status.release is not None else "next       catalog-migrate run"
+        at_work = lease is not None and lease.holder and not status.holder_ended
+        first = "wait for the holder of the lease; if it is gone, " if at_work else ""
+        finish = (
+            "catalog-migrate bootstrap, or start the application"
+            if status.release is not None else "catalog-migrate run"
         )
+        lines.append(f"next       {first}{finish}")
     return "\n".join(lines) + "\n"
 
 

@@ -163,7 +163,8 @@ class ForeignCheckpoint(CatalogMigrateError, ValueError):
 
 
 class QueryRunning(CatalogMigrateError, RuntimeError):
-    """The query of a checkpoint is active; its files may only be touched while it is stopped."""
+    """Not raised any more, and kept for who names it: the runtime stops a query before its
+    checkpoint is touched."""
 
     code = "CM0733"
 

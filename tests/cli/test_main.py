@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.catalog.records import RECONCILE, OperationRecord
 from catalog_migrate.catalog.state import State
@@ -163,6 +165,14 @@ def test_a_plan_says_that_a_start_has_not_finished(call: Call, tmp_path: Path) -
     answer = call("plan", *at)
     assert (answer.code, "NOTHING TO DO" in answer.out) == (0, True)
     assert "a start was interrupted, or has not finished" in answer.err
+
+    where = ("status", "--catalog", str(tmp_path / "c"))
+    finish = "catalog-migrate bootstrap, or start the application"
+    with acquire(open_log(str(tmp_path / "c")), holder="p", clock=SystemClock()).kept():
+        assert call(*where).out.splitlines()[-1] == (
+            f"next       wait for the holder of the lease; if it is gone, {finish}"
+        )
+    assert call(*where).out.splitlines()[-1] == f"next       {finish}"
 
 
 def test_a_changed_manifest_is_planned_in_full(call: Call, tmp_path: Path) -> None:

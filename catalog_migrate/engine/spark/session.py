@@ -173,12 +173,14 @@ def local_session(
             context = _start_quietly(spark_conf)
     else:
         context = SparkContext.getOrCreate(spark_conf)
-    context.setLogLevel("ERROR")
-    # not by SparkConf: PySpark starts the JVM with all of that on its command line
-    hand_over(context, {
-        **(object_stores.hadoop_settings(storage or Storage()) if on_s3 else {}), **(hadoop or {})
-    })
-    return SparkSession.builder.config(conf=spark_conf).getOrCreate()
+    with silent_interrupts():  # PySpark's own handler is there by now
+        context.setLogLevel("ERROR")
+        # not by SparkConf: PySpark starts the JVM with all of that on its command line
+        hand_over(context, {
+            **(object_stores.hadoop_settings(storage or Storage()) if on_s3 else {}),
+            **(hadoop or {}),
+        })
+        return SparkSession.builder.config(conf=spark_conf).getOrCreate()
 
 
 def _start_quietly(conf: SparkConf) -> SparkContext:
