@@ -66,10 +66,11 @@ def verdict(plan: Plan) -> Verdict:
         return Verdict(
             "nothing", "NOTHING TO DO", f"NOTHING TO DO: {counted(unchanged, 'object')} unchanged"
         )
-    losing = len(losses(plan))
-    if losing:
-        lose = f"{counted(losing, 'table')} {'loses' if losing == 1 else 'lose'}"
-        line = f"LOSSES DECIDED: {_counts(plan)}; {lose} rows or values"
+    if losing := len(losses(plan)):
+        line = (
+            f"LOSSES DECIDED: {_counts(plan)}; "
+            f"rows or values of {counted(losing, 'table')} are lost or converted"
+        )
         return Verdict("losses", "LOSSES DECIDED", line)
     return Verdict("safe", "SAFE", f"SAFE: {_counts(plan)}")
 

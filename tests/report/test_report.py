@@ -170,7 +170,7 @@ def test_a_rollback_without_rows_since_loses_nothing() -> None:
     assert "values of column" not in found
     lossy = msgspec.structs.replace(a_plan(changes=(ORDERS,)), target=target)
     assert verdict(lossy).line == (
-        "LOSSES DECIDED: 1 migrated; 3 unchanged; 1 table loses rows or values"
+        "LOSSES DECIDED: 1 migrated; 3 unchanged; rows or values of 1 table are lost or converted"
     )
 
 
