@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.soak]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bank(
     tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster
 ) -> Iterator[Bank]:
