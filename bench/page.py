@@ -33,6 +33,7 @@ def render(measures: Sequence[Measure]) -> str:
     rows = "\n".join(map(_row, measures))
     return (
         "# Speed and memory\n\n"
+        "How fast each operation is, and how much memory it takes, by a baseline and a target.\n"
         "Written by `make bench OUT=docs/benchmarks.md`; nothing is typed in by hand.\n\n"
         f"Machine: {machine()}.\n\n{_HOW}\n"
         "| measure | ours | best | CPU | peak | baseline | its time | its best | its CPU | ratio |"

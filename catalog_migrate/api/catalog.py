@@ -270,7 +270,7 @@ class Catalog:
 
         An ALTER under running queries is carried out by their cluster's runtime, this call waits
         for it. ``limit`` is how many seconds restarted queries have to become healthy before they
-        are set back. ``confirm`` is shown the plan of an unsafe operation and says whether it is
+        are rolled back. ``confirm`` is shown the plan of an unsafe operation and says whether it is
         meant; without it none is begun. The whole text is parsed first; the first error ends it.
         Raises SyntaxProblem, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
         CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed, AlterUnfinished.

@@ -32,10 +32,14 @@ from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.errors import CatalogMigrateError, UsageError
 
 MIGRATION = "migration"
-"""Key of the one lease for work on the world; clusters have ``cluster/<name>``."""
+"""Key of the one lease for work on the world; clusters have ``cluster/<item id>``."""
 
 OnWait = Callable[[LeaseRecord, float], None]
 """Told while waiting: who holds the lease, and for how many seconds we have waited."""
+
+HEARTBEAT = 10.0
+"""Seconds between two renewals at most, however long the TTL: whoever waits for the holder's work
+hears it so often."""
 
 _FREE = LeaseRecord(epoch=0)
 
@@ -81,8 +85,13 @@ class Lease:
         require_epoch(state, self.key, self.epoch)
         return state
 
+    @property
+    def interval(self) -> float:
+        """Seconds between two renewals."""
+        return min(self.ttl / 3, HEARTBEAT)
+
     def ensure(self) -> None:
-        """Prove that acts on the world are still allowed; renews when a third of the TTL is over.
+        """Prove that acts on the world are still allowed; renews after each :attr:`interval`.
 
         When the last acknowledged renewal is older than ``ttl - margin``, a challenger may be about
         to take the lease: a commit settles who has it. Raises :class:`LeaseLost` when the lease was
@@ -90,7 +99,7 @@ class Lease:
         """
         with self._lock:
             started = self._clock.monotonic()
-            if started - self._renewed < self.ttl / 3:
+            if started - self._renewed < self.interval:
                 return
             if started - self._renewed < self.ttl - self.margin:
                 self.read_state()
@@ -116,7 +125,7 @@ class Lease:
         done = threading.Event()
 
         def beat() -> None:
-            while not done.wait(self.ttl / 3):
+            while not done.wait(self.interval):
                 try:
                     self.ensure()
                 except LeaseLost:

@@ -162,7 +162,7 @@ def require_in_use(state: State, log: CatalogLog) -> None:
 
 def require_at_home(state: State, log: CatalogLog) -> None:
     """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved."""
-    record = state.config.get("home")
+    record = state.config.get(HOME)
     here = log.home
     if record is None or here is None:
         return

@@ -51,7 +51,8 @@ def identity_text(identity: Identity) -> str:
 
 
 class ConfigRecord(msgspec.Struct, frozen=True):
-    """One setting: ``format_version lineage serial warehouse ansi time_zone home former``."""
+    """One setting: ``format_version lineage serial warehouse ansi time_zone home former schemas``,
+    and ``given_back`` once the names were exported."""
 
     value: str
 
@@ -254,7 +255,7 @@ class IntentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who may work on the world; key ``migration`` or ``cluster/<name>``.
+    """Who may work on the world; key ``migration`` or ``cluster/<item id>``.
 
     ``epoch`` rises at every take-over and never falls. ``holder`` is empty when the lease is
     free. ``host``, ``boot_id``, ``pid`` and ``started`` (the process' start time in clock ticks)
@@ -391,8 +392,9 @@ class ClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reason why a query must not run; key ``<item id>/<holder>/<n>``.
 
-    A query runs when no hold names it, so one holder's release never lifts another's hold.
-    ``holder`` is ``operator``, ``operation:<id>``, ``migration:<epoch>`` or ``upstream``.
+    A query runs when no hold names it, so one holder's release never lifts another's hold; but
+    RESUME lifts that of a changed upstream too. ``holder`` is ``operator``, ``operation:<id>``,
+    ``upstream`` or ``fence``.
     """
 
     item_id: str

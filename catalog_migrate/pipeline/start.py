@@ -34,7 +34,7 @@ from catalog_migrate.planner.planfile import same_plan, stale
 from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES, fenced_out
 from catalog_migrate.program.operations import Executed, Operation
 from catalog_migrate.reconciler import cleanup
-from catalog_migrate.reconciler.cleanup import RETENTION, expired
+from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired
 from catalog_migrate.reconciler.commit import (
     bring_in_bundled,
     pending_bundled,
@@ -290,7 +290,7 @@ def _shared_to_do(
 
 
 def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
-    given_up = expired(state, work.clock.wall(), RETENTION, work.streams)
+    given_up = expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
     return bool(shared_pending(state, given_up))
 
 

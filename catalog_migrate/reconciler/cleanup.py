@@ -17,8 +17,8 @@ from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.program.operations import RetireShard
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, StreamTables
 
-RETENTION = 7 * 86_400.0
-"""Seconds that a replaced shard is kept, for old readers and for going back."""
+RETENTION_SECONDS = 7 * 86_400.0
+"""How long a replaced shard is kept, for old readers and for a rollback."""
 
 
 def clean_up(work: ExecutionContext, state: State) -> State:

@@ -49,7 +49,7 @@ from catalog_migrate.reconciler.actions import (
     desired_world,
     shard_spec,
 )
-from catalog_migrate.reconciler.cleanup import RETENTION, expired, remove_data, removing
+from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired, remove_data, removing
 from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
@@ -97,7 +97,8 @@ class StepFailure(msgspec.Struct, frozen=True):
 def shared_pending(state: State, given_up: Sequence[str] = ()) -> list[str]:
     """What shared work the committed state still calls for, in words; empty when there is none.
 
-    ``given_up`` are paths of shards whose retention is over (:func:`~…retention.expired`).
+    ``given_up`` are paths of shards whose retention is over
+    (:func:`~catalog_migrate.reconciler.cleanup.expired`).
     """
     pending = [f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values()]
     pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
@@ -154,7 +155,7 @@ def compare(work: ExecutionContext, state: State) -> Actions:
 
 def reconcile_names(
     work: ExecutionContext, state: State, program: Sequence[Operation] = (), *,
-    others_stay: bool = False,
+    keep_foreign_names: bool = False,
 ) -> int:
     """Bring names in line, in the order of ``program``; returns how many steps were taken.
 
@@ -163,21 +164,21 @@ def reconcile_names(
 
     Steps that fail do not stop the others; what depends on them is left for the next run. Raises
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them,
-    and names that are not ours where ``others_stay``.
+    and names that are not ours where ``keep_foreign_names``.
     """
     try:
         actions = compare(work, state)
     except MetastoreFailure as error:
         failure = _failure("look at", "the names", error)
         raise NotReconciled(
-            f"committed, but the names could not be looked at: {error.message}",
+            f"committed, but the names in Spark's catalog could not be read: {error.message}",
             failures=[failure], remedy=_remedy([failure]),
         ) from error
     if actions.overwrites:
         _confirm(work)
     failures = [
         StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
-        for r in ([] if others_stay else actions.foreign)
+        for r in ([] if keep_foreign_names else actions.foreign)
     ]
     steps = _take(work, _scheduled(work, actions, program), failures)
     work.journal.names += steps
@@ -396,7 +397,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     except NotReconciled as error:
         record_failure(work, error)
         raise
-    given_up = expired(state, work.clock.wall(), RETENTION, work.streams)
+    given_up = expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
     cleared = tuple(
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )

@@ -21,7 +21,7 @@ import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
-from catalog_migrate.catalog.lease import Lease, OnWait, acquire
+from catalog_migrate.catalog.lease import HEARTBEAT, Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, declared_state, is_open
@@ -50,10 +50,10 @@ RUNS: Mapping[str, type[OperationRun]] = {ALTER: Trial, UNSAFE: UnsafeOperation}
 """What carries out an operation of each kind."""
 
 TRIAL_LIMIT = 60.0
-"""Seconds that restarted queries have to become healthy before they are set back."""
+"""Seconds that restarted queries have to become healthy before they are rolled back."""
 
-LEASE_TTL = 30.0
-"""Seconds without a heartbeat after which a runtime counts as dead for whoever waits for it."""
+SILENCE = 3 * HEARTBEAT
+"""Seconds without a heartbeat after which whoever waits for a runtime's work gives up."""
 
 _POLL = 0.01
 _LISTEN = 1.0
@@ -184,8 +184,8 @@ class OperationClient:
                     after = self.end_here(row.cluster, fence)
                     if after is not None:
                         return Ended(after, after.operations[key], alone=True)
-            elif now - heard > LEASE_TTL:
-                silent = f"nothing was heard of its runtime for {LEASE_TTL:.0f} s, which is not"
+            elif now - heard > SILENCE:
+                silent = f"nothing was heard of its runtime for {SILENCE:.0f} s, which is not"
                 raise unfinished(state, f"{silent} proven dead")
             self.clock.sleep(_POLL)
 
@@ -346,7 +346,7 @@ class Runtime:
         supervisor = supervise(lease)
         self.supervisor = supervisor
         self._ports.threads.repeat(
-            lambda: self._renew(lease), lease.ttl / 6, self._stop, "cluster heartbeat"
+            lambda: self._renew(lease), lease.interval / 2, self._stop, "cluster heartbeat"
         )
         status: ClusterLog | None = None
         try:

@@ -143,7 +143,8 @@ def test_the_installed_wheel_upgrades_as_the_readme_says(
         upgrade = _run(*script, cwd=tmp_path)
     assert upgrade.returncode == 0, upgrade.stderr
     assert upgrade.stdout.startswith(
-        "LOSSES DECIDED: 3 migrated; 0 unchanged; rows or values of 1 table are lost or converted\nfrom 1.0 "
+        "LOSSES DECIDED: 3 migrated; 0 unchanged; "
+        "rows or values of 1 table are lost or converted\nfrom 1.0 "
     )
     assert "column remark renamed to note" in upgrade.stdout
     assert "migrated: release 2.0" in upgrade.stdout

@@ -366,6 +366,7 @@ def page() -> str:
     lines = [
         "# Durable states: where a kill leaves an installation, and what comes next",
         "",
+        "What a killed process leaves, and what the next start does about it.",
         "Printed by `make docs` from `catalog_migrate/catalog/operation_kinds.py`, to which every"
         " commit is held, and",
         "from `tests/simulation/states.py`; a test refuses a page that differs.",
@@ -424,6 +425,11 @@ def page() -> str:
     lines += [
         "## Operations on running queries", "",
         f"Ended by {_GOES_ON}: same, old and third do alike.", "", *_table(OPERATIONS), "",
+        "Beside them: the replication slot of a dropped source on PostgreSQL is on record until the"
+        " runtime of its",
+        "cluster, or the client that dropped the source, has dropped it. Shown by"
+        " `tests/streams/test_upstream_tables.py::test_a_slot_goes_with_its_source`.",
+        "",
         "## The whole installation", "",
         "Whatever release a start is of, it finds and does the same.", "", *_table(INSTALLATIONS),
     ]

@@ -464,7 +464,7 @@ def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
         definition = state.items[user].definition
         keyed = bool(dependencies.external_of(state.items[user]).key)
         takes = "keyed" if keyed else "stateful" if definition.is_derived else "append"
-        kind = "materialized view" if definition.is_derived else definition.kind
+        kind = "derived table" if definition.is_derived else definition.kind
         jobs.append(Job(kind, str(definition.item_name), takes))
     return tuple(jobs)
 

@@ -26,7 +26,7 @@ CREATE SINK p IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'q') FORMAT 
 
 
 def test_how_each_takes_it(log: MemoryLog, do: Callable[[str], Any]) -> None:
-    """With KEY absorbed, without it seen again; a materialized view may count twice, and what
+    """With KEY absorbed, without it seen again; a derived table may count twice, and what
     reads that is concerned too. What reads another source is not listed."""
     do(SETTING)
     state = read_state(log)
@@ -46,7 +46,7 @@ def test_how_each_takes_it(log: MemoryLog, do: Callable[[str], Any]) -> None:
     state = state.changed(state.version, changes.effective(state))
     assert dependent_jobs(state, source.item_id) == (
         Job("sink", "default.k", "keyed"), Job("sink", "default.p", "append"),
-        Job("materialized view", "default.totals", "stateful"),
+        Job("derived table", "default.totals", "stateful"),
         Job("view", "default.v", "append"),
     )
     assert dependent_jobs(state, dependencies.find(state, "source", "other").item_id) == ()
