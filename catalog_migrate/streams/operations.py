@@ -52,7 +52,7 @@ from catalog_migrate.program.operations import (
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.edit import Finish, WriteCommit, perform, settlement
+from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict, connections_using
@@ -432,11 +432,11 @@ class OperationRun(ABC):
             return True
         sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
         decision = settlement(
-            checkpoint, sinks=sinks, source_alive=True,
-            unknown=() if sinks else ("the destination",),
+            checkpoint, sinks=sinks, unknown=() if sinks else ("the destination",)
         )
         if stateless and isinstance(decision, Finish):
-            decision = WriteCommit(decision.batch)
+            write_commit(checkpoint, decision.batch)
+            return True
         return perform(checkpoint, decision)
 
     def snapshot(self, checkpoint: Checkpoint) -> int:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from catalog_migrate.store import Store
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.files import Mark, write_mark
+from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots
 
 
 def root(checkpoint: Checkpoint) -> Any:
     """The directory of a checkpoint: a Path, or what does as one on S3."""
     return path_in(checkpoint.store)
+
+
+def adopt(checkpoint: Checkpoint, *, item: str, sources: Sequence[str]) -> Mark:
+    """Mark a checkpoint that was written for a test, as the first start of its query would."""
+    if checkpoint.mark is None:
+        write_mark(checkpoint.files, checkpoint.store, Mark(item))
+    return claim(checkpoint, item=item, sources=sources)
+
+
+def taken(snapshots: Snapshots) -> list[Snapshot]:
+    """All snapshots, oldest first."""
+    return [snapshots._read(number)[0] for number in snapshots._numbers()]
 
 
 def path_in(store: Store) -> Any:

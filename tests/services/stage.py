@@ -19,11 +19,10 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.planning import UnsafePlan
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
@@ -93,7 +92,7 @@ class Stage:
                     for number, at in positions.items()}
             self.write_offsets(batch, KafkaCodec().write(part))
             self.write_commit(batch)
-        claim(self.checkpoint, item=item, sources=[f"source {item}"], adopt=True)
+        adopt(self.checkpoint, item=item, sources=[f"source {item}"])
 
     def write_offsets(self, batch: int, line: str) -> None:
         """An entry of the offset log."""

@@ -31,7 +31,7 @@ from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.tables import DeltaTables, ShardMaker
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 SINK = "CREATE SINK {} FROM t INTO POSTGRES CONNECTION pg (TABLE 't') {}"
@@ -138,10 +138,7 @@ class Place:
             (top / "offsets" / str(number)).write_text(text)
             if committed or number < batches - 1:
                 (top / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        self.claim(adopt=True)
-
-    def claim(self, *, adopt: bool = False) -> None:
-        claim(self.checkpoint, item=self.sink, sources=[self.table], adopt=adopt)
+        adopt(self.checkpoint, item=self.sink, sources=[self.table])
 
     def step(self) -> bool:
         return following.step(
@@ -230,7 +227,7 @@ def test_in_the_midst_of_a_version(place: Place) -> None:
 def test_never_read(place: Place) -> None:
     """A sink without any batch begins in the new shard, which holds all rows: nothing to edit."""
     new = place.migrated()
-    place.claim()
+    claim(place.checkpoint, item=place.sink, sources=[place.table])
     assert place.step()
     assert (place.stream.reads, place.stream.generation, place.stream.edit) == (new, 0, "")
 
@@ -255,7 +252,7 @@ def test_through_two_retired_shards(place: Place) -> None:
         position = place.positions()[0]
         assert position is not None
         line = DeltaCodec().write(DeltaPosition(position.table_id, between + 1))
-        place.checkpoint.replace_line(batch, 0, line)
+        place.checkpoint.write_offset(batch, 0, line)
     assert place.step()
     assert (place.stream.reads, place.stream.generation) == (third, 2)
     assert place.positions() == [place.target(third)] * 2
@@ -317,7 +314,7 @@ def test_no_trail(place: Place) -> None:
     assert newest is not None
     assert position is not None
     line = DeltaCodec().write(DeltaPosition(position.table_id, last + 1))
-    place.checkpoint.replace_line(newest, 0, line)
+    place.checkpoint.write_offset(newest, 0, line)
     with pytest.raises(PositionLost, match=r"default\.k .*default\.t"):
         place.step()
     assert old in following.still_read(place.state)

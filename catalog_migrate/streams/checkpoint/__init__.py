@@ -14,7 +14,7 @@ Spark could read it.
 """
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, OffsetEntry, State
-from catalog_migrate.streams.checkpoint.edit import Edit, LineEdit
+from catalog_migrate.streams.checkpoint.edit import Edit, OffsetEdit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots
 
-__all__ = ["Checkpoint", "Edit", "LineEdit", "OffsetEntry", "Snapshot", "Snapshots", "State"]
+__all__ = ["Checkpoint", "Edit", "OffsetEdit", "OffsetEntry", "Snapshot", "Snapshots", "State"]

@@ -127,11 +127,6 @@ class DeltaCodec:
 
     kind: ClassVar[str] = "DELTA"
 
-    def splits(self, line: str) -> tuple[str, ...]:
-        """The id of the table, none for START."""
-        position = self.read(line)
-        return () if position is None else (position.table_id,)
-
     def read(self, line: str) -> DeltaPosition | None:
         """The position of a line, None for START; :class:`InvalidPosition` when malformed."""
         if line == START:
@@ -204,10 +199,6 @@ class KafkaCodec:
     """``{"topic":{"0":123}}``: no spaces; Spark writes topics and partitions in no fixed order."""
 
     kind: ClassVar[str] = "KAFKA"
-
-    def splits(self, line: str) -> tuple[str, ...]:
-        """The partitions of a line as ``topic-0``."""
-        return tuple(f"{topic}-{number}" for topic, number in self.read(line) or {})
 
     def read(self, line: str) -> KafkaPositions | None:
         """The positions of a line in its own order, None for START.
@@ -300,11 +291,6 @@ class PostgresCodec:
     """Three keys in the reader's order, with blanks behind colons and commas."""
 
     kind: ClassVar[str] = "POSTGRES"
-
-    def splits(self, line: str) -> tuple[str, ...]:
-        """The system identifier of the server, none for START."""
-        position = self.read(line)
-        return () if position is None else (position.system,)
 
     def read(self, line: str) -> Position | None:
         """The position of a line, None for START; :class:`InvalidPosition` when malformed."""

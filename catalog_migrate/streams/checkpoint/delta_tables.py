@@ -18,7 +18,7 @@ from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import commit_nothing, load_table, options_for, write_rows
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure, UsageError
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Mark, write_mark
@@ -237,26 +237,19 @@ def _metadata(query_id: str) -> bytes:
 
 
 def new_query_id(
-    checkpoint: Checkpoint, fences: Mapping[str, Fence], *, successor: str | None = None
+    checkpoint: Checkpoint, fences: Mapping[str, Fence]
 ) -> Mapping[str, int | None]:
     """Give the checkpoint a new query id; the newest batch that each sink has under it.
 
     ``fences`` bars the old id in every sink, dead letters included, by name; all are raised before
     the id changes. Batch ids go on as before, an uncommitted entry stays and is settled afterwards
     as usual. After a cut anywhere the call can be repeated. A checkpoint that was never started
-    has no id to change. ``successor`` is the new id, a random one by default.
-
-    Raises :class:`UsageError` when ``successor`` is no UUID, and what a fence raises.
+    has no id to change. Raises what a fence raises.
     """
     old = checkpoint.query_id
     if old is None:
         return dict.fromkeys(fences)
-    try:
-        new = str(uuid.UUID(successor)) if successor is not None else str(uuid.uuid4())
-    except ValueError as error:
-        raise UsageError(f"not a query id: {successor}") from error
-    if new == old:
-        raise UsageError(f"the query of {checkpoint.address} already has the id {new}")
+    new = str(uuid.uuid4())
     batches = {name: fence(old, new) for name, fence in fences.items()}
     checkpoint.files.replace(checkpoint.store, "metadata", _metadata(new))
     return batches

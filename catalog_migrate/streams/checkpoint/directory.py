@@ -275,7 +275,7 @@ class Checkpoint:
         return f"{self.source_directory(source)}/0"
 
     # changes -----------------------------------------------------------------------------
-    def replace_line(self, batch: int, source: int, line: str, tag: str | None = None) -> None:
+    def write_offset(self, batch: int, source: int, line: str, tag: str | None = None) -> None:
         """Overwrite one source's line of one entry; every other byte of the file stays.
 
         ``tag`` is that of the entry as it was looked at (default: as it is now). Raises

@@ -13,10 +13,10 @@ the checkpoint's mark and applies it again when they differ.
 An uncommitted entry is settled before. It says a range; whether its rows arrived, only the sinks
 know. The batch id is never used again for another range. The cases (DESIGN, section 9):
 
-    sinks that have it   its sources live          its sources are gone
-    all                  Finish: run it once       WriteCommit when stateless, else Refuse
-    none                 Remove                    Remove
-    some, or unknown     Complete: run it once     Refuse
+    sinks that have it
+    all                  Finish: run it once, or commit it by hand when the query is stateless
+    none                 Remove
+    some, or unknown     Complete: run it once
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from catalog_migrate.streams.checkpoint.guards import require_item
 from catalog_migrate.streams.errors import EditConflict, InvalidPosition, UnsettledCheckpoint
 
 
-class LineEdit(msgspec.Struct, frozen=True):
+class OffsetEdit(msgspec.Struct, frozen=True):
     """The line of ``source`` (from 0) in the entry of ``batch``, before and after."""
 
     batch: int
@@ -51,7 +51,7 @@ class Edit(msgspec.Struct, frozen=True):
     """
 
     latest: int | None
-    lines: tuple[LineEdit, ...] = ()
+    lines: tuple[OffsetEdit, ...] = ()
     forget: tuple[int, ...] = ()
     initial: tuple[tuple[int, str], ...] = ()
 
@@ -78,7 +78,7 @@ def move(checkpoint: Checkpoint, source: int, line: str) -> Edit:
                 f"the query of {checkpoint.address} has {len(sources)} sources, none is number"
                 f" {source}"
             )
-        lines.append(LineEdit(batch, source, sources[source], line))
+        lines.append(OffsetEdit(batch, source, sources[source], line))
     return Edit(latest, tuple(lines), (source,) if line == START else ())
 
 
@@ -99,34 +99,6 @@ def begin(checkpoint: Checkpoint, source: int, initial: bytes) -> Edit:
             f"{checkpoint.address} has batches up to {latest}: initial offsets would not be read"
         )
     return Edit(None, initial=((source, initial.decode()),))
-
-
-def combine(*edits: Edit) -> Edit:
-    """One edit of several sources of one checkpoint, built from the same state."""
-    if not edits:
-        raise UsageError("no edits to combine")
-    if len({edit.latest for edit in edits}) != 1:
-        raise UsageError("edits of different batches cannot be combined")
-    lines = tuple(line for edit in edits for line in edit.lines)
-    if len({(line.batch, line.source) for line in lines}) != len(lines):
-        raise UsageError("two edits change the same source")
-    return Edit(
-        edits[0].latest,
-        tuple(sorted(lines, key=lambda line: (line.batch, line.source))),
-        tuple(sorted({source for edit in edits for source in edit.forget})),
-        tuple(sorted(pair for edit in edits for pair in edit.initial)),
-    )
-
-
-def undo(edit: Edit) -> Edit:
-    """The edit back to the lines before; not for sources that began anew.
-
-    Raises :class:`UsageError` when the edit forgot or wrote initial offsets: restore a snapshot.
-    """
-    if edit.forget or edit.initial:
-        raise UsageError("an edit of initial offsets has no inverse: restore a snapshot")
-    lines = tuple(LineEdit(line.batch, line.source, line.after, line.before) for line in edit.lines)
-    return Edit(edit.latest, lines)
 
 
 def needs_edit(checkpoint: Checkpoint, generation: int) -> bool:
@@ -158,7 +130,7 @@ def apply(checkpoint: Checkpoint, edit: Edit, *, item: str, generation: int) -> 
     }
     for line in edit.lines:
         # the tag of what was looked at; a second line goes into what we put ourselves
-        checkpoint.replace_line(line.batch, line.source, line.after, entries.pop(line.batch, None))
+        checkpoint.write_offset(line.batch, line.source, line.after, entries.pop(line.batch, None))
     for source in edit.forget:
         files.remove_tree(store, checkpoint.source_directory(source))
     for source, initial in edit.initial:
@@ -210,12 +182,6 @@ class Finish(msgspec.Struct, frozen=True):
     batch: int
 
 
-class WriteCommit(msgspec.Struct, frozen=True):
-    """All sinks have ``batch`` and it cannot run again: commit it by hand."""
-
-    batch: int
-
-
 class Remove(msgspec.Struct, frozen=True):
     """No sink has ``batch``: take its entry away."""
 
@@ -236,7 +202,7 @@ class Refuse(msgspec.Struct, frozen=True):
     reason: str
 
 
-Decision = Settled | Finish | WriteCommit | Remove | Complete | Refuse
+Decision = Settled | Finish | Remove | Complete | Refuse
 
 
 def settlement(
@@ -244,15 +210,12 @@ def settlement(
     *,
     sinks: Mapping[str, int | None],
     unknown: Collection[str] = (),
-    source_alive: bool,
-    stateful: bool | None = None,
 ) -> Decision:
     """What to do with the checkpoint's uncommitted entry; reads only.
 
     ``sinks`` gives the newest batch that each sink has (a Delta table's transaction, a ledger's
     row; dead letters count as a sink), None for none; ``unknown`` names sinks that cannot say
-    (Kafka). ``source_alive`` is whether every source can still serve the entry's range;
-    ``stateful`` None asks the checkpoint itself.
+    (Kafka).
     """
     state = checkpoint.state()
     batch = state.batch
@@ -275,19 +238,8 @@ def settlement(
     if not silent and len(missing) == len(sinks):
         return Remove(batch)
     if not silent and not missing:
-        if source_alive:
-            return Finish(batch)
-        if checkpoint.is_stateful if stateful is None else stateful:
-            return Refuse(
-                batch,
-                f"every sink has batch {batch}, but its source is gone, so that the state after it"
-                " cannot be computed",
-            )
-        return WriteCommit(batch)
-    if source_alive:
-        return Complete(batch, tuple(sorted(missing + silent)))
-    lacking = [f"{name} lacks" for name in missing] + [f"{name} may lack" for name in silent]
-    return Refuse(batch, f"{', '.join(lacking)} batch {batch}, and its source is gone")
+        return Finish(batch)
+    return Complete(batch, tuple(sorted(missing + silent)))
 
 
 def write_commit(checkpoint: Checkpoint, batch: int) -> None:
@@ -325,14 +277,12 @@ def perform(checkpoint: Checkpoint, decision: Decision) -> bool:
     False: run the query once (Finish, Complete). Raises :class:`UnsettledCheckpoint` for Refuse.
     """
     match decision:
-        case WriteCommit(batch):
-            write_commit(checkpoint, batch)
         case Remove(batch):
             remove_entry(checkpoint, batch)
         case Refuse(batch, reason):
             raise UnsettledCheckpoint(
                 f"the checkpoint {checkpoint.address} cannot be settled: {reason}",
-                remedy="bring the source back and start the query, which completes the batch",
+                remedy="restore a snapshot of it",
                 batch=batch,
             )
         case Settled():

@@ -31,7 +31,7 @@ def require_item(checkpoint: Checkpoint, item: str, mark: Mark | None) -> Mark |
             return None
         raise ForeignCheckpoint(
             f"the checkpoint {checkpoint.address} has been used, but not by {item}",
-            remedy="give the item a directory of its own, or adopt this one",
+            remedy="give the item a directory of its own",
             item=item,
         )
     if mark.item != item:
@@ -72,23 +72,14 @@ def clear_torn_start(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(torn)
 
 
-def claim(
-    checkpoint: Checkpoint,
-    *,
-    item: str,
-    sources: Sequence[str],
-    adopt: bool = False,
-) -> Mark:
+def claim(checkpoint: Checkpoint, *, item: str, sources: Sequence[str]) -> Mark:
     """Mark a checkpoint as ``item``'s with these sources in this order, or see that it is.
 
-    ``adopt`` takes a used checkpoint without a mark over. Writes nothing when the mark is right.
-    Raises :class:`ForeignCheckpoint`, :class:`SourcesChanged`.
+    Writes nothing when the mark is right. Raises :class:`ForeignCheckpoint`,
+    :class:`SourcesChanged`.
     """
     found, tag = read_tagged_mark(checkpoint.store)
-    if adopt and found is None:
-        mark = Mark(item)
-    else:
-        mark = require_item(checkpoint, item, found) or Mark(item)
+    mark = require_item(checkpoint, item, found) or Mark(item)
     if mark.sources is None:
         _require_count(checkpoint, sources)
         mark = Mark(item, mark.generation, tuple(sources))

@@ -107,19 +107,8 @@ class Snapshots:
         self.checkpoint = checkpoint
         self.store = checkpoint.files.store(f"{(taken_of or checkpoint).address}.snapshots")
 
-    def list(self) -> tuple[Snapshot, ...]:
-        """All snapshots, oldest first."""
-        return tuple(self.get(number) for number in self._numbers())
-
-    def get(self, number: int) -> Snapshot:
-        """One snapshot.
-
-        Raises :class:`SnapshotNotFound`, :class:`CheckpointCorrupt`,
-        :class:`UnsupportedCheckpoint` for one of a newer tool.
-        """
-        return self._read(number)[0]
-
     def _read(self, number: int) -> tuple[Snapshot, Tree]:
+        """A snapshot and its files; :class:`UnsupportedCheckpoint` for one of a newer tool."""
         file = self.store.place(_name(number))
         try:
             data = self.store.read(_name(number))
@@ -180,7 +169,8 @@ class Snapshots:
 
         Raises before anything is written: :class:`BehindSink` when a batch newer than the
         snapshot's is committed, in ``commits`` or in any sink (Delta sinks would skip the batches
-        that come again, without an error); :class:`SnapshotNotFound`.
+        that come again, without an error); :class:`SnapshotNotFound`, :class:`CheckpointCorrupt`,
+        :class:`UnsupportedCheckpoint` for one of a newer tool.
         """
         checkpoint, files = self.checkpoint, self.checkpoint.files
         snapshot, tree = self._read(number)

@@ -32,11 +32,11 @@ TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=12)
 class TestAll:
     @pytest.mark.parametrize("kind", sorted(CODECS))
     def test_a_dash_means_start_in_every_codec(self, kind: str) -> None:
-        """A line ``-`` has no positions and no splits, and no positions give that line."""
+        """A line ``-`` has no positions, and no positions give that line."""
         codec = CODECS[kind]
 
         assert codec.kind == kind
-        assert (codec.read(START), codec.write(None), codec.splits(START)) == (None, "-", ())
+        assert (codec.read(START), codec.write(None)) == (None, "-")
 
     @pytest.mark.parametrize("kind", sorted(CODECS))
     @pytest.mark.parametrize("line", ["", "{", "[]", "7", "null", '"x"', "{}x", '{"a":1,"a":2}'])
@@ -60,10 +60,6 @@ class TestKafka:
         """The next record to read, by topic and partition, without spaces."""
         assert KAFKA.write({("topic", 0): 123}) == '{"topic":{"0":123}}'
         assert KAFKA.read('{"topic":{"0":123}}') == {("topic", 0): 123}
-
-    def test_splits_are_partitions(self) -> None:
-        """Each partition is a split of its own."""
-        assert KAFKA.splits('{"b":{"1":5,"0":6},"a":{"0":7}}') == ("b-1", "b-0", "a-0")
 
     def test_the_order_of_spark_is_kept(self) -> None:
         """Spark orders partitions by hash; a line read and written back is the same bytes."""
@@ -151,7 +147,6 @@ class TestDelta:
 
         assert DELTA.write(position) == GOLDEN_DELTA
         assert DELTA.read(GOLDEN_DELTA) == position
-        assert DELTA.splits(GOLDEN_DELTA) == (position.table_id,)
 
     def test_version_0_untouched_is_start(self) -> None:
         """Delta dies on version 0 with index -1, which means what START means."""
@@ -224,7 +219,6 @@ class TestPostgres:
         position = Position(0x16B3748, 1, "7712330203330602927")
         assert POSTGRES.write(position) == position.json() == GOLDEN_POSTGRES
         assert POSTGRES.read(GOLDEN_POSTGRES) == position
-        assert POSTGRES.splits(GOLDEN_POSTGRES) == ("7712330203330602927",)
 
     @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31), st.text("0123456789", min_size=1))
     def test_what_was_written_is_read(self, lsn: int, timeline: int, system: str) -> None:

@@ -202,7 +202,7 @@ class TestPlaces:
         checkpoint = build([[A, B, C]], 0)
         before = (root(checkpoint) / "offsets/0").read_bytes()
 
-        checkpoint.replace_line(0, 1, '{"t":{"0":77}}')
+        checkpoint.write_offset(0, 1, '{"t":{"0":77}}')
 
         assert (root(checkpoint) / "offsets/0").read_bytes() == before.replace(
             B.encode(), b'{"t":{"0":77}}'

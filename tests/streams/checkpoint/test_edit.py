@@ -18,24 +18,21 @@ from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import (
     Edit,
-    LineEdit,
+    OffsetEdit,
     apply,
     begin,
-    combine,
     move,
     needs_edit,
     reset,
-    undo,
 )
 from catalog_migrate.streams.checkpoint.files import Files, Mark
-from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.errors import (
     EditConflict,
     ForeignCheckpoint,
     InvalidPosition,
     UnsettledCheckpoint,
 )
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
@@ -45,7 +42,7 @@ QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 
 def owned(checkpoint: Checkpoint, count: int = 1) -> Checkpoint:
     """The checkpoint, claimed by item i7."""
-    claim(checkpoint, item="i7", sources=[f"s{n}" for n in range(count)], adopt=True)
+    adopt(checkpoint, item="i7", sources=[f"s{n}" for n in range(count)])
     return checkpoint
 
 
@@ -70,7 +67,7 @@ class TestMove:
         edit = move(checkpoint, 0, '{"t":{"0":9}}')
 
         assert edit == Edit(
-            2, (LineEdit(1, 0, B, '{"t":{"0":9}}'), LineEdit(2, 0, C, '{"t":{"0":9}}'))
+            2, (OffsetEdit(1, 0, B, '{"t":{"0":9}}'), OffsetEdit(2, 0, C, '{"t":{"0":9}}'))
         )
         assert carry_out(checkpoint, edit)
         assert lines(checkpoint) == [A, '{"t":{"0":9}}', '{"t":{"0":9}}']
@@ -156,42 +153,6 @@ class TestBegin:
             begin(build([[A]], 0), 0, b"\x00v1\n{}")
 
 
-class TestCombine:
-    def test_two_sources_at_once(self, build: Build) -> None:
-        """Edits of several sources are one edit with one mark."""
-        checkpoint = owned(build([[A, B], [C, D]], 1), 2)
-        edit = combine(move(checkpoint, 1, A), reset(checkpoint, 0))
-
-        assert carry_out(checkpoint, edit)
-        assert (lines(checkpoint, 0), lines(checkpoint, 1)) == (["-", "-"], [A, A])
-
-    def test_contradictions_are_refused(self, build: Build) -> None:
-        """The same source twice, edits of different batches, and none at all."""
-        checkpoint = build([[A], [B]], 1)
-        with pytest.raises(UsageError, match="the same source"):
-            combine(move(checkpoint, 0, A), move(checkpoint, 0, C))
-        with pytest.raises(UsageError, match="different batches"):
-            combine(move(checkpoint, 0, A), Edit(7))
-        with pytest.raises(UsageError, match="no edits"):
-            combine()
-
-
-class TestUndo:
-    def test_forth_and_back(self, build: Build) -> None:
-        """The lines before are put back exactly, each its own."""
-        checkpoint = owned(build([[A], [B], [C]], 2))
-        edit = move(checkpoint, 0, D)
-        carry_out(checkpoint, edit, 1)
-
-        assert carry_out(checkpoint, undo(edit), 2)
-        assert lines(checkpoint) == [A, B, C]
-
-    def test_a_reset_has_none(self, build: Build) -> None:
-        """What was forgotten is only in a snapshot."""
-        with pytest.raises(UsageError, match="restore a snapshot"):
-            undo(reset(build([[A], [B]], 1), 0))
-
-
 class TestApply:
     def test_the_row_of_the_catalog_is_enough(self, build: Build) -> None:
         """An edit goes through JSON and back without a change."""
@@ -231,13 +192,13 @@ class TestApply:
         """Lines of an older batch are no longer those that count."""
         checkpoint = owned(build([[A], [B], [C]], 2))
         with pytest.raises(EditConflict, match="is of batch 1, the newest is 2"):
-            carry_out(checkpoint, Edit(1, (LineEdit(0, 0, A, D), LineEdit(1, 0, B, D))))
+            carry_out(checkpoint, Edit(1, (OffsetEdit(0, 0, A, D), OffsetEdit(1, 0, B, D))))
 
     def test_other_lines_are_a_conflict_and_nothing_is_written(self, build: Build) -> None:
         """All lines are looked at before the first is written."""
         checkpoint = owned(build([[A], [B]], 1))
         with pytest.raises(EditConflict, match="source 0 stands at"):
-            carry_out(checkpoint, Edit(1, (LineEdit(0, 0, A, D), LineEdit(1, 0, C, D))))
+            carry_out(checkpoint, Edit(1, (OffsetEdit(0, 0, A, D), OffsetEdit(1, 0, C, D))))
         assert lines(checkpoint) == [A, B]
         assert needs_edit(checkpoint, 1)
 
@@ -248,7 +209,8 @@ class TestApply:
             checkpoint = owned(build([[A, B], [B, C]], 1, name=f"c{next(numbers)}"), 2)
             (root(checkpoint) / "sources/1").mkdir(parents=True)
             (root(checkpoint) / "sources/1/0").write_bytes(b"\x00v1\n{}")
-            edit = combine(move(checkpoint, 0, D), reset(checkpoint, 1))
+            moved, begun_anew = move(checkpoint, 0, D), reset(checkpoint, 1)
+            edit = Edit(1, (*moved.lines, *begun_anew.lines), begun_anew.forget)
             point = CrashPoint(at)
             try:
                 carry_out(Checkpoint(checkpoint.address, files=Files(point.on_call)), edit)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.files import Mark
+from catalog_migrate.streams.checkpoint.files import Mark, write_mark
 from catalog_migrate.streams.checkpoint.guards import (
     check_start,
     claim,
@@ -23,7 +23,7 @@ from catalog_migrate.streams.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 
 Build = Any
 A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'
@@ -44,29 +44,28 @@ class TestClaim:
         """One directory serves one item."""
         claim(Checkpoint(tmp_path), item="i7", sources=["x"])
         with pytest.raises(ForeignCheckpoint, match="belongs to i7, not to i8"):
-            claim(Checkpoint(tmp_path), item="i8", sources=["x"], adopt=True)
+            claim(Checkpoint(tmp_path), item="i8", sources=["x"])
 
-    def test_a_used_one_without_a_mark_must_be_adopted(self, build: Build) -> None:
-        """A checkpoint that somebody ran is nobody's until it is said whose."""
+    def test_a_used_one_without_a_mark(self, build: Build) -> None:
+        """A checkpoint that somebody ran is nobody's."""
         checkpoint = build([[A]], 0)
         with pytest.raises(ForeignCheckpoint, match="has been used, but not by i7"):
             claim(checkpoint, item="i7", sources=["x"])
 
-        assert claim(checkpoint, item="i7", sources=["x"], adopt=True) == Mark("i7", 0, ("x",))
-
-    def test_adopting_counts_the_sources(self, build: Build) -> None:
-        """As many as the entries have lines; nothing is marked otherwise."""
+    def test_the_sources_are_counted(self, build: Build) -> None:
+        """As many as the entries have lines; they are not written down otherwise."""
         checkpoint = build([[A]], 0)
+        write_mark(checkpoint.files, checkpoint.store, Mark("i7"))
         with pytest.raises(SourcesChanged, match="had 1 sources, now it has 2"):
-            claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
-        assert checkpoint.mark is None
+            claim(checkpoint, item="i7", sources=["x", "y"])
+        assert checkpoint.mark == Mark("i7")
 
 
 class TestSources:
     def test_order_counts(self, build_on_disk: Build) -> None:
         """Spark tells sources apart by their order only."""
         checkpoint = build_on_disk([[A, B]], 0)
-        claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
+        adopt(checkpoint, item="i7", sources=["x", "y"])
 
         require_sources(checkpoint, ["x", "y"])
         with pytest.raises(SourcesChanged, match="were x, y; now they are y, x"):
@@ -112,7 +111,7 @@ class TestStart:
         """Settled or with one uncommitted entry, which Spark runs again; or new."""
         for name, committed in (("settled", 1), ("uncommitted", 0)):
             checkpoint = build_on_disk([[A], [B]], committed, name=name)
-            claim(checkpoint, item="i7", sources=["x"], adopt=True)
+            adopt(checkpoint, item="i7", sources=["x"])
             self.start(checkpoint)
         self.start(Checkpoint(tmp_path / "new"), sinks={"a": None})
 
@@ -128,14 +127,14 @@ class TestStart:
     def test_each_guard(self, build_on_disk: Build, changed: dict[str, Any], error: type) -> None:
         """Whatever does not hold refuses the start."""
         checkpoint = build_on_disk([[A], [B]], 1)
-        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        adopt(checkpoint, item="i7", sources=["x"])
         with pytest.raises(error):
             self.start(checkpoint, **changed)
 
     def test_a_broken_one(self, build_on_disk: Build) -> None:
         """More than one uncommitted entry loses a range."""
         checkpoint = build_on_disk([[A], [B], [C]], 0)
-        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        adopt(checkpoint, item="i7", sources=["x"])
         with pytest.raises(UnsettledCheckpoint, match="more than one entry is uncommitted"):
             self.start(checkpoint)
 
@@ -150,7 +149,7 @@ def test_killed_in_its_very_first_file(build: Build, torn: str, found: bytes) ->
     whole = torn == "sources/0/0" and bool(found)  # what is in it only Spark can judge
     assert clear_torn_start(checkpoint) == (() if whole else (torn,))
     assert file.exists() is whole
-    claim(checkpoint, item="i1", sources=["source i1"], adopt=True)
+    adopt(checkpoint, item="i1", sources=["source i1"])
     assert clear_torn_start(checkpoint) == ()
 
 

@@ -30,12 +30,12 @@ from catalog_migrate.streams.checkpoint.edit import (
     Edit,
     Finish,
     Remove,
-    WriteCommit,
     apply,
     move,
     perform,
     reset,
     settlement,
+    write_commit,
 )
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
@@ -152,10 +152,12 @@ class Query:
         assert latest is not None
         self.checkpoint.files.remove(self.checkpoint.store, self.checkpoint.commits_file(latest))
 
-    def settle(self, *, source_alive: bool = True) -> Any:
-        """Decide and settle; the decision."""
-        decision = settlement(self.checkpoint, sinks=self.sinks, source_alive=source_alive)
-        if not perform(self.checkpoint, decision):
+    def settle(self, *, by_hand: bool = False) -> Any:
+        """Decide and settle; the decision. ``by_hand``: what all sinks have is not run again."""
+        decision = settlement(self.checkpoint, sinks=self.sinks)
+        if by_hand and isinstance(decision, Finish):
+            write_commit(self.checkpoint, decision.batch)
+        elif not perform(self.checkpoint, decision):
             self.run(once=True)
         assert self.checkpoint.state().is_settled
         return decision
@@ -195,7 +197,7 @@ class TestFollowing:
         assert query.checkpoint.state() == State("settled", 1)
         query.lose_commit()
         shutil.rmtree(place["now"])
-        assert query.settle(source_alive=False) == WriteCommit(1)
+        assert query.settle(by_hand=True) == Finish(1)
         assert query.checkpoint.state() == State("settled", 1)
 
         new = tmp_path / "new"
@@ -550,7 +552,7 @@ class TestOnS3:
         stream = query.read().writeStream.option("checkpointLocation", original.address)
         assert stream.trigger(availableNow=True).format("delta").start(out).awaitTermination(LIMIT)
         assert numbers(out) == [0, 1, 2, 3, 3, 4, 4]
-        assert query.settle(source_alive=False) == WriteCommit(2)
+        assert query.settle(by_hand=True) == Finish(2)
         query.run()
         assert numbers(out) == [0, 1, 2, 3, 3, 4, 4, 5]
 

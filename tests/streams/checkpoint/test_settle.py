@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from catalog_migrate.streams.checkpoint.edit import (
     Refuse,
     Remove,
     Settled,
-    WriteCommit,
     perform,
     remove_entry,
     settlement,
@@ -33,56 +33,15 @@ QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 
 class TestDecide:
     @pytest.mark.parametrize(
-        ("sinks", "unknown", "alive", "stateful", "expected"),
+        ("sinks", "unknown", "expected"),
         [
-            ({"a": 1, "b": 1}, (), True, False, Finish(1)),
-            ({"a": 1, "b": 1}, (), True, True, Finish(1)),
-            ({"a": 1}, (), False, False, WriteCommit(1)),
-            (
-                {"a": 1},
-                (),
-                False,
-                True,
-                Refuse(
-                    1,
-                    "every sink has batch 1, but its source is gone, so that the state after it"
-                    " cannot be computed",
-                ),
-            ),
-            ({"a": 0, "b": None}, (), True, False, Remove(1)),
-            ({"a": 0}, (), False, True, Remove(1)),
-            ({"b": 1, "a": 0}, (), True, False, Complete(1, ("a",))),
-            (
-                {"b": 1, "a": 0},
-                (),
-                False,
-                False,
-                Refuse(1, "a lacks batch 1, and its source is gone"),
-            ),
-            ({"a": 1}, ("k",), True, False, Complete(1, ("k",))),
-            ({"a": 0}, ("k",), True, False, Complete(1, ("a", "k"))),
-            (
-                {"a": 0},
-                ("k",),
-                False,
-                False,
-                Refuse(1, "a lacks, k may lack batch 1, and its source is gone"),
-            ),
-            ({}, (), True, False, Complete(1, ("the query's output",))),
-            (
-                {},
-                (),
-                False,
-                False,
-                Refuse(1, "the query's output may lack batch 1, and its source is gone"),
-            ),
-            (
-                {"a": 2},
-                (),
-                True,
-                False,
-                Refuse(1, "a has batch 2, but the checkpoint ends with batch 1"),
-            ),
+            ({"a": 1, "b": 1}, (), Finish(1)),
+            ({"a": 0, "b": None}, (), Remove(1)),
+            ({"b": 1, "a": 0}, (), Complete(1, ("a",))),
+            ({"a": 1}, ("k",), Complete(1, ("k",))),
+            ({"a": 0}, ("k",), Complete(1, ("a", "k"))),
+            ({}, (), Complete(1, ("the query's output",))),
+            ({"a": 2}, (), Refuse(1, "a has batch 2, but the checkpoint ends with batch 1")),
         ],
     )
     def test_the_table(
@@ -90,42 +49,27 @@ class TestDecide:
         build_on_disk: Build,
         sinks: dict[str, int | None],
         unknown: tuple[str, ...],
-        alive: bool,
-        stateful: bool,
         expected: Decision,
     ) -> None:
-        """Every case: which sinks have it, whether the source lives, whether there is state."""
+        """Every case: which sinks have it, and which cannot say."""
         checkpoint = build_on_disk([[A], [B]], 0)
 
-        assert (
-            settlement(
-                checkpoint, sinks=sinks, unknown=unknown, source_alive=alive, stateful=stateful
-            )
-            == expected
-        )
+        assert settlement(checkpoint, sinks=sinks, unknown=unknown) == expected
 
     def test_nothing_is_uncommitted(self, build_on_disk: Build) -> None:
         """Settled checkpoints of any age need nothing, unless a sink is above them."""
-        assert settlement(build_on_disk([[A]], 0), sinks={"a": 0}, source_alive=True) == Settled()
+        assert settlement(build_on_disk([[A]], 0), sinks={"a": 0}) == Settled()
         young = build_on_disk([], None, name="young")
-        assert settlement(young, sinks={"a": None}, source_alive=True) == Settled()
-        assert settlement(young, sinks={"a": 3}, source_alive=True) == Refuse(
+        assert settlement(young, sinks={"a": None}) == Settled()
+        assert settlement(young, sinks={"a": 3}) == Refuse(
             None, "a has batch 3, but the checkpoint ends with no batch"
         )
 
     def test_a_broken_one_is_refused(self, build_on_disk: Build) -> None:
         """More than one uncommitted entry is no case of the table."""
-        decision = settlement(build_on_disk([[A], [B], [C]], 0), sinks={"a": 0}, source_alive=True)
+        decision = settlement(build_on_disk([[A], [B], [C]], 0), sinks={"a": 0})
 
         assert isinstance(decision, Refuse)
-
-    def test_state_is_found_in_the_checkpoint(self, build: Build) -> None:
-        """Without being told, the directory of the state says whether there is any."""
-        checkpoint = build([[A], [B]], 0)
-        assert settlement(checkpoint, sinks={"a": 1}, source_alive=False) == WriteCommit(1)
-        (root(checkpoint) / "state" / "0").mkdir(parents=True)
-        (root(checkpoint) / "state" / "0" / "1.delta").write_text("state")
-        assert isinstance(settlement(checkpoint, sinks={"a": 1}, source_alive=False), Refuse)
 
 
 class TestWriteCommit:
@@ -182,16 +126,16 @@ class TestRemove:
         with pytest.raises(UnsettledCheckpoint):
             remove_entry(checkpoint, 1)
 
-    @pytest.mark.parametrize("decision", [Remove(1), WriteCommit(1)])
-    def test_cut_off_anywhere(self, build: Build, decision: Decision) -> None:
+    @pytest.mark.parametrize("settle", [remove_entry, write_commit])
+    def test_cut_off_anywhere(
+        self, build: Build, settle: Callable[[Checkpoint, int], None]
+    ) -> None:
         """After a crash at any operation the entry is there or settled, and a repetition ends."""
         for at in itertools.count(1):
             checkpoint = build([[A], [B]], 0, name=f"c{at}")
             point = CrashPoint(at)
             try:
-                perform(
-                    Checkpoint(checkpoint.address, files=Files(point.on_call)), decision
-                )
+                settle(Checkpoint(checkpoint.address, files=Files(point.on_call)), 1)
             except SimulatedCrash:
                 assert checkpoint.state() in (
                     State("uncommitted", 1),
@@ -200,7 +144,7 @@ class TestRemove:
                 )
             else:
                 break
-            assert perform(checkpoint, decision)
+            settle(checkpoint, 1)
             assert checkpoint.state().is_settled
 
 
@@ -212,5 +156,7 @@ class TestPerform:
         assert perform(checkpoint, Settled())
         assert not perform(checkpoint, Finish(1))
         assert not perform(checkpoint, Complete(1, ("a",)))
+        assert perform(checkpoint, Remove(1))
+        assert checkpoint.state() == State("first", 0)
         with pytest.raises(UnsettledCheckpoint, match="cannot be settled: because"):
             perform(checkpoint, Refuse(1, "because"))

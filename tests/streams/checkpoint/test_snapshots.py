@@ -13,7 +13,6 @@ from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots, pack, unpack
 from catalog_migrate.streams.errors import (
     BehindSink,
@@ -21,7 +20,7 @@ from catalog_migrate.streams.errors import (
     SnapshotNotFound,
     UnsupportedCheckpoint,
 )
-from tests.services.checkpoints import path_in, root
+from tests.services.checkpoints import adopt, path_in, root, taken
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
@@ -60,7 +59,7 @@ class TestTake:
     def test_what_is_in_it(self, build: Build) -> None:
         """Metadata, offsets, commits, sources and mark, with checksums; never state or litter."""
         checkpoint = build([[A], [B]], 0)
-        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        adopt(checkpoint, item="i7", sources=["x"])
         (root(checkpoint) / "state" / "0").mkdir(parents=True)
         (root(checkpoint) / "state" / "0" / "1.delta").write_text("state")
         (root(checkpoint) / "offsets" / ".1.77.tmp").write_text("litter")
@@ -71,7 +70,7 @@ class TestTake:
         snapshot = snapshots.take("before ALTER")
 
         assert snapshot == Snapshot(1, "before ALTER", 1, 0, QUERY)
-        assert snapshots.list() == (snapshot,)
+        assert taken(snapshots) == [snapshot]
         packed = held(checkpoint, 1)
         copied = {
             name: data for name, data in packed.items()
@@ -99,9 +98,9 @@ class TestTake:
         snapshots = Snapshots(build([[A]], 0))
         for _ in range(4):
             snapshots.take("r", keep=3)
-        assert [each.number for each in snapshots.list()] == [2, 3, 4]
+        assert [each.number for each in taken(snapshots)] == [2, 3, 4]
         snapshots.take("r", keep=1)
-        assert [each.number for each in snapshots.list()] == [5]
+        assert [each.number for each in taken(snapshots)] == [5]
         with pytest.raises(UsageError, match="at least one"):
             snapshots.take("r", keep=0)
 
@@ -121,14 +120,14 @@ class TestTake:
             try:
                 Snapshots(Checkpoint(checkpoint.address, files=files)).take("r", keep=2)
             except SimulatedCrash:
-                for snapshot in Snapshots(checkpoint).list():
+                for snapshot in taken(Snapshots(checkpoint)):
                     assert snapshot.latest_offsets == 0
                     assert "offsets/0" in held(checkpoint, snapshot.number)
             else:
                 break
         assert at > (1 if is_remote(checkpoint.address) else 4)
         place = path_in(Snapshots(checkpoint).store)
-        assert len(Snapshots(checkpoint).list()) == 2
+        assert len(taken(Snapshots(checkpoint))) == 2
         assert not [path for path in place.iterdir() if path.name.startswith(".")]
 
 
@@ -136,7 +135,7 @@ class TestRestore:
     def test_the_uncommitted_entry_of_a_failed_attempt_goes(self, build: Build) -> None:
         """Everything is as it was, the mark included; the state of the attempt is removed."""
         checkpoint = build([[A], [B]], 1)
-        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        adopt(checkpoint, item="i7", sources=["x"])
         snapshots = Snapshots(checkpoint)
         snapshots.take("r")
         before = visible(checkpoint)
@@ -205,13 +204,13 @@ class TestRestore:
             snapshots.restore(1, sinks_latest={})
         snapshots.take("r")
         with pytest.raises(SnapshotNotFound, match="no snapshot 2; there are: 1"):
-            snapshots.get(2)
+            snapshots.restore(2, sinks_latest={})
 
     def test_cut_off_anywhere(self, build: Build) -> None:
         """Until it is through the checkpoint counts as broken, and only a repetition mends it."""
         for at in itertools.count(1):
             checkpoint = build([[A], [B]], 1, name=f"c{at}")
-            claim(checkpoint, item="i7", sources=["x"], adopt=True)
+            adopt(checkpoint, item="i7", sources=["x"])
             snapshots = Snapshots(checkpoint)
             snapshots.take("r")
             snapshots.take("r")
@@ -252,11 +251,11 @@ class TestGet:
         newer = about.replace(b'"format":2', b'"format":3')
         file.write_bytes(pack({**whole, "snapshot.json": newer}))
         with pytest.raises(UnsupportedCheckpoint):
-            snapshots.get(1)
+            snapshots.restore(1, sinks_latest={})
         for broken in (b"{", b"", pack({**whole, "snapshot.json": b"{"}), pack({"metadata": b"x"})):
             file.write_bytes(broken)
             with pytest.raises(CheckpointCorrupt, match="is no snapshot"):
-                snapshots.list()
+                snapshots.restore(1, sinks_latest={})
 
     def test_cut_off_at_any_byte(self, build_on_disk: Build) -> None:
         """A file that lost its end is told, wherever it ends, and nothing of it is put back."""

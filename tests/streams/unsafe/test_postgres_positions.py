@@ -23,7 +23,6 @@ from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.databases import ServerDatabases, SlotContents
 from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.execute import Executor, Result
@@ -44,7 +43,7 @@ from catalog_migrate.streams.unsafe.restore import undo_request
 from catalog_migrate.streams.unsafe_client import UnsafeClient
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_reason
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 
 SYSTEM, START, END = "7", 0x100, 0x900
 
@@ -129,7 +128,7 @@ class Place:
             line = Position(lsn, 1, SYSTEM).json()
             (path / f"offsets/{batch}").write_text(f"v1\n{meta}\n{line}")
             (path / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
-        claim(self.checkpoint, item=self.id, sources=[f"source {self.id}"], adopt=True)
+        adopt(self.checkpoint, item=self.id, sources=[f"source {self.id}"])
         self.loaded(START)
 
     def loaded(self, lsn: int) -> None:

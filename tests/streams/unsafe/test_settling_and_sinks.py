@@ -17,11 +17,10 @@ from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.errors import UnsafeBlocked, UnsettledCheckpoint, UnsupportedCheckpoint
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.requests import joint
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -207,7 +206,7 @@ class TestSink:
         with pytest.raises(UnsafeBlocked, match=r"sink default\.k has rows of the old topic"):
             stage.unsafe(accept)
         for batch in (1, 2):
-            checkpoint.replace_line(batch, 0, DeltaCodec().write(DeltaPosition(table_id, 2)))
+            checkpoint.write_offset(batch, 0, DeltaCodec().write(DeltaPosition(table_id, 2)))
         stage.unsafe(accept)
         assert stage.positions() == {0: 0}
 
@@ -261,7 +260,7 @@ class TestSink:
             line = DeltaCodec().write(DeltaPosition(table_id, max(1, version - 2 + batch)))
             (root(checkpoint) / f"offsets/{batch}").write_text(f"v1\n{meta}\n{line}")
             (root(checkpoint) / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
-        claim(checkpoint, item=item, sources=[stage.id], adopt=True)
+        adopt(checkpoint, item=item, sources=[stage.id])
         return checkpoint
 
 

@@ -17,7 +17,6 @@ from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
@@ -27,7 +26,7 @@ from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import joint
 from catalog_migrate.streams.unsafe.restore import undo_request
-from tests.services.checkpoints import root
+from tests.services.checkpoints import adopt, root
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -107,7 +106,7 @@ def sink(stage: Stage, consumed: int) -> Checkpoint:
             'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n' + line
         )
         (root(checkpoint) / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
-    claim(checkpoint, item=item, sources=[f"source {item}"], adopt=True)
+    adopt(checkpoint, item=item, sources=[f"source {item}"])
     return checkpoint
 
 
