@@ -23,7 +23,7 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.pipeline import safe_commits
-from catalog_migrate.pipeline.plan import BootstrapOptions, Part
+from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
 from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
@@ -105,11 +105,12 @@ def bootstrap(
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
     )
     loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
-    return bring_in(spark, open_log(catalog, Storage(storage_options)), Part(loaded), options)
+    log = open_log(catalog, Storage(storage_options))
+    return bring_in(spark, log, ReleaseToApply(loaded), options)
 
 
 def bring_in(
-    spark: Any, log: CatalogLog, part: Part, options: BootstrapOptions
+    spark: Any, log: CatalogLog, part: ReleaseToApply, options: BootstrapOptions
 ) -> BootstrapReport:
     """:func:`bootstrap` or :func:`rollback` of ``part``, with all that the caller says as one."""
     state = _state(log)
@@ -177,7 +178,9 @@ def migrate(
         populate=populate, read_only=read_only, session=session, threads=threads,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
     )
-    parts = [Part(release)] if system is None else [Part(release), Part(system, "system")]
+    parts = [ReleaseToApply(release)]
+    if system is not None:
+        parts.append(ReleaseToApply(system, "system"))
     return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
 
 
@@ -211,7 +214,7 @@ def rollback(
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
     )
     past = read_past(log, to, plan)
-    return bring_in(spark, log, Part(past.release, past=past), options)
+    return bring_in(spark, log, ReleaseToApply(past.release, past=past), options)
 
 
 def roll_back(
@@ -235,7 +238,7 @@ def roll_back(
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
 
     past = read_past(log, to, plan)
-    parts = [Part(past.release, past=past)]
+    parts = [ReleaseToApply(past.release, past=past)]
     options = BootstrapOptions(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
@@ -370,12 +373,12 @@ def address_for_spark(uri: str, warehouse: str) -> str | None:
     return f"{schemes[1]}://{spelled(uri).partition('://')[2]}"
 
 
-def _own_views(engine: Engine, log: CatalogLog, read_at: str) -> Part:
+def _own_views(engine: Engine, log: CatalogLog, read_at: str) -> ReleaseToApply:
     """Our own views as they are to be: over this catalog's log and those of its clusters."""
     from catalog_migrate.release.builtin import system_release
 
     schema = system_schema(engine, log, log.uri)
-    return Part(system_release(read_at, cluster_logs(log), schema), "system")
+    return ReleaseToApply(system_release(read_at, cluster_logs(log), schema), "system")
 
 
 __all__ = [

@@ -14,10 +14,10 @@ import msgspec
 
 from catalog_migrate.administration.survey import (
     ADOPTED_ELSEWHERE,
+    AdoptionRequest,
     Candidate,
     LeftAlone,
     Survey,
-    Wanted,
     definition_at,
     elsewhere,
     may_take,
@@ -89,7 +89,7 @@ class Adoption(msgspec.Struct, frozen=True):
 
 
 def propose(
-    log: CatalogLog, release: Release, wanted: Sequence[Wanted], *, warehouse: str,
+    log: CatalogLog, release: Release, wanted: Sequence[AdoptionRequest], *, warehouse: str,
     forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
 ) -> Adoption:
     """What adopting would do; nothing is written. Raises AdoptionRefused with all reasons."""
@@ -99,7 +99,7 @@ def propose(
 
 
 def adopt(
-    log: CatalogLog, release: Release, wanted: Sequence[Wanted], *, warehouse: str,
+    log: CatalogLog, release: Release, wanted: Sequence[AdoptionRequest], *, warehouse: str,
     forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
     wait: float | None = None, on_step: Callable[[str], None] = lambda _: None,
 ) -> Adoption:
@@ -199,7 +199,7 @@ def _take_back(paths: Iterable[str], lineage: str) -> None:
 
 
 def _surveyed(
-    log: CatalogLog, release: Release, wanted: Sequence[Wanted], state: State | None,
+    log: CatalogLog, release: Release, wanted: Sequence[AdoptionRequest], state: State | None,
     warehouse: str, forgotten: Iterable[str], left_alone: Iterable[LeftAlone],
 ) -> Survey:
     found = survey(

@@ -67,7 +67,7 @@ _FEATURES = frozenset({
 """Table features under which delta-rs can seal and mark a table (tried)."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class AdoptionRequest(msgspec.Struct, frozen=True):
     """A table that was asked for: its name, where it lies, how it stands in the session's catalog.
 
     ``registration`` is ``managed``, ``external`` or ``path`` (no name); ``asked`` is whether it
@@ -87,7 +87,7 @@ class Candidate(msgspec.Struct, frozen=True):
     is -1 where the log's statistics do not say.
     """
 
-    wanted: Wanted
+    wanted: AdoptionRequest
     definition: ObjectDefinition
     version: int
     rows: int
@@ -110,7 +110,8 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey(
-    wanted: Sequence[Wanted], release: Release, state: State | None, *, home: str, warehouse: str,
+    wanted: Sequence[AdoptionRequest], release: Release, state: State | None, *, home: str,
+    warehouse: str,
     forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
 ) -> Survey:
     """Look at each table once; nothing is written.
@@ -149,9 +150,9 @@ def survey(
 
 def registered(
     found: Iterable[Registration], *, asked: bool
-) -> tuple[list[Wanted], list[LeftAlone]]:
+) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
     """What the registrations of a schema come to: tables that are wanted, and the rest."""
-    wanted: list[Wanted] = []
+    wanted: list[AdoptionRequest] = []
     left: list[LeftAlone] = []
     for each in found:
         if each.kind != "table" or each.location is None:
@@ -166,7 +167,7 @@ def registered(
             ))
             continue
         kind = "managed" if each.managed else "external"
-        wanted.append(Wanted(each.name, each.location, kind, asked))
+        wanted.append(AdoptionRequest(each.name, each.location, kind, asked))
     return wanted, left
 
 
@@ -210,7 +211,8 @@ def _checks(configuration: Mapping[str, str], described: ObjectDefinition) -> It
 
 
 def _look(
-    each: Wanted, described: ObjectDefinition, state: State | None, forgotten: frozenset[str]
+    each: AdoptionRequest, described: ObjectDefinition, state: State | None,
+    forgotten: frozenset[str],
 ) -> tuple[Candidate | None, list[Problem]]:
     try:
         table = load_table(each.path)
@@ -254,7 +256,7 @@ def may_take(mark: Mark | None, lineage: str | None, forgotten: frozenset[str]) 
     return mark is None or mark.lineage == lineage or mark.lineage in forgotten
 
 
-def elsewhere(each: Wanted, mark: Mark) -> Problem:
+def elsewhere(each: AdoptionRequest, mark: Mark) -> Problem:
     """The problem of a table that another installation has adopted or made."""
     place = f" at {mark.home}" if mark.home else ""
     return _problem(
@@ -265,7 +267,8 @@ def elsewhere(each: Wanted, mark: Mark) -> Problem:
 
 
 def _misplaced(
-    each: Wanted, wanted: Sequence[Wanted], state: State | None, home: str, warehouse: str
+    each: AdoptionRequest, wanted: Sequence[AdoptionRequest], state: State | None, home: str,
+    warehouse: str,
 ) -> Iterator[Problem]:
     if is_remote(each.path):
         try:
@@ -304,9 +307,9 @@ def _misplaced(
                            "move the inner table out first")
 
 
-def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:
-    names: dict[tuple[str, str], Wanted] = {}
-    places: dict[str, Wanted] = {}
+def _twice(wanted: Sequence[AdoptionRequest]) -> Iterator[Problem]:
+    names: dict[tuple[str, str], AdoptionRequest] = {}
+    places: dict[str, AdoptionRequest] = {}
     for each in wanted:
         before = names.setdefault(each.name.folded, each)
         if before is not each and before.path != each.path:
@@ -318,7 +321,7 @@ def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:
                            "name it once")
 
 
-def _problem(code: str, each: Wanted, message: str, remedy: str) -> Problem:
+def _problem(code: str, each: AdoptionRequest, message: str, remedy: str) -> Problem:
     return Problem(code, f"{each.name} at {each.path}: {message}", remedy=remedy)
 
 

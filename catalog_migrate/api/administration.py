@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from catalog_migrate.administration.export import Exported
     from catalog_migrate.administration.rebuild import Rebuilt
     from catalog_migrate.administration.relocation import Relocation
-    from catalog_migrate.administration.survey import LeftAlone, Wanted
+    from catalog_migrate.administration.survey import AdoptionRequest, LeftAlone
     from catalog_migrate.engine.port import Registration
 
 
@@ -165,18 +165,19 @@ def rebuild(
 
 def _looked_up(
     settings: Settings, schemas: Sequence[str], tables: Sequence[str], on_note: OnNote
-) -> tuple[list[Wanted], list[LeftAlone]]:
+) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
     """The tables that were asked for, with where they lie; Spark starts only for names."""
-    from catalog_migrate.administration.survey import Wanted, registered
+    from catalog_migrate.administration.survey import AdoptionRequest, registered
 
-    wanted: list[Wanted] = []
+    wanted: list[AdoptionRequest] = []
     left: list[LeftAlone] = []
     named: list[ItemName] = []
     for entry in tables:
         name, equals, path = entry.partition("=")
         item = _item(name)
         if equals:
-            wanted.append(Wanted(item, rows_address(path, settings.untried_stores), "path"))
+            address = rows_address(path, settings.untried_stores)
+            wanted.append(AdoptionRequest(item, address, "path"))
         else:
             named.append(item)
     if not schemas and not named:

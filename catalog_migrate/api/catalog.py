@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
-    from catalog_migrate.pipeline.plan import Sight
+    from catalog_migrate.pipeline.plan import PlanningSources
     from catalog_migrate.pipeline.safe_commits import CommitRules
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Migration, Plan
@@ -142,7 +142,7 @@ class Catalog:
 
         ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
         """
-        from catalog_migrate.pipeline.plan import BootstrapOptions, Part, planned
+        from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply, planned
         from catalog_migrate.planner.plan_validation import with_bodies
         from catalog_migrate.planner.policy_evaluation import with_fence
         from catalog_migrate.release.loader import load_release
@@ -151,7 +151,7 @@ class Catalog:
         state = self.state()
         loaded = release if isinstance(release, Release) else load_release(release)
         options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
-        migration = planned(Part(loaded), state, self._sight(state), options)
+        migration = planned(ReleaseToApply(loaded), state, self._planning_sources(state), options)
         return with_fence(with_bodies(migration, loaded, views=views), state, loaded, policy)
 
     def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
@@ -174,12 +174,12 @@ class Catalog:
         """
         from catalog_migrate.planner.missing_data import missing_data
 
-        return missing_data(state, self._sight(state).shards.why_no_shard)
+        return missing_data(state, self._planning_sources(state).shards.why_no_shard)
 
-    def _sight(self, state: State) -> Sight:
+    def _planning_sources(self, state: State) -> PlanningSources:
         """What planning sees from here, without Spark."""
         from catalog_migrate.catalog.opening import require_in_use
-        from catalog_migrate.pipeline.plan import ShardLogs, Sight
+        from catalog_migrate.pipeline.plan import PlanningSources, ShardLogs
 
         in_sight = True
         try:
@@ -187,14 +187,14 @@ class Catalog:
         except (CatalogExported, CatalogMoved):
             in_sight = False
         disks = not is_remote(self.log.uri)
-        return Sight(self.log, ShardLogs(in_sight=in_sight, disks=disks))
+        return PlanningSources(self.log, ShardLogs(in_sight=in_sight, disks=disks))
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""
-        from catalog_migrate.reconciler.prepare import proven
+        from catalog_migrate.reconciler.prepare import with_validation
 
         state = self.state()
-        return proven(self._work(state, engine), state, migration).plan
+        return with_validation(self._work(state, engine), state, migration).plan
 
     def apply(
         self,
@@ -227,13 +227,14 @@ class Catalog:
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
         """
-        from catalog_migrate.pipeline.plan import BootstrapOptions, Part, planned
+        from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply, planned
         from catalog_migrate.pipeline.rollback import read_past
 
         state = self.state()
         past = read_past(self.log, to)
         options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
-        return planned(Part(past.release, past=past), state, self._sight(state), options).plan
+        earlier = ReleaseToApply(past.release, past=past)
+        return planned(earlier, state, self._planning_sources(state), options).plan
 
     def rollback(
         self,
@@ -432,10 +433,10 @@ class Catalog:
         work = self._work(state, engine, on_progress)
         work = work if journal is None else dataclasses.replace(work, journal=journal)
         if not engine.persistent_names:
-            return reconcile_names(work, state, others_stay=True)
+            return reconcile_names(work, state, keep_foreign_names=True)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
         with lease.kept():
-            return reconcile_names(work.at(state, lease), self.state(), others_stay=True)
+            return reconcile_names(work.at(state, lease), self.state(), keep_foreign_names=True)
 
     def unlock(self, holder: str) -> bool:
         """Take the migration lease away from ``holder``, which is surely dead.

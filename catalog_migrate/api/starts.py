@@ -27,7 +27,7 @@ from catalog_migrate.api.releases import applying_policy, plan_release
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
-from catalog_migrate.pipeline.plan import BootstrapOptions, Part
+from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
 from catalog_migrate.pipeline.safe_commits import rules_of
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
@@ -84,7 +84,7 @@ def apply_release(
         policy=policy, approve=(*plan.approved, *approve), on_progress=on_progress,
         plan=plan if saved is not None or plan.base.serial is not None else None,
     )
-    return _start(settings, Part(release), options, on_note)
+    return _start(settings, ReleaseToApply(release), options, on_note)
 
 
 def start_release(
@@ -104,7 +104,7 @@ def start_release(
         policy=policy, approve=tuple(approve), plan=plan, read_only=read_only,
         on_progress=on_progress,
     )
-    return _start(settings, Part(release), options, on_note)
+    return _start(settings, ReleaseToApply(release), options, on_note)
 
 
 def roll_back(
@@ -126,7 +126,7 @@ def roll_back(
     options = BootstrapOptions(
         policy=going_back_by(Policy(rules=settings.policy)), plan=plan, on_progress=on_progress
     )
-    return _start(settings, Part(past.release, past=past), options, on_note)
+    return _start(settings, ReleaseToApply(past.release, past=past), options, on_note)
 
 
 def read_plan(path: str) -> Plan:
@@ -226,7 +226,7 @@ def _confirmed(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
 
 
 def _start(
-    settings: Settings, part: Part, options: BootstrapOptions, on_note: OnNote
+    settings: Settings, part: ReleaseToApply, options: BootstrapOptions, on_note: OnNote
 ) -> BootstrapReport:
     """The start-up hook on a local session; FencedOut where it did not do what it was told."""
     from catalog_migrate.catalog.opening import default_warehouse, open_log
@@ -261,10 +261,10 @@ def _refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> 
         return
     refusal = fenced_out(state, release, policy)
     if refusal is not None:
-        raise _fenced_out(refusal, Part(release), policy)
+        raise _fenced_out(refusal, ReleaseToApply(release), policy)
 
 
-def _fenced_out(reason: str, part: Part, policy: Policy) -> FencedOut:
+def _fenced_out(reason: str, part: ReleaseToApply, policy: Policy) -> FencedOut:
     if part.past is not None:
         return FencedOut(reason, remedy=_RULE)
     way = "to bring this one in force again: catalog-migrate apply --allow-downgrade"

@@ -68,7 +68,7 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.approve if self.plan is None else self.plan.approved
 
 
-class Part(msgspec.Struct, frozen=True):
+class ReleaseToApply(msgspec.Struct, frozen=True):
     """A release that is to come into force: the software's, or our own built-ins beside it.
 
     ``past`` is what an earlier serial had, where the release is that one's.
@@ -121,7 +121,7 @@ class ShardLogs:
         return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
 
 
-class Sight(msgspec.Struct, frozen=True):
+class PlanningSources(msgspec.Struct, frozen=True):
     """What planning looks at beside the state: history, shards, and the streams that use them.
 
     ``streams`` None: those in the catalog's records.
@@ -143,7 +143,9 @@ class Sight(msgspec.Struct, frozen=True):
         return None if rows < 0 else (rows, size)
 
 
-def planned(part: Part, state: State, sight: Sight, options: BootstrapOptions) -> Migration:
+def planned(
+    part: ReleaseToApply, state: State, sources: PlanningSources, options: BootstrapOptions
+) -> Migration:
     """The migration from ``state`` to ``part``, blocked where rows of tables in force are gone.
 
     Raises DependencyCycle, UsageError for an approval that is no name, and what is wrong with the
@@ -154,43 +156,43 @@ def planned(part: Part, state: State, sight: Sight, options: BootstrapOptions) -
 
         warehouse = state.setting("warehouse")
         migration = plan_rollback(
-            sight.log, part.past, state,
-            grown=lambda path, *versions: sight.shards.grown(
+            sources.log, part.past, state,
+            grown=lambda path, *versions: sources.shards.grown(
                 shard_location(warehouse, path), *versions
             ),
-            sizes=lambda item_id: sight.size(state, item_id),
+            sizes=lambda item_id: sources.size(state, item_id),
             approve=options.approvals, policy=options.policy,
         )
     else:
-        migration = _release_planned(part, state, sight, options)
+        migration = _release_planned(part, state, sources, options)
     if part.owner != "release":
         return migration
     touched = {target.item_id for target in migration.targets if target.action is not None}
-    return with_missing_data(migration, missing_data(state, sight.shards.why_no_shard, touched))
+    return with_missing_data(migration, missing_data(state, sources.shards.why_no_shard, touched))
 
 
 def _release_planned(
-    part: Part, state: State, sight: Sight, options: BootstrapOptions
+    part: ReleaseToApply, state: State, sources: PlanningSources, options: BootstrapOptions
 ) -> Migration:
     release, owner = part.release, part.owner
     known = None if options.approvals else in_force(
         state, release.name, release.manifest_hash, len(release.objects), owner=owner,
-        uri=sight.log.uri,
+        uri=sources.log.uri,
     )
     if known is not None:
         return known
     from catalog_migrate.planner.planning import plan_migration
 
     migration = plan_migration(
-        Baseline.from_state(state, owner=owner, uri=sight.log.uri), release,
-        approve=options.approvals, sizes=lambda item_id: sight.size(state, item_id),
+        Baseline.from_state(state, owner=owner, uri=sources.log.uri), release,
+        approve=options.approvals, sizes=lambda item_id: sources.size(state, item_id),
         policy=options.policy if owner == "release" else None,
     )
     if owner != "release" or not (release.statements or state.has_streams):
         return migration
     from catalog_migrate.streams.migrations import MigratedStreams
 
-    return (sight.streams or MigratedStreams()).with_streams(migration, state, release.statements)
+    return (sources.streams or MigratedStreams()).with_streams(migration, state, release.statements)
 
 
 def planned_from(baseline: Baseline, release: Release, options: BootstrapOptions) -> Migration:

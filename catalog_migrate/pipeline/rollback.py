@@ -18,7 +18,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.past import Grown, Step, going_back, release_of
+from catalog_migrate.planner.earlier_state import Grown, Step, going_back, release_of
 from catalog_migrate.planner.plan import Migration, Plan
 from catalog_migrate.planner.planning import Sizes, plan_migration
 from catalog_migrate.planner.policy_evaluation import with_fence

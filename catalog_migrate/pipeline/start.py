@@ -25,7 +25,13 @@ from catalog_migrate.catalog.sessions import register_session
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import parse_reference
-from catalog_migrate.pipeline.plan import BootstrapOptions, Part, Sight, planned, planned_from
+from catalog_migrate.pipeline.plan import (
+    BootstrapOptions,
+    PlanningSources,
+    ReleaseToApply,
+    planned,
+    planned_from,
+)
 from catalog_migrate.planner.assembly import rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration, Plan
@@ -109,7 +115,7 @@ REPLANS = 3
 
 
 def start(
-    engine: Engine, log: CatalogLog, parts: Sequence[Part], options: BootstrapOptions, *,
+    engine: Engine, log: CatalogLog, parts: Sequence[ReleaseToApply], options: BootstrapOptions, *,
     clock: Clock, streams: StreamTables,
 ) -> BootstrapReport:
     """Do what there is to do for ``parts``, the first of which is reported; then keep the audit.
@@ -138,7 +144,8 @@ def start(
 
 
 def look(
-    engine: Engine, log: CatalogLog, part: Part, options: BootstrapOptions, streams: StreamTables
+    engine: Engine, log: CatalogLog, part: ReleaseToApply, options: BootstrapOptions,
+    streams: StreamTables,
 ) -> BootstrapReport:
     """What a start would do; not one byte is written."""
     release = part.release
@@ -152,7 +159,7 @@ def look(
     fenced = _fenced_out(state, release, options)
     if fenced is not None:
         return fenced
-    plan = planned(part, state, Sight(log, engine, streams), options).plan
+    plan = planned(part, state, PlanningSources(log, engine, streams), options).plan
     outcome: Outcome = "unchanged" if plan.is_empty and plan.applyable else "planned"
     return BootstrapReport(
         outcome, plan, release.name, state.serial, unfilled=unfilled(state),
@@ -193,7 +200,7 @@ def _free_place(log: CatalogLog, warehouse: str | None) -> str:
 
 
 def _applyable(
-    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
     known: Migration | None = None,
 ) -> Migration:
     """The plan of a part as it is now, which is ``known`` if it was made already.
@@ -201,7 +208,7 @@ def _applyable(
     Raises MigrationBlocked, and StalePlan where another plan of the software was approved.
     """
     migration = known or planned(
-        part, state, Sight(work.log, work.engine, work.streams), options
+        part, state, PlanningSources(work.log, work.engine, work.streams), options
     )
     if part.owner == "release":
         _require_approved(options.plan, migration.plan, part.release, state, work.log.uri)
@@ -243,8 +250,8 @@ def _manifest_in_force(state: State) -> str | None:
 
 
 def _started(
-    work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, state: State,
-    opening: Migration | None,
+    work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
+    state: State, opening: Migration | None,
 ) -> BootstrapReport | None:
     """The start from ``state``; None when the catalog moved on before anything was done."""
     part = parts[0]
@@ -276,8 +283,8 @@ def _started(
 
 
 def _shared_to_do(
-    work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, state: State,
-    first: Migration,
+    work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
+    state: State, first: Migration,
 ) -> bool:
     """Whether something is to be done that needs the lease, names apart."""
     return (
@@ -295,8 +302,8 @@ def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
 
 
 def _shared(
-    work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, before: State,
-    first: Migration,
+    work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
+    before: State, first: Migration,
 ) -> tuple[Outcome, Plan, State] | BootstrapReport:
     """What is done under the lease; ``first`` is the plan made from ``before``, without it.
 
@@ -338,7 +345,7 @@ def _shared(
 
 
 def _brought_in(
-    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
     known: Migration | None = None,
 ) -> tuple[State, Migration, Literal["migration", "release"] | None]:
     """Plan, validate, prepare, commit and reconcile one part; ``known`` is its plan, if made.
@@ -399,7 +406,7 @@ def _left_to_the_next_start(
 
 
 def _registered(
-    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State
+    work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State
 ) -> State | None:
     """Leave word of this process before it makes names of ``state``; None when that is old."""
     if not options.session:
@@ -410,7 +417,9 @@ def _registered(
     )
 
 
-def _newest_registered(work: ExecutionContext, part: Part, options: BootstrapOptions) -> State:
+def _newest_registered(
+    work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions
+) -> State:
     """The newest state, with word left of this process."""
     registered = None
     while registered is None:
@@ -419,7 +428,7 @@ def _newest_registered(work: ExecutionContext, part: Part, options: BootstrapOpt
 
 
 def _session_names(
-    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
     program: Sequence[Operation],
 ) -> State:
     """Bring this session's names in line; again when the catalog moved on meanwhile.
@@ -441,7 +450,8 @@ def _session_names(
 
 
 def _reported(
-    work: ExecutionContext, parts: Sequence[Part], state: State, outcome: Outcome, plan: Plan
+    work: ExecutionContext, parts: Sequence[ReleaseToApply], state: State, outcome: Outcome,
+    plan: Plan,
 ) -> BootstrapReport:
     journal = work.journal
     own = {

@@ -26,7 +26,9 @@ from catalog_migrate.planner.diff import Compared, compare_columns
 from catalog_migrate.planner.rollback import GoingBack
 
 
-def planned(compared: Compared, movement: Movement, back: GoingBack | None) -> ColumnIds | None:
+def planned_column_ids(
+    compared: Compared, movement: Movement, back: GoingBack | None
+) -> ColumnIds | None:
     """The ids that an object of the release has behind the plan; None for what is no table.
 
     ``movement`` says where the rows come from, ``back`` what the plan goes back to, if it does.

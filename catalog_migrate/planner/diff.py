@@ -36,7 +36,7 @@ class Compared(msgspec.Struct, frozen=True):
     ``identity`` and ``key`` are its name in the release, folded and as written. ``old`` is None
     when it has none in force; ``old_identity`` is the name of ``old`` there. ``action`` is what its
     own difference asks for (None: unchanged), before its impact. ``created_over`` marks a new
-    object under the name of an old one of another kind; ``heir`` is then the ItemId that it keeps
+    object under the name of an old one of another kind; ``kept_item_id`` is then its ItemId, kept
     (``WAS``), else None.
     """
 
@@ -51,7 +51,7 @@ class Compared(msgspec.Struct, frozen=True):
     delta: ColumnDelta
     options: tuple[OptionChange, ...] = ()
     created_over: bool = False
-    heir: str | None = None
+    kept_item_id: str | None = None
 
     @property
     def is_renamed(self) -> bool:
@@ -105,18 +105,18 @@ def compare(
     baseline: Baseline,
     release: Release,
     predecessors: Mapping[Identity, Identity] | None = None,
-    lineage: Mapping[Identity, Mapping[str, str]] | None = None,
+    former_columns: Mapping[Identity, Mapping[str, str]] | None = None,
     refilled: Collection[Identity] = (),
 ) -> Difference:
     """Match every object of the release with its predecessor and classify what changed.
 
     Where it is known already what continues what, ``predecessors`` says so for objects (new
-    identity -> old one) and ``lineage`` for the columns of tables (folded new name -> old one).
+    identity -> old one) and ``former_columns`` for the columns of tables (folded names, likewise).
     ``refilled`` are tables that get other rows, however alike their definitions are.
     """
     if predecessors is None:
         predecessors = _predecessors(baseline, release.by_identity)
-    known = lineage or {}
+    known = former_columns or {}
     objects = {
         identity: _compare_one(
             baseline,
@@ -174,7 +174,7 @@ def _compare_one(
     identity: Identity,
     old_identity: Identity | None,
     uses: tuple[Identity, ...],
-    lineage: Mapping[str, str] | None,
+    former_columns: Mapping[str, str] | None,
     *,
     refilled: bool = False,
 ) -> Compared:
@@ -186,7 +186,7 @@ def _compare_one(
         return Compared(identity, key, definition, facts, uses, None, None, "create", _NO_DELTA)
     facts = facts_in(release, definition, old.text_hash, old.definition_hash)
     if old.definition.kind != definition.kind:
-        heir = old.item_id if definition.was == old.definition.kind else None
+        kept_item_id = old.item_id if definition.was == old.definition.kind else None
         return Compared(
             identity,
             key,
@@ -194,24 +194,25 @@ def _compare_one(
             facts,
             uses,
             None,
-            old_identity if heir is not None else None,
+            old_identity if kept_item_id is not None else None,
             "create",
             _NO_DELTA,
             created_over=True,
-            heir=heir,
+            kept_item_id=kept_item_id,
         )
     action = _own_action(definition, facts, uses, old, renamed=old_identity != identity)
-    if lineage is not None and any(
-        lineage.get(column.name.lower()) != column.name.lower() for column in definition.columns
+    if former_columns is not None and any(
+        former_columns.get(column.name.lower()) != column.name.lower()
+        for column in definition.columns
     ):
         action = "migrate"  # alike by name, and yet not the columns that they were
     if refilled and action is None:
         action = "update"
     delta = _NO_DELTA
-    asks = action is None and lineage is None and _asks_for_renames(definition, facts, old)
+    asks = action is None and former_columns is None and _asks_for_renames(definition, facts, old)
     if asks or action in ("migrate", "update"):
         delta = compare_columns(
-            old.definition.columns, definition.columns, facts.decisions, old.applied, lineage
+            old.definition.columns, definition.columns, facts.decisions, old.applied, former_columns
         )
         # columns of one type that swap their names leave the fingerprint as it is
         if any(change.change == "renamed" for change in delta.changes):
@@ -302,24 +303,24 @@ def compare_columns(
     new: Sequence[Column],
     decisions: Mapping[str, str],
     applied: Iterable[str] = (),
-    lineage: Mapping[str, str] | None = None,
+    former_columns: Mapping[str, str] | None = None,
 ) -> ColumnDelta:
     """Match two column lists by name and by renames that are decided and not yet applied.
 
-    With a ``lineage`` by that alone: folded new name -> folded old one.
+    With a ``former_columns`` by that alone: folded new name -> folded old one.
     """
-    if lineage is None and old == new and all(column.renamed_from is None for column in new):
+    if former_columns is None and old == new and all(column.renamed_from is None for column in new):
         return ColumnDelta(tuple(zip(new, old, strict=True)), (), ())  # only a parent changed
     old_by_name = {column.name.lower(): column for column in old}
-    moved = {} if lineage is not None else _renames(
+    moved = {} if former_columns is not None else _renames(
         old_by_name, new, decisions, frozenset(applied)
     )
     claimed: set[str] = set()
     pairs: list[tuple[Column, Column | None]] = []
     for column in new:
         folded = column.name.lower()
-        if lineage is not None:
-            before = old_by_name.get(lineage.get(folded, ""))
+        if former_columns is not None:
+            before = old_by_name.get(former_columns.get(folded, ""))
         else:
             before = old_by_name.get(moved.get(folded, folded))
         if before is not None:

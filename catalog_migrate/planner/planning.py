@@ -11,7 +11,7 @@ from catalog_migrate.catalog.records import COLUMN_IDS_FORMAT
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
-from catalog_migrate.planner.column_ids import planned
+from catalog_migrate.planner.column_ids import planned_column_ids
 from catalog_migrate.planner.contents import (
     ENOUGH_ALIKE,
     NAME_TAKEN,
@@ -160,7 +160,7 @@ class _Planning:
         heirs = {
             compared.old_identity
             for compared in difference.objects.values()
-            if compared.heir is not None
+            if compared.kept_item_id is not None
         }
         removed = set(difference.removed) - heirs
         return Migration(
@@ -206,7 +206,7 @@ class _Planning:
         compared = self._difference.objects[identity]
         action = actions[identity]
         old = compared.old
-        item_id = compared.heir or (old.item_id if old is not None else items.allocate())
+        item_id = compared.kept_item_id or (old.item_id if old is not None else items.allocate())
         keeps_id = old is not None and action != "migrate"
         global_id = old.global_id if old is not None and keeps_id else ids.allocate()
         cause: Literal["self", "dependency"] | None = None
@@ -292,7 +292,7 @@ class _Planning:
             projection=decided.movement.projection,
             segments=decided.movement.segments,
             reshape=decided.movement.reshape,
-            column_ids=planned(compared, decided.movement, self._back),
+            column_ids=planned_column_ids(compared, decided.movement, self._back),
         )
 
     def _finished_plan(

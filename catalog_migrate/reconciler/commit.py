@@ -31,7 +31,7 @@ from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity
-from catalog_migrate.planner.past import rows_of
+from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.program.operations import (
     IN_PLACE,

@@ -52,7 +52,7 @@ from catalog_migrate.reconciler.execution_context import (
     Progress,
     StreamTables,
 )
-from catalog_migrate.reconciler.reshape import Choice, choose
+from catalog_migrate.reconciler.reshape import ReshapeDecision, choose
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan_validation import Held
@@ -131,12 +131,12 @@ def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:
     return results
 
 
-def blocked_by(plan_results: list[BindResult], migration: Migration) -> Migration:
-    """The migration with the outcome of every proof in its plan; failures block it."""
+def with_bind_results(results: list[BindResult], migration: Migration) -> Migration:
+    """The migration with the outcome of every validation in its plan; failures block it."""
     from catalog_migrate.planner.plan_validation import with_validations
 
     return with_validations(
-        migration, [(str(result.name), result.reason) for result in plan_results]
+        migration, [(str(result.name), result.reason) for result in results]
     )
 
 
@@ -164,18 +164,18 @@ def foreign_names(work: ExecutionContext, state: State, migration: Migration) ->
     return found
 
 
-def proven(work: ExecutionContext, state: State, migration: Migration) -> Migration:
+def with_validation(work: ExecutionContext, state: State, migration: Migration) -> Migration:
     """The migration with what stands under its names, and whether its views bind."""
     from catalog_migrate.planner.plan_validation import with_foreign
 
     foreign = foreign_names(work, state, migration)
     migration = with_foreign(migration, foreign)
-    return blocked_by(bind(work, migration), migration)
+    return with_bind_results(bind(work, migration), migration)
 
 
 def validate(work: ExecutionContext, state: State, migration: Migration) -> Migration:
-    """:func:`proven`; MigrationBlocked with the plan when a proof fails."""
-    migration = proven(work, state, migration)
+    """:func:`with_validation`; MigrationBlocked with the plan when a validation fails."""
+    migration = with_validation(work, state, migration)
     if not migration.plan.applyable:
         raise blocked(migration.plan)
     return migration
@@ -213,7 +213,7 @@ def prepare(
     return prepared
 
 
-def _program(state: State, migration: Migration, choice: Choice) -> tuple[Operation, ...]:
+def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tuple[Operation, ...]:
     """The plan's steps; made again where tables are copied that were to be changed in place."""
     if not choice.copied:
         return migration.plan.steps
@@ -325,7 +325,7 @@ def _verify_empty(
 
 
 def _new_shards(
-    work: ExecutionContext, state: State, migration: Migration, choice: Choice
+    work: ExecutionContext, state: State, migration: Migration, choice: ReshapeDecision
 ) -> list[NewShard]:
     shards = []
     for target in migration.targets:

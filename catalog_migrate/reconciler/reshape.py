@@ -27,20 +27,20 @@ _ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*")
 
 
 @dataclass(slots=True)
-class Choice:
+class ReshapeDecision:
     """Shapes of tables that keep their shard, and why others are copied instead, by identity."""
 
     shapes: dict[Identity, Shape] = field(default_factory=dict)
     copied: dict[Identity, str] = field(default_factory=dict)
 
 
-def choose(work: ExecutionContext, state: State, migration: Migration) -> Choice:
+def choose(work: ExecutionContext, state: State, migration: Migration) -> ReshapeDecision:
     """Decide for each table that the plan reshapes; tries the statements on empty shadow tables
     first.
 
     The shadow tables are named in the intent while they stand. Nothing that users see is touched.
     """
-    choice = Choice()
+    choice = ReshapeDecision()
     wanted = [target for target in migration.targets if target.reshape]
     if not wanted:
         return choice

@@ -82,7 +82,9 @@ def outline(plan: Plan) -> Outline:
         _absences(plan),
         _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
-        Section("Proof", tuple(Entry(line, "!") for line in unparsed_lines(plan)), _proof(plan)),
+        Section(
+            "Validation", tuple(Entry(line, "!") for line in unparsed_lines(plan)), _proof(plan)
+        ),
     )
     kept = tuple(part for part in sections if part.entries or part.note or part.more)
     return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
@@ -314,7 +316,7 @@ def _obstacles(plan: Plan) -> Section:
         for entry in incurable(plan)
     ]
     entries += [
-        Entry(f"{proof.name}: {proof.reason or 'the proof failed'}", "!")
+        Entry(f"{proof.name}: {proof.reason or 'validation failed'}", "!")
         for proof in failed_proofs(plan)
     ]
     return Section("What stands in the way", tuple(entries))

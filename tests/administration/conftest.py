@@ -11,7 +11,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.survey import Wanted
+from catalog_migrate.administration.survey import AdoptionRequest
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
@@ -130,10 +130,10 @@ class Place:
         }
 
 
-def wanted(name: str, path: str, *, asked: bool = True) -> Wanted:
+def wanted(name: str, path: str, *, asked: bool = True) -> AdoptionRequest:
     """A table asked for by its place."""
     schema, _, bare = name.partition(".")
-    return Wanted(ItemName(schema, bare), path, "path", asked)
+    return AdoptionRequest(ItemName(schema, bare), path, "path", asked)
 
 
 def properties(path: str) -> dict[str, Any]:

@@ -299,5 +299,5 @@ def test_the_proof_counts_views_alone() -> None:
          "bound: Spark's analyser accepted 1 and refused 1 of the views."),
     ):
         plan = a_plan(changes=(NEW,), blocked=(held,), validations=proofs, bound=True)
-        (proof,) = (part for part in outline(plan).sections if part.title == "Proof")
+        (proof,) = (part for part in outline(plan).sections if part.title == "Validation")
         assert proof.note == line

@@ -62,7 +62,7 @@ _FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EvolvedTable:
     """What a shard is to become, as :meth:`~catalog_migrate.engine.port.Engine.evolve` has it."""
 
     columns: Sequence[Column]
@@ -71,7 +71,7 @@ class Wanted:
 
 
 def evolve(
-    session: Session, path: str, wanted: Wanted, *, app_id: str = "", epoch: int = 0
+    session: Session, path: str, wanted: EvolvedTable, *, app_id: str = "", epoch: int = 0
 ) -> None:
     """Bring the shard at ``path`` to what is wanted, by one commit; none where it is there already.
 
@@ -104,7 +104,7 @@ def evolve(
     )
 
 
-def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
+def _tried(session: Session, path: str, standing: Form, wanted: EvolvedTable) -> Form:
     """The form that a shadow table has after the statements.
 
     EngineFailure with the shard's own place where it was refused.
@@ -122,7 +122,7 @@ class _SparkNeeded(Exception):
     """A statement that delta-rs has not."""
 
 
-def _tried_here(path: str, bare: Form, wanted: Wanted) -> Form | None:
+def _tried_here(path: str, bare: Form, wanted: EvolvedTable) -> Form | None:
     """By delta-rs alone, on a shadow table of this machine; None where Spark is needed."""
 
     def session() -> NoReturn:
@@ -142,7 +142,7 @@ def _tried_here(path: str, bare: Form, wanted: Wanted) -> Form | None:
             ) from refused
 
 
-def _tried_there(session: Session, path: str, bare: Form, wanted: Wanted) -> Form:
+def _tried_there(session: Session, path: str, bare: Form, wanted: EvolvedTable) -> Form:
     """On a shadow table that is inside the shard's directory for the time being.
 
     A failure is transient where another holder took it away meanwhile.
@@ -182,7 +182,7 @@ def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]
     return form.with_features(form.features - apart).with_configuration(rest), held
 
 
-def _alter(session: Session, path: str, wanted: Wanted) -> None:
+def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
     """Reshape, add, lengthen, relax, comment, constrain a table; each only where it differs."""
     columns = wanted.columns
     if wanted.shape is not None:

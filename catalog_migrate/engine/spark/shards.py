@@ -34,7 +34,7 @@ from catalog_migrate.delta.table import (
 )
 from catalog_migrate.engine.port import CopyResult, ShardSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.evolution import Wanted, evolve, shard_layout
+from catalog_migrate.engine.spark.evolution import EvolvedTable, evolve, shard_layout
 from catalog_migrate.engine.spark.statements import as_written, rows, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
@@ -217,7 +217,7 @@ class Shards:
         app_id: str = "", epoch: int = 0,
     ) -> None:
         """All of it in one commit, which is put where no other one is."""
-        wanted = Wanted(columns, shard, shape)
+        wanted = EvolvedTable(columns, shard, shape)
         evolve(lambda: self._session, local_path(path), wanted, app_id=app_id, epoch=epoch)
 
     delete_shard = staticmethod(delete_table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog_migrate.catalog.records import ShardRecord
-from catalog_migrate.planner.past import last_holders, rows_of, where_now
+from catalog_migrate.planner.earlier_state import last_holders, rows_of, where_now
 
 
 def shard(source: str | None = None, **fields: object) -> ShardRecord:
