@@ -247,9 +247,11 @@ class TestEnsure:
         lease.ensure()
         assert calls == []
 
-    def test_renews(self, memory: MemoryLog, clock: Any) -> None:
-        """From a third of the TTL on the heartbeat is renewed, once the epoch was looked at."""
-        lease = acquire(memory, holder="a", clock=clock)
+    @pytest.mark.parametrize("ttl", [30.0, 600.0])
+    def test_renews(self, memory: MemoryLog, clock: Any, ttl: float) -> None:
+        """The heartbeat is renewed after ten seconds, once the epoch was looked at; a client that
+        waits hears a holder so often however long the TTL is."""
+        lease = acquire(memory, holder="a", clock=clock, ttl=ttl)
         before = memory.heartbeat("migration")
         calls: list[str] = []
         memory.on_call = calls.append
