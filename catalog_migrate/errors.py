@@ -199,7 +199,7 @@ class UsageError(CatalogMigrateError, ValueError):
     exit_code = 64
 
 
-_STAND_IN = {
+_DEFINED_IN = {
     "administration.adoption": ("AdoptedElsewhere", "AdoptionRefused"),
     "administration.export": ("NotSettled",),
     "administration.relocation": ("RelocationRefused",),
@@ -251,7 +251,7 @@ def __getattr__(name: str) -> type[CatalogMigrateError]:
             f"errors.{name} is now errors.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
         )
         name = _RENAMED[name]
-    for module, names in _STAND_IN.items():
+    for module, names in _DEFINED_IN.items():
         if name in names:
             found: type[CatalogMigrateError] = getattr(
                 importlib.import_module(f"catalog_migrate.{module}"), name
@@ -261,4 +261,4 @@ def __getattr__(name: str) -> type[CatalogMigrateError]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *(name for names in _STAND_IN.values() for name in names)})
+    return sorted({*globals(), *(name for names in _DEFINED_IN.values() for name in names)})
