@@ -24,7 +24,6 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import (
-    OPERATOR,
     check_input,
     check_reference,
     checked_connection,
@@ -38,6 +37,7 @@ from catalog_migrate.streams.effects import (
     restarts,
 )
 from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.status import OPERATOR, UPSTREAM
 
 
 def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
@@ -81,7 +81,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     )
     effect = _altered(state, found, definition, links, statement.validate)
     if effect.changes is not None:
-        _check_dependents(effect, state, found)
+        _check_inheriting_connections(effect, state, found)
     if statement.rotate and not any(name.startswith("NEXT ") for name in options):
         effect = msgspec.structs.replace(
             effect, notices=(
@@ -93,7 +93,9 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     return effect
 
 
-def _check_dependents(effect: Effect, state: State, found: dependencies.CatalogEntry) -> None:
+def _check_inheriting_connections(
+    effect: Effect, state: State, found: dependencies.CatalogEntry
+) -> None:
     """Who inherits from this connection must still be whole, and nothing that is fixed may change.
 
     All errors name the connection.
@@ -237,10 +239,11 @@ def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
 
 
 def resume(state: State, statement: st.Resume) -> Effect:
-    """``RESUME SOURCE | SINK n [REASON 'x']``: the operator's holds go, others' stay."""
+    """``RESUME SOURCE | SINK n [REASON 'x']``: removes the holds of the operator and of a changed
+    upstream; those of operations and fences stay."""
     found = dependencies.find(state, statement.kind, statement.name)
     mine = _holds(state, found.item_id, OPERATOR)
-    upstream = _holds(state, found.item_id, "upstream")
+    upstream = _holds(state, found.item_id, UPSTREAM)
     gone = {
         key: hold for key, hold in {**mine, **upstream}.items()
         if statement.reason is None or hold.reason == statement.reason

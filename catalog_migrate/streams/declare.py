@@ -30,7 +30,8 @@ from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operation_records import earlier_topics
-from catalog_migrate.streams.status import LOG_COLUMNS
+from catalog_migrate.streams.queries import POSITION
+from catalog_migrate.streams.status import LOG_COLUMNS, OPERATOR
 from catalog_migrate.streams.upstream_tables import (
     TRANSACTION_COLUMNS,
     checked_tables,
@@ -44,12 +45,9 @@ from catalog_migrate.streams.upstream_tables import (
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""
 
-OPERATOR = "operator"
-"""Holder of the holds that PAUSE sets, and PAUSED at creation."""
-
-KAFKA_COLUMNS = (
-    Column("_topic", "STRING"), Column("_partition", "INT"), Column("_offset", "BIGINT"),
-    Column("_timestamp", "TIMESTAMP"),
+KAFKA_COLUMNS = tuple(
+    Column(name, type_)
+    for name, type_ in zip(POSITION, ("STRING", "INT", "BIGINT", "TIMESTAMP"), strict=True)
 )
 """What every shard of a Kafka source holds beside the declared columns (DESIGN section 9)."""
 

@@ -171,7 +171,7 @@ class Executor(OperationClient):
             if cluster and runtime_lives(current, cluster):
                 raise CommitConflict(
                     f"a runtime of cluster {dependencies.display(current, cluster)} was started "
-                    "meanwhile", remedy="say it again: the runtime then carries it out",
+                    "meanwhile", remedy="run the statement again: the runtime then carries it out",
                 )
             if current.version == state.version:
                 return effect.changes
@@ -321,8 +321,9 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
         )
     if row.state == "set_back":
         raise AlterSetBack(
-            f"set back: {reason}",
-            remedy="all queries run on the old definition; fix the new one and say it again",
+            f"rolled back: {reason}",
+            remedy="all queries run on the old definition; fix the new one and run the statement "
+            "again",
             operation=key,
         )
     raise AlterFailed(

@@ -57,7 +57,8 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict, connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
-from catalog_migrate.streams.supervisor import STOPS, UPSTREAM, Known, Supervisor
+from catalog_migrate.streams.status import OPERATION, UPSTREAM
+from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
 from catalog_migrate.streams.upstream import input_known
 
 Program = tuple[Operation, ...]
@@ -82,15 +83,15 @@ def alter_program(
     steps: list[Operation] = []
     if validate:
         checked = (*connections_using(state, target), *dependents)
-        steps = [on(state, ValidateConnection, item_id, 1) for item_id in checked]
-    return in_order(steps, *_restart(state, dependents, after(steps), SettleCheckpoint))
+        steps = [operation_on(state, ValidateConnection, item_id, 1) for item_id in checked]
+    return in_order(steps, *_restart(state, dependents, next_wave(steps), SettleCheckpoint))
 
 
 def rollback_program(
     state: State, dependents: Collection[str], edited: Collection[str], program: Program
 ) -> Program:
     """What takes an ALTER back after ``program``: its queries restart from their snapshots."""
-    return in_order(*_restart(state, dependents, after(program), EditCheckpoint, edited))
+    return in_order(*_restart(state, dependents, next_wave(program), EditCheckpoint, edited))
 
 
 def restarted(
@@ -100,7 +101,7 @@ def restarted(
     their source's topics by then; the hold of a changed upstream goes with an edit."""
     held = {
         hold.item_id for hold in state.holds.values()
-        if not hold.holder.startswith("operation:")
+        if not hold.holder.startswith(OPERATION)
         and not (hold.holder == UPSTREAM and hold.item_id in edited)
     }
     free = [item_id for item_id in item_ids if item_id in state.items and item_id not in held]
@@ -111,7 +112,7 @@ def restarted(
     ]
 
 
-def on(state: State, what: type[Operation], item_id: str, wave: int = 0) -> Operation:
+def operation_on(state: State, what: type[Operation], item_id: str, wave: int = 0) -> Operation:
     """An operation on an item."""
     item = state.items.get(item_id)
     if item is None:
@@ -125,7 +126,7 @@ def in_order(*steps: Iterable[Operation]) -> Program:
     return tuple(sorted((step for some in steps for step in some), key=lambda step: step.wave))
 
 
-def after(steps: Iterable[Operation]) -> int:
+def next_wave(steps: Iterable[Operation]) -> int:
     """The wave that follows all of these steps."""
     return 1 + max((step.wave for step in steps), default=0)
 
@@ -136,8 +137,9 @@ def _restart(
 ) -> tuple[Sequence[Operation], ...]:
     """Stops with ``then`` behind each, starts with a probe behind each."""
     stops = stops_of(state, item_ids, first, then, only)
-    starts = starts_of(state, restarted(state, item_ids), after(stops))
-    return stops, starts, [on(state, ProbeQuery, step.id, step.wave + 1) for step in starts]
+    starts = starts_of(state, restarted(state, item_ids), next_wave(stops))
+    probes = [operation_on(state, ProbeQuery, step.id, step.wave + 1) for step in starts]
+    return stops, starts, probes
 
 
 def stops_of(
@@ -146,20 +148,21 @@ def stops_of(
 ) -> list[Operation]:
     """Stops from the wave ``first`` on, with ``then`` behind each (of ``only`` these)."""
     stops = [
-        on(state, StopQuery, item_id, first + number)
+        operation_on(state, StopQuery, item_id, first + number)
         for number, wave in enumerate(_waves(state, stops=item_ids)) for item_id in wave
     ]
     if then is None:
         return stops
     return stops + [
-        on(state, then, step.id, step.wave + 1) for step in stops if only is None or step.id in only
+        operation_on(state, then, step.id, step.wave + 1)
+        for step in stops if only is None or step.id in only
     ]
 
 
 def starts_of(state: State, item_ids: Iterable[str], first: int = 1) -> list[Operation]:
     """Starts from the wave ``first`` on."""
     return [
-        on(state, StartQuery, item_id, first + number)
+        operation_on(state, StartQuery, item_id, first + number)
         for number, wave in enumerate(_waves(state, starts=item_ids)) for item_id in wave
     ]
 
@@ -298,7 +301,7 @@ class OperationRun(ABC):
 
     def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
         """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
-        holder = f"operation:{self.key}"
+        holder = f"{OPERATION}{self.key}"
         if declared_state(row).held:
             reason = f"{'unsafe ' * (row.kind == UNSAFE)}operation {self.key} is under way"
             for item_id in row.dependents:
@@ -364,7 +367,7 @@ class OperationRun(ABC):
         for step in self.program:
             if type(step) is what and step.id == item_id:
                 return step
-        return on(self.follow(), what, item_id)
+        return operation_on(self.follow(), what, item_id)
 
     def execute(self, step: Operation, act: Callable[[], T]) -> T:
         """Execute one operation, and put on record when, how long and with what outcome; a text
@@ -468,7 +471,7 @@ def require_free(state: State, kind: str, item_ids: Collection[str]) -> None:
             names = ", ".join(sorted(dependencies.display(state, each) for each in shared))
             raise CommitConflict(
                 f"operation {key} is at work on the same query: {names} ({row.state})",
-                remedy="wait for it (SHOW OPERATIONS), then say it again", operation=key,
+                remedy="wait for it (SHOW OPERATIONS), then run the statement again", operation=key,
             )
 
 
@@ -498,17 +501,31 @@ def submit(
 
 def require_unchanged(state: State, item_id: str, before: ObjectDefinition | None) -> None:
     """:class:`CommitConflict` when an item is not what an ALTER of it was planned on."""
-    item = state.items.get(item_id)
     assert before is not None
+    require_standing(
+        state, item_id, before, lambda _: is_defined_as(state, item_id, before),
+        again="run the statement again",
+    )
+
+
+def require_standing(
+    state: State, item_id: str, before: ObjectDefinition,
+    is_same: Callable[[ObjectDefinition], bool], *, again: str,
+) -> None:
+    """:class:`CommitConflict` for an item that was dropped or changed since ``before``.
+
+    ``is_same`` judges its definition of now; ``again`` says what to do about another one.
+    """
+    item = state.items.get(item_id)
     if item is None:
         raise CommitConflict(
             f"{before.item_name} was dropped meanwhile", remedy="nothing is left to do"
         )
-    if not stands(state, item_id, before):
+    if not is_same(item.definition):
         raise CommitConflict(
-            f"{before.item_name} was changed by somebody else meanwhile: "
+            f"{item.definition.item_name} was changed by somebody else meanwhile: "
             + dependencies.changed_options(before, item.definition),
-            remedy="look at it (SHOW CREATE), then say it again",
+            remedy=f"look at it (SHOW CREATE), then {again}",
         )
 
 
@@ -526,7 +543,7 @@ def forgotten(state: State, *, keep: int = KEPT) -> Changes:
 # -- definitions -----------------------------------------------------------------------------------
 
 
-def stands(state: State, item_id: str, definition: ObjectDefinition | None) -> bool:
+def is_defined_as(state: State, item_id: str, definition: ObjectDefinition | None) -> bool:
     """Whether an item is so defined, beside name and comment, which restart nothing."""
     item = state.items.get(item_id)
     return item is not None and definition is not None and (

@@ -26,7 +26,12 @@ from catalog_migrate.streams.errors import UpstreamChanged, ValidationFailed
 from catalog_migrate.streams.ports import Ports, Threads
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import resolved_connection, spec_of
-from catalog_migrate.streams.upstream import Upstream, Upstreams, require_same, topics_of_query
+from catalog_migrate.streams.upstream import (
+    Upstream,
+    Upstreams,
+    require_same_cluster_and_topics,
+    topics_of_query,
+)
 from catalog_migrate.streams.upstream_tables import discovered
 
 
@@ -225,7 +230,7 @@ def _judged(
     fine = whole and all(verdict.ok for verdict in verdicts)
     if fine or upstream.upstream != stream.upstream:
         try:
-            require_same(spec, stream, upstream)
+            require_same_cluster_and_topics(spec, stream, upstream)
         except UpstreamChanged as error:  # it says more than that a topic is missing there
             refused = Verdict(
                 spec.item_id, name, False, redactor.scrub(error.message), error.remedy or "",

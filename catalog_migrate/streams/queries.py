@@ -298,7 +298,7 @@ class OfflineQueries:
         raise EngineFailure(
             f"a batch of {spec.kind} {spec.name} was under way and must be run once more, which "
             "needs Spark",
-            remedy="start the cluster (catalog-migrate run), let it run, and say it again",
+            remedy="start the cluster (catalog-migrate run), let it run, and run the command again",
         )
 
     def append_range(

@@ -36,14 +36,21 @@ from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine
 from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
-from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path, runtime_lives
-from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
-from catalog_migrate.streams.takeover import FENCE, fence_out, retry
+from catalog_migrate.streams.status import (
+    FENCE,
+    UPSTREAM,
+    ClusterLog,
+    cluster_key,
+    log_path,
+    runtime_lives,
+)
+from catalog_migrate.streams.supervisor import EnsureShards, Supervisor
+from catalog_migrate.streams.takeover import fence_out, retry
 from catalog_migrate.streams.trial import Trial
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.operation import UnsafeOperation
-from catalog_migrate.streams.upstream import require_same
+from catalog_migrate.streams.upstream import require_same_cluster_and_topics
 from catalog_migrate.streams.upstream_tables import UpstreamColumns
 
 RUNS: Mapping[str, type[OperationRun]] = {ALTER: Trial, UNSAFE: UnsafeOperation}
@@ -539,7 +546,7 @@ class Runtime:
             return None
         try:
             spec = supervisor.spec(state, item_id)
-            require_same(spec, stream, self._ports.upstreams.identify(spec))
+            require_same_cluster_and_topics(spec, stream, self._ports.upstreams.identify(spec))
         except UpstreamChanged as error:
             return error
         except CatalogMigrateError:

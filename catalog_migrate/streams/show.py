@@ -22,7 +22,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.declare import KAFKA_COLUMNS, OPERATOR
+from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.operation_records import kind_of
 from catalog_migrate.streams.specs import (
     Resolve,
@@ -31,17 +31,21 @@ from catalog_migrate.streams.specs import (
     without_secrets,
 )
 from catalog_migrate.streams.status import (
+    FENCE,
+    OPERATION,
+    OPERATOR,
+    UPSTREAM,
     QueryStatus,
     cluster_key,
     cluster_name,
     held_by,
+    hold_text,
     latest,
     runtime_lives,
     shortly,
 )
-from catalog_migrate.streams.takeover import FENCE
 
-_STILL = frozenset({"backing_off", "failed", "held"})
+_STILL = frozenset({"backing_off", "held"})
 _UNREADABLE = re.compile(
     r"cannot read the record at topic ([\w.-]+), partition (\d+), offset (\d+):"
 )
@@ -440,7 +444,7 @@ def _still(
             kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or fix it"
         )
     if holds:
-        reasons = tuple(_reason(hold) for hold in holds)
+        reasons = tuple(map(hold_text, holds))
         return StalledQuery(kind, name, "held", reasons, _lifting(state, found, holds[0]))
     if not _runs(state, found):
         return StalledQuery(kind, name, "no runtime", (), _start(state, found))
@@ -486,30 +490,23 @@ def _onward(kind: str, name: str, connection: str, error: str) -> str:
     return f'catalog-migrate sql -c "VALIDATE CONNECTION {connection}"'
 
 
-def _reason(hold: HoldRecord) -> str:
-    since = f" (since {hold.since})" if hold.since else ""
-    return f"{hold.holder}: {hold.reason}{since}"
-
-
 def _lifting(state: State, found: dependencies.CatalogEntry, hold: HoldRecord) -> str:
     """What lifts a hold; those of operations and of a fence are lifted by a runtime alone."""
     kind, name = found.mapping.kind, str(found.item.definition.item_name)
-    if hold.holder.startswith(("operation:", FENCE)) and not _runs(state, found):
+    if hold.holder.startswith((OPERATION, FENCE)) and not _runs(state, found):
         return _start(state, found)
     if hold.holder == FENCE:
         return f'catalog-migrate sql -c "VALIDATE CONNECTION {_connection(state, found)}"'
     statement = re.search(r"ALTER SOURCE .*?\)", hold.reason)
-    if hold.holder == "upstream" and found.external.tables and statement is not None:
+    if hold.holder == UPSTREAM and found.external.tables and statement is not None:
         return f'catalog-migrate sql -c "{statement[0]}; RESUME SOURCE {name}"'
-    if hold.holder == "upstream" and kind == "source":
+    if hold.holder == UPSTREAM and kind == "source":
         return (
             f"catalog-migrate unsafe reset-splits {name} --accept-new-topic "
             "--reason 'the upstream changed' --plan"
         )
-    if hold.holder.startswith("operation:"):
+    if hold.holder.startswith(OPERATION):
         return "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'"
-    if hold.holder.startswith("migration:"):
-        return "catalog-migrate bootstrap, or start the application"
-    if hold.holder == "upstream":
+    if hold.holder == UPSTREAM:
         return f'catalog-migrate sql -c "SHOW CREATE {kind.upper()} {name}"'
     return f'catalog-migrate sql -c "RESUME {kind.upper()} {name}"'

@@ -15,6 +15,7 @@ import msgspec
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import load_table, options_for
@@ -23,14 +24,25 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
-KEPT_VERSIONS = 50
-"""A log is checkpointed (Delta) so often, so that reading it stays quick."""
+CHECKPOINT_INTERVAL = 50
+"""Commits between two Delta checkpoints of a cluster's log."""
 
+OPERATOR = "operator"
+"""Holder of the holds that PAUSE sets, and PAUSED at creation."""
+
+UPSTREAM = "upstream"
+"""Holder of the hold that a changed upstream sets."""
+
+FENCE = "fence"
+"""Holder of the hold on a query whose earlier runtime could not be fenced out yet."""
+
+OPERATION = "operation:"
+"""What the holder of an operation's holds begins with; the operation's key follows."""
 
 LOG_COLUMNS = (
     Column("at", "TIMESTAMP", comment="when it was written, by the runtime's clock"),
     Column("item_id", "STRING"), Column("name", "STRING"), Column("kind", "STRING"),
-    Column("state", "STRING", comment="running, starting, held, backing_off, failed, stopped"),
+    Column("state", "STRING", comment="running, starting, held, backing_off, stopped"),
     Column("run_id", "STRING", comment="changes with every start of the query"),
     Column("query_id", "STRING"), Column("batch", "BIGINT"), Column("rows", "BIGINT"),
     Column("lag", "BIGINT", comment="records that are there and not read yet"),
@@ -55,8 +67,8 @@ def shortly(error: str) -> str:
 
 
 class QueryStatus(msgspec.Struct, frozen=True):
-    """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off``,
-    ``failed`` or ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed."""
+    """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off`` or
+    ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed."""
 
     item_id: str
     name: str
@@ -123,7 +135,7 @@ class ClusterLog:
                 commit_properties=CommitProperties(max_commit_retries=5),
             )
             table = load_table(self._path)
-            if table.version() % KEPT_VERSIONS == 0:
+            if table.version() % CHECKPOINT_INTERVAL == 0:
                 table.create_checkpoint()
         except (DeltaError, OSError) as error:
             raise CatalogWriteRefused(
@@ -164,11 +176,15 @@ def latest(state: State) -> Mapping[str, QueryStatus]:
 
 
 def held_by(state: State, item_id: str) -> tuple[str, ...]:
-    """Why a query must not run: ``holder: reason`` of each hold, and since when if it is known."""
+    """Why a query must not run; see :func:`hold_text`."""
     return tuple(
-        f"{hold.holder}: {hold.reason}" + (f" (since {hold.since})" if hold.since else "")
-        for _, hold in sorted(state.holds.items()) if hold.item_id == item_id
+        hold_text(hold) for _, hold in sorted(state.holds.items()) if hold.item_id == item_id
     )
+
+
+def hold_text(hold: HoldRecord) -> str:
+    """``holder: reason`` of a hold, and since when if it is known."""
+    return f"{hold.holder}: {hold.reason}" + (f" (since {hold.since})" if hold.since else "")
 
 
 def cluster_name(state: State, item_id: str) -> str:

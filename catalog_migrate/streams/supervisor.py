@@ -44,14 +44,14 @@ from catalog_migrate.streams.queries import (
     RunningQuery,
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.status import QueryStatus, held_by, moment, shortly
+from catalog_migrate.streams.status import UPSTREAM, QueryStatus, held_by, moment, shortly
 from catalog_migrate.streams.tables import columns_taken_over
 from catalog_migrate.streams.upstream import (
     Upstream,
     begin_at_offsets,
     input_known,
     require_ledger,
-    require_same,
+    require_same_cluster_and_topics,
     require_there,
 )
 from catalog_migrate.streams.upstream_tables import (
@@ -66,9 +66,6 @@ from catalog_migrate.streams.upstream_tables import (
 
 LONGEST_BACK_OFF = 60.0
 """Seconds between two starts of a query that keeps failing, at most."""
-
-UPSTREAM = "upstream"
-"""Holder of the hold that a changed upstream sets."""
 
 STOPS = 32
 """Queries that are stopped at once, at most; mostly they wait for the end of a batch."""
@@ -91,10 +88,10 @@ EnsureShards = Callable[[State, str], None]
 
 @dataclass(slots=True)
 class Managed:
-    """One query under supervision; ``next_try`` and ``looked`` are moments of the clock, ``told``
-    is the error of it that was said last.
+    """One query under supervision; ``next_try`` and ``next_drain_check`` are moments of the clock.
 
-    ``looked`` is when it is looked at again whether a sink has drained its table's old shard.
+    ``next_drain_check`` is when it is looked at again whether a sink has drained its table's old
+    shard.
     """
 
     item_id: str
@@ -105,9 +102,9 @@ class Managed:
     restarts: int = 0
     next_try: float = 0.0
     error: str | None = None
-    looked: float = 0.0
+    next_drain_check: float = 0.0
     name: str = ""
-    told: str | None = None
+    last_reported_error: str | None = None
 
     @property
     def active(self) -> bool:
@@ -217,8 +214,9 @@ class Supervisor:
                 acted = True
             elif query is not None and each.error is not None and query.progress() is not None:
                 each.failures, each.error = 0, None
-            if each.told is not None and each.active and query and query.progress() is not None:
-                each.told = None
+            reported = each.last_reported_error is not None
+            if reported and each.active and query and query.progress() is not None:
+                each.last_reported_error = None
                 self.say(f"{each.name} runs again")
         return acted
 
@@ -230,7 +228,7 @@ class Supervisor:
             each.query = future.result()
             return
         if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
-            # of a trial it is the new definition that leads elsewhere: it is set back
+            # of a trial it is the new definition that leads elsewhere: it is rolled back
             self.hold(each.item_id, error.message)
         elif isinstance(error, CatalogMigrateError):
             self._upstream_failed(each.item_id, error)
@@ -260,7 +258,7 @@ class Supervisor:
                     ),
                     "evolve", error.message,
                 )
-                self.say(f"source {name} takes it over: {error.message}")
+                self.say(f"source {name}: column change applied: {error.message}")
             except RefusedStatement as refused:
                 self.hold(item_id, hold_reason(refused, name))
             return
@@ -281,8 +279,8 @@ class Supervisor:
         pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
         each.next_try = self.clock.monotonic() + pause
         short = shortly(error)
-        if each.told != short:  # the same over and over is said once
-            each.told = short
+        if each.last_reported_error != short:  # the same over and over is said once
+            each.last_reported_error = short
             self.say(f"{each.name} failed and is tried again: {short}")
 
     # -- following -----------------------------------------------------------------------------
@@ -300,9 +298,9 @@ class Supervisor:
                 continue
             if item_id not in state.items or not following.pending(state, item_id):
                 continue
-            if each.looked > self.clock.monotonic():
+            if each.next_drain_check > self.clock.monotonic():
                 continue
-            each.looked = self.clock.monotonic() + FOLLOW
+            each.next_drain_check = self.clock.monotonic() + FOLLOW
             checkpoint = self.checkpoint(state, item_id)
             try:
                 if not following.ready(state, item_id, checkpoint, self.ports.tables):
@@ -467,7 +465,7 @@ class Supervisor:
         if spec.kind == "sink" and not reads:
             reads = state.items[state.items[spec.item_id].links["reads"]].shard or ""
         if stream.upstream:
-            require_same(spec, stream, found)
+            require_same_cluster_and_topics(spec, stream, found)
         require_there(spec, found)
 
         def known(standing: StreamRecord) -> StreamRecord:

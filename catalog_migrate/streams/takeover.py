@@ -24,11 +24,12 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, first_query_id, new_query_id
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import NotFencedOut
 from catalog_migrate.streams.queries import SHARD, QuerySpec
 from catalog_migrate.streams.specs import CHECKPOINTS
+from catalog_migrate.streams.status import FENCE
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.supervisor import Supervisor
@@ -40,14 +41,10 @@ _ATTEMPTS = 5
 """How often a checkpoint is copied whose owner takes files away meanwhile."""
 
 
-FENCE = "fence"
-"""Holder of the hold on a query whose earlier runtime could not be fenced out yet."""
-
-
 def fence_out(supervisor: Supervisor, state: State) -> State:
     """Move every started query of the cluster to a fenced copy of its checkpoint; repeatable.
 
-    A query that cannot be fenced now is held (:data:`FENCE`), with the reason; see :func:`retry`.
+    A query that cannot be fenced now is held (``FENCE``), with the reason; see :func:`retry`.
     """
     return _fence(supervisor, state, [each.item_id for each in dependencies.queries(
         state, supervisor.cluster
@@ -181,17 +178,17 @@ def catch_up(
     them has arrived, their ranges are read again.
     """
     if SHARD in batches:
-        _drop_commits(checkpoint, _newest(batches[SHARD]))
+        _drop_commits(checkpoint, batch_number(batches[SHARD]))
     if batches:
-        arrived = max(_newest(batch) for batch in batches.values())
+        arrived = max(batch_number(batch) for batch in batches.values())
     else:
-        arrived = _newest(old.latest_commits) + 1
-    _fill(checkpoint, old, "commits", _newest(checkpoint.latest_commits), arrived - 1)
-    committed = _newest(checkpoint.latest_commits)
+        arrived = batch_number(old.latest_commits) + 1
+    _fill(checkpoint, old, "commits", batch_number(checkpoint.latest_commits), arrived - 1)
+    committed = batch_number(checkpoint.latest_commits)
     _fill(
-        checkpoint, old, "offsets", _newest(checkpoint.latest_offsets), max(arrived, committed)
+        checkpoint, old, "offsets", batch_number(checkpoint.latest_offsets), max(arrived, committed)
     )
-    while (latest := _newest(checkpoint.latest_offsets)) > committed + 1:
+    while (latest := batch_number(checkpoint.latest_offsets)) > committed + 1:
         checkpoint.files.remove(checkpoint.store, checkpoint.offsets_file(latest))
 
 
@@ -200,7 +197,7 @@ def _drop_commits(checkpoint: Checkpoint, arrived: int) -> None:
     fenced first, so what it lacks was turned away. Not where the batch before is purged: nothing
     could go on from there."""
     before = checkpoint.offsets_file(0) if arrived < 0 else checkpoint.commits_file(arrived)
-    while (latest := _newest(checkpoint.latest_commits)) > arrived:
+    while (latest := batch_number(checkpoint.latest_commits)) > arrived:
         if not checkpoint.store.exists(before):
             return
         checkpoint.files.remove(checkpoint.store, checkpoint.commits_file(latest))
@@ -211,10 +208,6 @@ def _fill(checkpoint: Checkpoint, old: Checkpoint, log: str, after: int, last: i
         name = f"{log}/{number}"
         with suppress(FileNotFoundError):
             checkpoint.files.replace(checkpoint.store, name, old.store.read(name))
-
-
-def _newest(batch: int | None) -> int:
-    return -1 if batch is None else batch
 
 
 def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, Fence]:

@@ -33,11 +33,11 @@ from catalog_migrate.streams.operations import (
     OperationRun,
     Program,
     alter_program,
+    is_defined_as,
     redefine,
     redefined,
     restarted,
     rollback_program,
-    stands,
 )
 from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
 from catalog_migrate.streams.supervisor import Known, Managed
@@ -71,11 +71,11 @@ class Trial(OperationRun):
         return alter_program(state, row.target, dependents, validate=row.validate)
 
     def abandoned(self) -> CatalogMigrateError:
-        """Nothing is lost by saying it again."""
+        """Nothing is lost by running the statement again."""
         return AlterFailed(
             "the runtime ended while it validated; nothing was changed",
-            remedy="start the runtime and say it again, or say it again now: it is then applied at "
-            "the runtime's next start",
+            remedy="start the runtime and run the statement again; or run it again now: it is then "
+            "applied at the runtime's next start",
         )
 
     # -- validating ----------------------------------------------------------------------------
@@ -104,10 +104,10 @@ class Trial(OperationRun):
             ]
             if bad:
                 raise ValidationFailed("refused by validation", verdicts=list(map(str, bad)))
-        if not stands(self.follow(), row.target, row.before):
+        if not is_defined_as(self.follow(), row.target, row.before):
             raise AlterFailed(
                 "the definition changed meanwhile; nothing was done",
-                remedy="look at it (SHOW CREATE), then say it again",
+                remedy="look at it (SHOW CREATE), then run the statement again",
             )
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
@@ -122,7 +122,7 @@ class Trial(OperationRun):
 
     def _try(self) -> None:
         row, stays, late = self.row, "", ""
-        if not stands(self.follow(), row.target, row.after):
+        if not is_defined_as(self.follow(), row.target, row.after):
             self._go_back(["the definition changed meanwhile"])
             return
         with Probing(self._probe, self.supervisor.ports.threads) as probing:
@@ -300,7 +300,7 @@ class Trial(OperationRun):
         reason = "; ".join(problems)
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            if stands(current, row.target, row.after):
+            if is_defined_as(current, row.target, row.after):
                 redefine(changes, current, row.target, row.before, row.links_before)
             return row
 

@@ -151,8 +151,8 @@ def _not_alone(_: Lease) -> None:
     """Whoever has no Spark cannot fence out a runtime that may wake up in the middle of a batch."""
     raise UnsafeBlocked(
         "the runtime of the cluster is gone, but not proven dead: its queries may still run",
-        remedy="start the cluster again (catalog-migrate run), which fences it out, and say it "
-        "again",
+        remedy="start the cluster again (catalog-migrate run), which fences it out, and run the "
+        "command again",
     )
 
 

@@ -122,7 +122,7 @@ def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
     return topics_of(str(spec.external.options["TOPIC"]))
 
 
-def require_same(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None:
+def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None:
     """:class:`UpstreamChanged` when the ids are not those that were written down."""
     what = "cluster" if spec.external.connector == "KAFKA" else "server"
     if stream.upstream != found.upstream and spec.tables:

@@ -38,7 +38,7 @@ from catalog_migrate.streams.databases import SlotContents
 from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.supervisor import UPSTREAM
+from catalog_migrate.streams.status import UPSTREAM
 from catalog_migrate.streams.table_snapshots import Attempt, expected, take
 from catalog_migrate.streams.unsafe.positions import awaits_snapshot, postgres_position
 from catalog_migrate.streams.upstream_tables import (

@@ -96,7 +96,6 @@ def test_without_a_runtime_all_stand_still(laid_out: MemoryLog) -> None:
             "operation:1",
             "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'",
         ),
-        ("migration:3", "catalog-migrate bootstrap, or start the application"),
     ],
 )
 def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:

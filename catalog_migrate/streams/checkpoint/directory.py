@@ -332,6 +332,11 @@ class Checkpoint:
         return text.removesuffix("\n").split("\n"), tag
 
 
+def batch_number(batch: int | None) -> int:
+    """The number of a batch, -1 for none."""
+    return -1 if batch is None else batch
+
+
 def _require_version(file: str, header: str) -> None:
     if header == VERSION:
         return

@@ -24,6 +24,7 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.sessions import parse_failure
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
 from catalog_migrate.streams.queries import WRAPPERS, QueryFailure, QueryProgress, QuerySpec
 from catalog_migrate.streams.spark import decoding
 from catalog_migrate.streams.spark.decoding import BAD_RECORD_MARK
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from catalog_migrate.connections.secrets import Redactor
-    from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -455,12 +455,12 @@ class SparkRunningQuery:
         Told by the checkpoint: ``query.status`` is active also while a trigger looks for data.
         """
         deadline = time.monotonic() + drain
-        current = _newest(self._checkpoint.latest_offsets)
+        current = batch_number(self._checkpoint.latest_offsets)
         while self.active:
-            if _newest(self._checkpoint.latest_commits) >= current:
+            if batch_number(self._checkpoint.latest_commits) >= current:
                 if self._gate is None or self._gate.close_if_free():
                     return True
-                current = max(current, _newest(self._checkpoint.latest_offsets))
+                current = max(current, batch_number(self._checkpoint.latest_offsets))
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_POLL)
@@ -503,7 +503,7 @@ def work_of(context: SparkContext, run_id: str) -> int:
 
 def is_settled(checkpoint: Checkpoint) -> bool:
     """Whether every batch that a checkpoint began is committed."""
-    return _newest(checkpoint.latest_commits) >= _newest(checkpoint.latest_offsets)
+    return batch_number(checkpoint.latest_commits) >= batch_number(checkpoint.latest_offsets)
 
 
 def lag_of(sources: list[dict[str, Any]]) -> int | None:
@@ -529,7 +529,3 @@ def _behind(latest: dict[str, Any], end: dict[str, Any]) -> int:
         for topic, partitions in latest.items()
         for partition, newest in partitions.items()
     )
-
-
-def _newest(batch: int | None) -> int:
-    return -1 if batch is None else batch

@@ -40,7 +40,7 @@ from catalog_migrate.streams.operation_records import Image, chunks_in, images_i
 from catalog_migrate.streams.operations import OperationRun, Program, redefine, restarted
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.supervisor import UPSTREAM
+from catalog_migrate.streams.status import UPSTREAM
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
 from catalog_migrate.streams.unsafe.backfill import (
@@ -99,7 +99,7 @@ class UnsafeOperation(OperationRun):
         """Whoever began it may have been stopped for a reason."""
         return UnsafeBlocked(
             "whoever carried it out ended before its commit; nothing was changed",
-            remedy="say it again",
+            remedy="run the command again",
         )
 
     def refused_as(self, error: CatalogMigrateError) -> str:

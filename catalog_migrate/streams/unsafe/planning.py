@@ -21,7 +21,7 @@ from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.errors import UnsafeBlocked, UnsettledCheckpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
-from catalog_migrate.streams.operations import redefined
+from catalog_migrate.streams.operations import redefined, require_standing
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
@@ -224,7 +224,8 @@ def survey_parts(
                     for user in late
                 ],
                 remedy=f"PAUSE SOURCE {dependencies.display(state, part.item_id)}, let the sinks "
-                "catch up (SHOW SINKS), say it again and RESUME; POLICY = 'allow' goes on without",
+                "catch up (SHOW SINKS), run the command again and RESUME; POLICY = 'allow' goes on "
+                "without",
             )
         shard = (state.items[part.item_id].shard or "") if spec.kind == "source" else ""
         version = ports.tables.newest(spec.shard) if shard else None
@@ -425,25 +426,22 @@ def _with_times(
 def require_bound(state: State, request: Request) -> None:
     """:class:`CommitConflict` unless the items are as the request found them."""
     for part in request.parts:
-        item = state.items.get(part.item_id)
-        if item is None:
-            raise CommitConflict(
-                f"{part.before.item_name} was dropped meanwhile", remedy="nothing is left to do"
-            )
-        stream = state.streams.get(part.item_id)
-        generation = stream.generation if stream is not None else 0
-        if bound_hash(item.definition) != part.bound:
-            raise CommitConflict(
-                f"{item.definition.item_name} was changed by somebody else meanwhile: "
-                + dependencies.changed_options(part.before, item.definition),
-                remedy="look at it (SHOW CREATE), then plan again",
-            )
-        if generation != part.generation:
-            raise CommitConflict(
-                f"the positions of {item.definition.item_name} were changed by somebody else "
-                f"meanwhile (edit {generation}, planned on {part.generation})",
-                remedy="look at them (source positions), then plan again",
-            )
+        _require_bound(state, part)
+
+
+def _require_bound(state: State, part: Part) -> None:
+    require_standing(
+        state, part.item_id, part.before, lambda now: bound_hash(now) == part.bound,
+        again="plan again",
+    )
+    stream = state.streams.get(part.item_id)
+    generation = stream.generation if stream is not None else 0
+    if generation != part.generation:
+        raise CommitConflict(
+            f"the positions of {dependencies.display(state, part.item_id)} were changed by somebody"
+            f" else meanwhile (edit {generation}, planned on {part.generation})",
+            remedy="look at them (source positions), then plan again",
+        )
 
 
 # -- whom it concerns ----------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from catalog_migrate.streams.errors import UnsafeRefused
 from catalog_migrate.streams.operation_records import Chunk, Image
 from catalog_migrate.streams.operations import (
     Program,
-    after,
     in_order,
-    on,
+    next_wave,
+    operation_on,
     restarted,
     starts_of,
     stops_of,
@@ -115,19 +115,21 @@ def unsafe_program(
     """
     parts = [part.item_id for part in request.parts]
     steps = [
-        on(state, ValidateConnection, part.item_id, 1) for part in request.parts
+        operation_on(state, ValidateConnection, part.item_id, 1) for part in request.parts
         if part.redefines and not request.skip_validate
     ]
-    steps += stops_of(state, parts, after(steps), SettleCheckpoint)
+    steps += stops_of(state, parts, next_wave(steps), SettleCheckpoint)
     for part in request.parts:
         if part.restore is not None:
-            steps.append(on(state, RestoreTable, part.item_id, after(steps)))
-    wave = after(steps)
-    steps += [on(state, EditCheckpoint, item_id, wave) for item_id in parts if item_id in edited]
+            steps.append(operation_on(state, RestoreTable, part.item_id, next_wave(steps)))
+    wave = next_wave(steps)
+    steps += [
+        operation_on(state, EditCheckpoint, item_id, wave) for item_id in parts if item_id in edited
+    ]
     if runs:
         below = sinks_below(state, request)
-        steps += stops_of(state, below, after(steps))
-        steps += starts_of(state, restarted(state, (*parts, *below), edited), after(steps))
+        steps += stops_of(state, below, next_wave(steps))
+        steps += starts_of(state, restarted(state, (*parts, *below), edited), next_wave(steps))
     return in_order(steps)
 
 
