@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime
-    from catalog_migrate.streams.unsafe.exported import Exported
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
-    from catalog_migrate.streams.unsafe.requests import Choice, Request
+    from catalog_migrate.streams.unsafe.positions_file import Exported
+    from catalog_migrate.streams.unsafe.requests import OperationSettings, Request
     from catalog_migrate.streams.unsafe_client import Confirm
     from catalog_migrate.streams.upstream_tables import UpstreamColumns
 
@@ -84,7 +84,7 @@ def _login_jars(state: State, on_note: OnNote) -> list[str]:
 
 def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:
     """Where a source stands, per partition the next record to read; of a sink its version."""
-    from catalog_migrate.streams.unsafe.exported import export
+    from catalog_migrate.streams.unsafe.positions_file import export
 
     return export(open_catalog(settings).state(), "sink" if sink else "source", name)
 
@@ -95,7 +95,8 @@ def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:
 def unsafe_request(
     state: State, sources: Sequence[str], actions: Sequence[UnsafeAction] = (), *,
     below: str | None = None, partitions: Sequence[tuple[str, str]] = (),
-    everywhere: str | None = None, file: str | None = None, choice: Choice, reason: str = "",
+    everywhere: str | None = None, file: str | None = None, choice: OperationSettings,
+    reason: str = "",
 ) -> Request:
     """One operation on ``sources`` and those of the connection ``below``: all of them or none.
 
@@ -224,7 +225,7 @@ def _targets(
 ) -> dict[str, str | None]:
     """The targets of a source in a file of positions."""
     from catalog_migrate.streams import dependencies
-    from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
+    from catalog_migrate.streams.unsafe.positions_file import read_exported, targets_of
 
     stream = state.streams.get(dependencies.find(state, "source", source).item_id)
     return targets_of(

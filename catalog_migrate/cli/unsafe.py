@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
-    from catalog_migrate.streams.unsafe.requests import Choice, Request
+    from catalog_migrate.streams.unsafe.requests import OperationSettings, Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -351,11 +351,11 @@ def _act(
     return _ask(ask, acting)
 
 
-def _choice(acting: dict[str, Any]) -> Choice:
+def _choice(acting: dict[str, Any]) -> OperationSettings:
     from catalog_migrate.streams.unsafe.backfill import CHUNK
-    from catalog_migrate.streams.unsafe.requests import Choice
+    from catalog_migrate.streams.unsafe.requests import OperationSettings
 
-    return Choice(
+    return OperationSettings(
         policy=acting["policy"], accept_new_topic=acting["accept_new_topic"],
         skip_validate=acting["skip_validate"], tolerance=acting["tolerance"],
         backfill=acting["backfill"], chunk=CHUNK if acting["chunk"] is None else acting["chunk"],

@@ -139,7 +139,7 @@ def identity(
     return Identity(connector, str(files_directory(resolved).resolve()))
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class TopicAccess(msgspec.Struct, frozen=True):
     """What one item needs of a cluster: ``operation`` (READ, WRITE) on each of ``topics``."""
 
     subject: str
@@ -148,7 +148,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def kafka_access(
-    resolved: Resolved, wanted: Sequence[Wanted], *, timeout: float = 10.0
+    resolved: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
 ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
     """Who the cluster is and whether each item may do what it needs, in two questions for all.
 

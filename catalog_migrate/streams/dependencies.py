@@ -376,7 +376,7 @@ def fingerprint(state: State, item_id: str) -> str:
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
 
 
-class Wanted:
+class WantedQueries:
     """The queries that a state wants to run, and what each is started from once that is asked."""
 
     def __init__(self, state: State, item_ids: Iterable[str]) -> None:

@@ -25,10 +25,10 @@ from catalog_migrate.streams.probes import validate, with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import put_slot, refuse_slot_in_use
 from catalog_migrate.streams.status import runtime_lives
+from catalog_migrate.streams.unsafe.operation_row import missing, unsafe_program
 from catalog_migrate.streams.unsafe.planning import plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.rows import missing, unsafe_program
 
 
 def rename(state: State, statement: st.Rename) -> Effect:

@@ -17,7 +17,7 @@ from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.options import MISSING, InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
 from catalog_migrate.connections.tunnels import shown_host_keys
-from catalog_migrate.connections.validation import Wanted
+from catalog_migrate.connections.validation import TopicAccess
 from catalog_migrate.connections.values import fingerprint
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.sql import statements as st
@@ -180,7 +180,9 @@ def _kafka(
 ) -> dict[str, _Answer]:
     """Queries on one Kafka connection, by item id."""
     wanted = [
-        Wanted(spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE")
+        TopicAccess(
+            spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE"
+        )
         for spec in specs
     ]
     identity, findings = upstreams.access(specs[0].connection, wanted, timeout=timeout)

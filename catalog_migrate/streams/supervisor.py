@@ -134,7 +134,7 @@ class Supervisor:
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
-    _wanted: dependencies.Wanted | None = None
+    _wanted: dependencies.WantedQueries | None = None
     _pool: Executor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -187,10 +187,10 @@ class Supervisor:
                 acted = True
         return acted
 
-    def _wants(self, state: State) -> dependencies.Wanted:
+    def _wants(self, state: State) -> dependencies.WantedQueries:
         """What a state wants; looked for once, for most rounds find the state of the last one."""
         if self._wanted is None or self._wanted.state is not state:
-            self._wanted = dependencies.Wanted(state, (
+            self._wanted = dependencies.WantedQueries(state, (
                 found.item_id for found in dependencies.queries(state, self.cluster)
                 if not held_by(state, found.item_id)
             ))

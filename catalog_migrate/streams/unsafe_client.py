@@ -28,16 +28,16 @@ from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.runtime import OperationClient, operation_key
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.backfill import Backfills
-from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
-from catalog_migrate.streams.unsafe.requests import Request
-from catalog_migrate.streams.unsafe.restore import operation_row
-from catalog_migrate.streams.unsafe.rows import (
+from catalog_migrate.streams.unsafe.operation_row import (
     missing,
     new_row,
     require,
     require_allowed,
     unsafe_program,
 )
+from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
+from catalog_migrate.streams.unsafe.requests import Request
+from catalog_migrate.streams.unsafe.restore import operation_row
 
 Confirm = Callable[[UnsafePlan], bool]
 """Whether the plan shown is really meant; asked last."""

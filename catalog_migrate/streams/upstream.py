@@ -23,7 +23,7 @@ from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.kafka_probe import KafkaProbe, has_gaps
 from catalog_migrate.connections.validation import (
     Identity,
-    Wanted,
+    TopicAccess,
     identity,
     kafka_access,
     kafka_identity,
@@ -75,7 +75,7 @@ class Upstreams(Protocol):
         """Who answers a query; ConnectionFailed when nothing does."""
 
     def access(
-        self, connection: Resolved, wanted: Sequence[Wanted], *, timeout: float = 10.0
+        self, connection: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
     ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
         """Who a Kafka cluster is (None: nothing answers), and whether each may do what it needs.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.validation import Identity, Wanted
+from catalog_migrate.connections.validation import Identity, TopicAccess
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
@@ -55,7 +55,7 @@ class SimulatedUpstreams:
         return Upstream(cluster, ids)
 
     def access(
-        self, connection: Resolved, wanted: Sequence[Wanted], *, timeout: float = 10.0
+        self, connection: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
     ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
         """Whether topics are there; whoever reaches the broker may do everything."""
         del timeout
@@ -91,7 +91,7 @@ class SimulatedUpstreams:
         del timeout
         if spec.tables:
             return SimulatedDatabases(self.world, lambda _: None).preflight(spec.connection)
-        wanted = Wanted(spec.kind, topics_of_query(spec), "READ")
+        wanted = TopicAccess(spec.kind, topics_of_query(spec), "READ")
         return self.access(spec.connection, [wanted])[1][spec.kind]
 
     def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.validation import Wanted
+from catalog_migrate.connections.validation import TopicAccess
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
@@ -248,7 +248,7 @@ class TestUpstreams:
     def test_many_at_once(self, broker: Broker) -> None:
         """Whether each may read its topics; the ids are those that it is told alone."""
         identity, findings = broker.upstreams.access(
-            broker.there, [Wanted("i1", (broker.topic,), "READ")]
+            broker.there, [TopicAccess("i1", (broker.topic,), "READ")]
         )
         assert identity is not None
         assert identity.cluster_id == broker.cluster
@@ -257,7 +257,7 @@ class TestUpstreams:
 
     def test_many_at_once_of_nobody(self, broker: Broker) -> None:
         """What is wrong is said of each."""
-        wanted = [Wanted(subject, (broker.topic,), "READ") for subject in ("i1", "i2")]
+        wanted = [TopicAccess(subject, (broker.topic,), "READ") for subject in ("i1", "i2")]
         identity, findings = broker.upstreams.access(broker.nowhere, wanted, timeout=2.0)
         assert identity is None
         assert [all(each.ok for each in findings[subject]) for subject in ("i1", "i2")] == [

@@ -34,8 +34,8 @@ from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import plain_secrets, spec_of
 from catalog_migrate.streams.unsafe import planning
 from catalog_migrate.streams.unsafe.forecast import Totals
+from catalog_migrate.streams.unsafe.operation_row import new_row
 from catalog_migrate.streams.unsafe.requests import Request, request_of, require_checked
-from catalog_migrate.streams.unsafe.rows import new_row
 from tests.streams.conftest import SETTING
 
 VALUE = "hunter2-in-the-clear"

@@ -9,7 +9,7 @@ import pytest
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.dependencies import Wanted
+from catalog_migrate.streams.dependencies import WantedQueries
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -37,12 +37,12 @@ def test_once_a_query_and_state(
         asked.append(item_id)
         return f"of {item_id}"
 
-    wanted = Wanted(state, [s])
+    wanted = WantedQueries(state, [s])
     assert list(wanted) == [s]
     assert wanted.fingerprint(s) == expected
     monkeypatch.setattr(dependencies, "fingerprint", counted)
     assert wanted.fingerprint(s) == expected
     assert wanted.fingerprint(r) == ""
     assert asked == []
-    assert Wanted(state, [s, r]).fingerprint(r) == f"of {r}"
+    assert WantedQueries(state, [s, r]).fingerprint(r) == f"of {r}"
     assert asked == [r]

@@ -50,6 +50,13 @@ from catalog_migrate.streams.unsafe.backfill import (
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
+from catalog_migrate.streams.unsafe.operation_row import (
+    Prepared,
+    missing,
+    prepared_in,
+    require,
+    unsafe_program,
+)
 from catalog_migrate.streams.unsafe.planning import (
     SurveyedPart,
     require_bound,
@@ -59,13 +66,11 @@ from catalog_migrate.streams.unsafe.planning import (
     unsent,
     validated,
 )
-from catalog_migrate.streams.unsafe.requests import Part, Request, request_in, require_checked
-from catalog_migrate.streams.unsafe.rows import (
-    Prepared,
-    missing,
-    prepared_in,
-    require,
-    unsafe_program,
+from catalog_migrate.streams.unsafe.requests import (
+    ItemRequest,
+    Request,
+    request_in,
+    require_checked,
 )
 
 FINISH_LIMIT = 60.0
@@ -396,7 +401,7 @@ def _prepared_of(
     )
 
 
-def _in_words(part: Part, row: Row) -> str:
+def _in_words(part: ItemRequest, row: Row) -> str:
     """``orders:0 from 6 to 2``; of a sink ``version from 6 to 2``."""
     name = row.name if part.version is None else "version"
     return f"{name} from {row.written(row.current)} to {row.written(row.target)}"

@@ -43,7 +43,12 @@ from catalog_migrate.streams.unsafe.positions import (
     sent_before,
     survey,
 )
-from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
+from catalog_migrate.streams.unsafe.requests import (
+    ItemRequest,
+    Request,
+    bound_hash,
+    require_checked,
+)
 from catalog_migrate.streams.unsafe.restore import (
     Restore,
     goes_back_to,
@@ -138,7 +143,7 @@ class SurveyedPart(msgspec.Struct, frozen=True):
     are topics that stand for others of their names now, ``unsent`` the sinks that still have rows
     of those to send, and do."""
 
-    part: Part
+    part: ItemRequest
     stream: StreamRecord
     checkpoint: Checkpoint
     survey: Survey
@@ -155,7 +160,7 @@ _READ_SINCE = (
 )
 
 
-def altered(state: State, parts: tuple[Part, ...]) -> State:
+def altered(state: State, parts: tuple[ItemRequest, ...]) -> State:
     """The state with the definitions of afterwards, which is not committed."""
     return redefined(state, [(part.item_id, part.after, part.links_after) for part in parts])
 
@@ -238,7 +243,7 @@ def survey_parts(
 
 
 def unsent(
-    state: State, part: Part, again: Sequence[str], ports: Ports
+    state: State, part: ItemRequest, again: Sequence[str], ports: Ports
 ) -> tuple[str, ...]:
     """KAFKA sinks that have rows of a topic to send which was created again under its name.
 
@@ -381,7 +386,7 @@ def plan_unsafe(
     )
 
 
-def _kept_elsewhere(state: State, part: Part, jobs: Sequence[Job]) -> tuple[str, ...]:
+def _kept_elsewhere(state: State, part: ItemRequest, jobs: Sequence[Job]) -> tuple[str, ...]:
     """What a RESTORE of a source's table does not reach, beside what sinks have sent."""
     notes = tuple(
         f"{job.kind} {job.name} keeps what it took of the rows that go until it is filled anew"
@@ -394,7 +399,7 @@ def _kept_elsewhere(state: State, part: Part, jobs: Sequence[Job]) -> tuple[str,
 
 
 def _with_times(
-    state: State, part: Part, rows: tuple[Row, ...], tables: Tables
+    state: State, part: ItemRequest, rows: tuple[Row, ...], tables: Tables
 ) -> tuple[Row, ...]:
     """The rows with when what comes twice was written, in their notes; unknown is said.
 
@@ -429,7 +434,7 @@ def require_bound(state: State, request: Request) -> None:
         _require_bound(state, part)
 
 
-def _require_bound(state: State, part: Part) -> None:
+def _require_bound(state: State, part: ItemRequest) -> None:
     require_standing(
         state, part.item_id, part.before, lambda now: bound_hash(now) == part.bound,
         again="plan again",
@@ -470,7 +475,7 @@ def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
 _NOT_BELOW = frozenset({"cluster", "connection", "secret"})
 
 
-def _name(state: State, part: Part) -> str:
+def _name(state: State, part: ItemRequest) -> str:
     definition = state.items[part.item_id].definition
     return f"{definition.kind} {definition.item_name}"
 
@@ -566,7 +571,7 @@ def require_same_topics(state: State, request: Request, surveyed: tuple[Surveyed
         )
 
 
-def _other_topics(state: State, request: Request, part: Part, found: Survey) -> list[str]:
+def _other_topics(state: State, request: Request, part: ItemRequest, found: Survey) -> list[str]:
     return [
         f"{_name(state, part)}: topic {topic} had the id {known} and has {now}"
         for topic, known in request.topics.get(part.item_id, {}).items()
@@ -574,7 +579,7 @@ def _other_topics(state: State, request: Request, part: Part, found: Survey) -> 
     ]
 
 
-def _require_undoable(state: State, request: Request, part: Part, found: Survey) -> None:
+def _require_undoable(state: State, request: Request, part: ItemRequest, found: Survey) -> None:
     """:class:`UnsafeBlocked` when the topic of before is gone: no new plan brings it back."""
     gone = _other_topics(state, request, part, found)
     if request.undoes and gone:

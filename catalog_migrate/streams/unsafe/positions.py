@@ -50,7 +50,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     forecast,
     translate,
 )
-from catalog_migrate.streams.unsafe.requests import Part, lsn_target
+from catalog_migrate.streams.unsafe.requests import ItemRequest, lsn_target
 from catalog_migrate.streams.upstream import TopicContents
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
@@ -97,7 +97,7 @@ class SurveyRequest(msgspec.Struct, frozen=True):
     read by an earlier definition, by the topic's id."""
 
     ports: Ports
-    part: Part
+    part: ItemRequest
     spec: QuerySpec
     stream: StreamRecord
     checkpoint: Checkpoint
@@ -435,7 +435,7 @@ def require_no_problem(name: str, found: Forecast) -> None:
 
 
 def left_unread(
-    state: State, part: Part, found: Survey, *, ports: Ports
+    state: State, part: ItemRequest, found: Survey, *, ports: Ports
 ) -> tuple[int, tuple[str, ...]]:
     """How many records behind the position are no longer read, and notes on what they are.
 

@@ -48,7 +48,7 @@ _SETTINGS = (
 )
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is asked of one source or sink.
 
     ``generation`` and ``bound`` (a hash of the definition) are what it was asked on. ``reset``
@@ -138,7 +138,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     meanwhile, at most ``chunk`` records at once.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ItemRequest, ...]
     policy: Policy = "error"
     accept_new_topic: bool = False
     skip_validate: bool = False
@@ -150,7 +150,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     chunk: int = CHUNK
 
 
-class Choice(msgspec.Struct, frozen=True):
+class OperationSettings(msgspec.Struct, frozen=True):
     """The settings of an operation; ``translate`` says what becomes of ties when positions go over
     to another topic by time, None: they do not. The others are as in :class:`Request`."""
 
@@ -179,7 +179,7 @@ def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
     return request_on(state, statements, _choice(statements[0].settings))
 
 
-def request_on(state: State, statements: Sequence[st.Unsafe], choice: Choice) -> Request:
+def request_on(state: State, statements: Sequence[st.Unsafe], choice: OperationSettings) -> Request:
     """One request of several statements under ``choice``; their own settings do not count."""
     by_time = choice.translate is not None
     parts = tuple(_part(state, each, by_time=by_time) for each in statements)
@@ -246,7 +246,7 @@ def injections(
     return tuple(found)
 
 
-def _backfill(parts: Iterable[Part], *, wanted: bool) -> bool:
+def _backfill(parts: Iterable[ItemRequest], *, wanted: bool) -> bool:
     """Whether what is skipped is read; only a Kafka source has something to read."""
     for part in parts:
         kind, external = part.after.kind, part.after.external
@@ -258,7 +258,7 @@ def _backfill(parts: Iterable[Part], *, wanted: bool) -> bool:
     return wanted
 
 
-def _translated(part: Part, ties: Ties) -> Part:
+def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
     """A part whose positions go over by time; what cannot be translated begins at START."""
     kind, external = part.after.kind, part.after.external
     if kind != "source" or external is None or external.connector != "KAFKA":
@@ -322,7 +322,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _choice(written: Mapping[str, str]) -> Choice:
+def _choice(written: Mapping[str, str]) -> OperationSettings:
     found: dict[str, Any] = {}
     for name, text in written.items():
         if name not in _READ:
@@ -339,13 +339,13 @@ def _choice(written: Mapping[str, str]) -> Choice:
     ties = found.pop("TIES", "double")
     translate = ties if found.pop("TRANSLATE BY", False) else None
     fields = {name.lower().replace(" ", "_"): value for name, value in found.items()}
-    return Choice(**fields, translate=translate)
+    return OperationSettings(**fields, translate=translate)
 
 
 # -- parts ---------------------------------------------------------------------------------------
 
 
-def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
+def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
     found = dependencies.find(state, statement.kind, statement.name)
     if not dependencies.is_query(found.item):
         raise UnsafeBlocked(
@@ -356,7 +356,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
     stream = state.streams.get(found.item_id)
     reset, targets, everywhere, version = _positions(found, statement.actions)
     definition = found.item.definition
-    part = Part(
+    part = ItemRequest(
         item_id=found.item_id,
         generation=stream.generation if stream is not None else 0,
         bound=bound_hash(definition),
@@ -520,7 +520,7 @@ def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Ac
     return own, over
 
 
-def _require_fitting(found: dependencies.CatalogEntry, part: Part, *, by_time: bool) -> None:
+def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_time: bool) -> None:
     """Refuse positions that the item does not have, and a move without positions."""
     kind, connector = found.mapping.kind, found.external.connector
     offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)
@@ -551,7 +551,7 @@ def _require_fitting(found: dependencies.CatalogEntry, part: Part, *, by_time: b
         )
 
 
-def _require_one_position(found: dependencies.CatalogEntry, part: Part) -> None:
+def _require_one_position(found: dependencies.CatalogEntry, part: ItemRequest) -> None:
     """Refuse what makes no sense of the one position of a POSTGRES source."""
     if part.reset is not None and part.everywhere is not None:
         raise UnsafeBlocked(

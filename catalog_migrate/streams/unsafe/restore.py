@@ -45,7 +45,7 @@ from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import Stretch, Tables, transaction
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
 from catalog_migrate.streams.unsafe.positions import NOTHING, Survey, SurveyRequest, committed_line
-from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, request_in
+from catalog_migrate.streams.unsafe.requests import ItemRequest, Request, bound_hash, request_in
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -438,14 +438,14 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
     )
 
 
-def _names(parts: tuple[Part, ...]) -> str:
+def _names(parts: tuple[ItemRequest, ...]) -> str:
     listed = [f"{each.before.kind} {each.before.item_name}" for each in parts]
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
 def _dependent_sinks(
-    state: State, key: str, parts: tuple[Part, ...], images: tuple[Image, ...]
-) -> tuple[Part, ...]:
+    state: State, key: str, parts: tuple[ItemRequest, ...], images: tuple[Image, ...]
+) -> tuple[ItemRequest, ...]:
     """The sinks that read a table which goes back: each is moved past that."""
     image = images[0]
     kinds = {each.before.kind for each in parts}
@@ -465,7 +465,7 @@ def _dependent_sinks(
     for user in readers(state, image.item_id):
         item, stream = state.items[user], state.streams.get(user)
         found.append(
-            Part(
+            ItemRequest(
                 item_id=user, generation=stream.generation if stream is not None else 0,
                 bound=bound_hash(item.definition), before=item.definition, after=item.definition,
                 links_before=dict(item.links), links_after=dict(item.links), past=image.item_id,
@@ -474,7 +474,7 @@ def _dependent_sinks(
     return tuple(found)
 
 
-def _part(state: State, key: str, done: Part, image: Image, *, restore: bool) -> Part:
+def _part(state: State, key: str, done: ItemRequest, image: Image, *, restore: bool) -> ItemRequest:
     item = state.items.get(image.item_id)
     if item is None:
         raise CommitConflict(
@@ -488,7 +488,7 @@ def _part(state: State, key: str, done: Part, image: Image, *, restore: bool) ->
             remedy="undo the later operation first, or inject the positions that are wanted",
         )
     before = msgspec.structs.replace(item.definition, external=image.definition.external)
-    part = Part(
+    part = ItemRequest(
         item_id=image.item_id, generation=generation, bound=bound_hash(item.definition),
         before=item.definition, after=before, links_before=dict(item.links),
         links_after=dict(image.links),

@@ -14,7 +14,7 @@ from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.spark import postgres_source
-from catalog_migrate.streams.unsafe.exported import export
+from catalog_migrate.streams.unsafe.positions_file import export
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.restore import undo_request
 from tests.services.postgres import PostgresServer

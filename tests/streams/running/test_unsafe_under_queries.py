@@ -23,7 +23,7 @@ from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.tables import rows_at
 from catalog_migrate.streams.unsafe.audit import history
-from catalog_migrate.streams.unsafe.exported import export
+from catalog_migrate.streams.unsafe.positions_file import export
 from catalog_migrate.streams.unsafe.restore import undo_request
 
 from .conftest import Branch, Pipeline, once

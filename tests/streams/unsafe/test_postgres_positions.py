@@ -30,13 +30,13 @@ from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.unsafe.exported import export
 from catalog_migrate.streams.unsafe.planning import (
     UnsafePlan,
     approved,
     decode_plan,
     encode_plan,
 )
+from catalog_migrate.streams.unsafe.positions_file import export
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.restore import undo_request

@@ -153,7 +153,7 @@ KEY = "streams.enable_unsafe_ops"
 """The configuration of the runtime that opens the gate."""
 
 
-def is_open(state: State, cluster: str) -> bool:
+def is_gate_open(state: State, cluster: str) -> bool:
     """Whether the runtime of a cluster was last started with the gate open; no row is closed."""
     row = state.clusters.get(cluster)
     return row is not None and row.unsafe
@@ -168,7 +168,7 @@ def missing(
     ``kind`` is what the operation is on: its name is what is asked for.
     """
     found = []
-    if not is_open(state, cluster):
+    if not is_gate_open(state, cluster):
         name = dependencies.display(state, cluster) if cluster else "of it"
         found.append(
             f"the gate of cluster {name} is closed: start its runtime with {KEY} = true "
