@@ -215,7 +215,8 @@ def server_findings(
                 "GRANT TEMPORARY ON DATABASE … to it",
             ),
         )
-    return (Finding(subject, None, True, f"PostgreSQL {version} lets us in and takes writes"),)
+    message = f"connected to PostgreSQL {version}, which accepts writes"
+    return (Finding(subject, None, True, message),)
 
 
 def table_findings(

@@ -27,6 +27,7 @@ from catalog_migrate.connections.findings import (
     failed,
     within,
 )
+from catalog_migrate.connections.redirects import NoRedirects
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.tunnels import OPTION, endpoint
 
@@ -82,7 +83,7 @@ class SchemaRegistry:
         if not isinstance(found, list):
             raise self._no_registry("something else than a list of subjects")
         return Finding(
-            self._subject, None, True, f"the schema registry lets us in, {len(found)} subjects"
+            self._subject, None, True, f"connected to the schema registry, {len(found)} subjects"
         )
 
     def schema(self, number: int) -> RegisteredSchema:
@@ -179,7 +180,7 @@ class SchemaRegistry:
     def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
         if self._opener is None:
             self._opener = urllib.request.build_opener(
-                _NoRedirects, _Plain(self._reached), _Secure(self._reached, self._tls()),
+                NoRedirects, _Plain(self._reached), _Secure(self._reached, self._tls()),
                 # a proxy of the environment's is no way through a tunnel
                 *([urllib.request.ProxyHandler({})] if OPTION in self._resolved else []),
             )
@@ -339,13 +340,6 @@ class _Secure(urllib.request.HTTPSHandler):
             return made
 
         return self.do_open(connection, request)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An answer that leads elsewhere is the answer."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """None: not followed."""
 
 
 def subject_of(strategy: str, topic: str, record: str) -> str:

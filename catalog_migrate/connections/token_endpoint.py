@@ -12,13 +12,13 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPSHandler, Request, build_opener
 
 from catalog_migrate.connections.clients import Resolved, option_of
 from catalog_migrate.connections.findings import Finding, TookTooLong, within
+from catalog_migrate.connections.redirects import NoRedirects
 from catalog_migrate.connections.secrets import Redactor, Secret
 
 ENDPOINT, AUTHORITY = "OAUTH TOKEN ENDPOINT", "OAUTH CERTIFICATE AUTHORITY"
@@ -69,7 +69,7 @@ def token_finding(resolved: Resolved, *, subject: str, timeout: float = 3.0) -> 
     )
 
     def ask() -> tuple[int, str, bytes]:
-        opener = build_opener(_NoRedirect, HTTPSHandler(context=trusted))
+        opener = build_opener(NoRedirects, HTTPSHandler(context=trusted))
         try:
             with opener.open(request, timeout=timeout) as answer:
                 return answer.status, answer.headers.get_content_type(), answer.read(_MOST)
@@ -94,13 +94,6 @@ def token_finding(resolved: Resolved, *, subject: str, timeout: float = 3.0) -> 
 
 
 _REACH = "check the URL, the firewall, and that the server is well, from where this runs"
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """A redirected login would go on as a GET, and tell another server the secret."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 def _unreachable(url: str, reason: object) -> tuple[str, str, str]:

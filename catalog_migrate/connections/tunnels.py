@@ -5,9 +5,9 @@ connection USING SSH TUNNEL it is a local port of this process, the driver's or 
 each asker for the same tunnel and target shares. The private key is read into memory and given to
 nothing else: no command line, no file, no environment.
 
-A forward takes local connections and carries each to its target through the line of its tunnel, the
-one SSH connection of that tunnel. The line is closed when nothing goes through it, and made again
-when it is needed or has died. All of them are on an event loop in a thread of its own.
+A forward takes local connections and carries each to its target through the one SSH connection of
+its tunnel. That is closed when nothing goes through it, and made again when it is needed or has
+died. All of them are on an event loop in a thread of its own.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def tunnel_of(resolved: Mapping[str, str | Secret]) -> Tunnel | None:
     options = {
         name[len(prefix):]: value for name, value in resolved.items() if name.startswith(prefix)
     }
-    return itself(options, f"tunnel {reveal(resolved[OPTION])}: ")
+    return tunnel_from_options(options, f"tunnel {reveal(resolved[OPTION])}: ")
 
 
-def itself(options: Mapping[str, str | Secret], name: str = "") -> Tunnel:
+def tunnel_from_options(options: Mapping[str, str | Secret], name: str = "") -> Tunnel:
     """The tunnel with these options of its own."""
     return Tunnel(
         name=name, host=reveal(options["HOST"]), port=int(reveal(options.get("PORT", "22"))),
@@ -148,7 +148,7 @@ def _ssh() -> Any:
     return asyncssh
 
 
-def imported(tunnel: Tunnel) -> list[asyncssh.SSHKey]:
+def private_keys(tunnel: Tunnel) -> list[asyncssh.SSHKey]:
     """The private keys of a tunnel, in the order in which a server is asked to take them."""
     ssh = _ssh()
     keys = []
@@ -198,7 +198,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
     ssh = _ssh()
     from asyncssh import SSHClient
 
-    keys = imported(tunnel)
+    keys = private_keys(tunnel)
     pinned = fingerprint(tunnel.host_key)
     shown: list[str] = []
     lost: Exception | None = None
@@ -231,7 +231,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
         except ssh.PermissionDenied:
             lines = "  and  ".join(map(public_line, keys))
             raise Refused(
-                "PRIVATE KEY", f"the server lets nobody in as {tunnel.user} with this key",
+                "PRIVATE KEY", f"the server refuses user {tunnel.user} with this key",
                 f"check USER, and add the public key to its authorized_keys there: {lines}",
             ) from None
         except (OSError, ssh.Error, asyncio.TimeoutError) as error:
@@ -273,16 +273,17 @@ async def shown_keys(host: str, port: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-async def tried(tunnel: Tunnel, subject: str) -> tuple[Finding, ...]:
+async def check_login(tunnel: Tunnel, subject: str) -> tuple[Finding, ...]:
+    """That a new connection logs in; Refused when it does not."""
     async with await _login(tunnel) as connection:
         key = connection.get_server_host_key()
     assert key is not None
     said = fingerprint(public_line(key))
-    return (Finding(subject, None, True, f"{tunnel.host}:{tunnel.port} ({said}) lets us in as "
-                    f"{tunnel.user}"),)
+    message = f"logged in to {tunnel.host}:{tunnel.port} ({said}) as {tunnel.user}"
+    return (Finding(subject, None, True, message),)
 
 
-class _Line:
+class _SshConnection:
     """The SSH connection of one tunnel: at most one, made when a channel is asked for."""
 
     def __init__(self, tunnel: Tunnel) -> None:
@@ -325,7 +326,7 @@ class _Line:
             return self._connection
 
     def close(self) -> None:
-        """Hang up; the next channel connects anew."""
+        """Close it; the next channel connects anew."""
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -335,10 +336,10 @@ class _Line:
 
 
 class _Forward:
-    """A local port from which everything goes to one target through a line."""
+    """A local port from which everything goes to one target through an SSH connection."""
 
-    def __init__(self, line: _Line, host: str, port: int) -> None:
-        self.line = line
+    def __init__(self, connection: _SshConnection, host: str, port: int) -> None:
+        self.connection = connection
         self.target = host, port
         self.used = time.monotonic()
         self.relays: set[asyncio.StreamWriter] = set()
@@ -355,9 +356,9 @@ class _Forward:
         """Whether the port is this process' own."""
         return self._server is not None
 
-    def leads(self, line: _Line, host: str, port: int) -> bool:
-        """Whether it is this way, by the one line that the tunnel has now."""
-        return self.line is line and self.target == (host, port)
+    def leads(self, connection: _SshConnection, host: str, port: int) -> bool:
+        """Whether it is this way, by the one SSH connection that the tunnel has now."""
+        return self.connection is connection and self.target == (host, port)
 
     async def listen(self, port: int) -> None:
         """Take a local port (0: any)."""
@@ -375,7 +376,7 @@ class _Forward:
     async def probe(self) -> None:
         """Go the whole way once."""
         self.used = time.monotonic()
-        _, writer = await self.line.channel(*self.target)
+        _, writer = await self.connection.channel(*self.target)
         writer.close()
 
     def close(self) -> None:
@@ -391,10 +392,10 @@ class _Forward:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.relays.add(writer)
-        self.line.channels += 1
-        line = self.line
+        self.connection.channels += 1
+        connection = self.connection
         try:
-            from_far, to_far = await line.channel(*self.target)
+            from_far, to_far = await connection.channel(*self.target)
             ways = [asyncio.ensure_future(_pump(reader, to_far)),
                     asyncio.ensure_future(_pump(from_far, writer))]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -408,8 +409,8 @@ class _Forward:
         finally:
             writer.close()
             self.relays.discard(writer)
-            line.channels -= 1
-            self.used = line.used = time.monotonic()
+            connection.channels -= 1
+            self.used = connection.used = time.monotonic()
 
 
 async def _pump(reader: Any, writer: Any) -> None:
@@ -430,11 +431,11 @@ def _listens_as_we(port: int) -> bool:
 
 
 class Forwards:
-    """All lines and forwards of this process, on an event loop in a thread of its own."""
+    """All SSH connections and forwards of this process, on an event loop in a thread of its own."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._lines: dict[tuple[str, ...], _Line] = {}
+        self._connections: dict[tuple[str, ...], _SshConnection] = {}
         self._forwards: dict[tuple[object, ...], _Forward] = {}
         self._loop = asyncio.new_event_loop()
         self._locks: dict[tuple[object, ...], asyncio.Lock] = {}
@@ -442,7 +443,7 @@ class Forwards:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.create_task(self._hang_up())
+        self._loop.create_task(self._close_idle())
         self._loop.run_forever()
 
     def ask(self, act: Coroutine[Any, Any, Result]) -> Result:
@@ -459,12 +460,12 @@ class Forwards:
         """A local port for a target, shared; the way was gone to its end just now."""
         key = (tunnel.identity, host, port)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            line = self._line(tunnel)
+            connection = self._connection_of(tunnel)
             known = self._forwards.get(key)
-            if known is not None and known.line is line:
+            if known is not None and known.connection is connection:
                 await known.probe()
                 return known.port
-            made = _Forward(line, host, port)
+            made = _Forward(connection, host, port)
             await made.probe()
             await made.listen(0)
             self._forwards[key] = made
@@ -476,16 +477,16 @@ class Forwards:
         With ``replace`` whoever still goes another way is cut off: a definition that is no more.
         """
         async with self._locks.setdefault((port,), asyncio.Lock()):
-            line = self._line(tunnel)
+            connection = self._connection_of(tunnel)
             known = self._forwards.get((port,))
             if known is not None and not known.listens:
                 known = None  # the process that had the port may be gone
-            if known is not None and known.leads(line, host, port):
+            if known is not None and known.leads(connection, host, port):
                 await known.probe()
                 return port
             if known is not None and known.relays and not replace:
                 return port
-            made = _Forward(line, host, port)
+            made = _Forward(connection, host, port)
             await made.probe()
             if known is not None:
                 known.cut()
@@ -493,12 +494,12 @@ class Forwards:
             self._forwards[port,] = made
             return port
 
-    def _line(self, tunnel: Tunnel) -> _Line:
-        line = self._lines.setdefault(tunnel.identity, _Line(tunnel))
-        line.tunnel = tunnel  # its name may be another by now
-        return line
+    def _connection_of(self, tunnel: Tunnel) -> _SshConnection:
+        connection = self._connections.setdefault(tunnel.identity, _SshConnection(tunnel))
+        connection.tunnel = tunnel  # its name may be another by now
+        return connection
 
-    async def _hang_up(self) -> None:
+    async def _close_idle(self) -> None:
         """Close what nobody used for a while, again and again."""
         while True:
             await asyncio.sleep(_IDLE_SECONDS / 4)
@@ -507,12 +508,12 @@ class Forwards:
                 if len(key) > 1 and not forward.relays and forward.used < old:
                     forward.close()
                     del self._forwards[key]
-            for identity, line in list(self._lines.items()):
-                if line.channels or line.used >= old:
+            for identity, connection in list(self._connections.items()):
+                if connection.channels or connection.used >= old:
                     continue
-                line.close()
-                if all(forward.line is not line for forward in self._forwards.values()):
-                    del self._lines[identity]
+                connection.close()
+                if all(each.connection is not connection for each in self._forwards.values()):
+                    del self._connections[identity]
             for key in [key for key, lock in self._locks.items() if not lock.locked()]:
                 if key not in self._forwards:
                     del self._locks[key]
@@ -561,9 +562,9 @@ def endpoint(
 
 def try_tunnel(resolved: Mapping[str, str | Secret], *, subject: str) -> tuple[Finding, ...]:
     """Whether the options of a tunnel itself lead into its server, by a new SSH connection."""
-    tunnel = itself(resolved)
+    tunnel = tunnel_from_options(resolved)
     try:
-        return of_this_process().ask(tried(tunnel, subject))
+        return of_this_process().ask(check_login(tunnel, subject))
     except Refused as error:
         return (error.finding(tunnel, subject, "HOST"),)
 
@@ -584,8 +585,8 @@ def public_keys(resolved: Mapping[str, str | Secret]) -> tuple[str, ...]:
 
     Raises ConnectionFailed for a text that is no key.
     """
-    tunnel = itself(resolved)
+    tunnel = tunnel_from_options(resolved)
     try:
-        return tuple(public_line(key) for key in imported(tunnel))
+        return tuple(public_line(key) for key in private_keys(tunnel))
     except Refused as error:
         raise failed(error.finding(tunnel, "tunnel", "HOST")) from None

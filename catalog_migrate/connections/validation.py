@@ -59,7 +59,7 @@ def validate_connection(
             with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
                 cluster, nodes = probe.cluster()
                 bad = probe.unreachable(nodes)
-            reached = f"cluster {cluster} with {len(nodes)} brokers lets us in"
+            reached = f"connected to cluster {cluster}, {len(nodes)} brokers"
             return (Finding(subject, None, True, reached), *bad)
         if connector == "POSTGRES":
             with postgres_session(resolved, subject=subject, timeout=timeout) as session:

@@ -243,7 +243,7 @@ class TestBarred:
     def test_a_key_that_is_refused(self, bastion: SSHServer) -> None:
         """The remedy has the line for authorized_keys."""
         found = refusal(bastion, PRIVATE_KEY=Secret(OTHER_PRIVATE))
-        assert "option PRIVATE KEY: the server lets nobody in as tunnel" in found.message
+        assert "option PRIVATE KEY: the server refuses user tunnel with this key" in found.message
         assert OTHER_PUBLIC in str(found.remedy)
 
     def test_no_key(self, bastion: SSHServer) -> None:

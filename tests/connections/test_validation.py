@@ -225,7 +225,7 @@ class TestKafka:
         """A connection that works says which cluster it reached."""
         (found,) = validate_connection("KAFKA", scram(kafka), subject="connection s.c")
         assert found == Finding(
-            "connection s.c", None, True, f"cluster {kafka.cluster_id} with 1 brokers lets us in"
+            "connection s.c", None, True, f"connected to cluster {kafka.cluster_id}, 1 brokers"
         )
 
     def test_one_of_several_brokers_is_enough(self, kafka: KafkaCluster) -> None:

@@ -276,7 +276,7 @@ class TestBeforeTheCommit:
                     "DATABASE 'd', USER 'u')")
         (rows,) = execute("VALIDATE CONNECTION t")
         assert rows.rows is not None
-        assert "lets us in as tunnel" in str(rows.rows.values)
+        assert ") as tunnel" in str(rows.rows.values)
 
     def test_without_host_key(
         self, server: SSHServer, execute: Callable[[str], list[Result]], state: Now
