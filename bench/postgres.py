@@ -24,7 +24,6 @@ from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery
 from catalog_migrate.streams.spark.engine import SparkQueries
-from catalog_migrate.streams.spark.postgres_changes import changes_range
 from catalog_migrate.streams.spark.sources import query_session
 from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import (
@@ -34,6 +33,7 @@ from catalog_migrate.streams.upstream_tables import (
     our_columns,
 )
 from tests.services.postgres import PostgresServer
+from tests.services.replication import changes_range, slot_state
 
 if TYPE_CHECKING:
     import psycopg
@@ -182,7 +182,7 @@ class Bench:
                 shard=self._shard(TRANSACTION_COLUMNS), checkpoint=str(place / "checkpoint"),
                 tables=(table,), slot=f"slot_{name}",
             )  # fmt: skip
-            query = self.queries.start(spec)
+            query = self.queries.prepare(spec).start()
             try:
                 running = Running(self.connection, spec, statements, opened, query, start)
                 running.arrive()
@@ -227,7 +227,7 @@ class Running:
             assert time.perf_counter() - began < 600
             time.sleep(0.005)
         cost = Cost(time.perf_counter() - began)
-        state = server.slot_state(self._connection, self.beside)
+        state = slot_state(self._connection, self.beside)
         assert state is not None
         self.end = msgspec.structs.replace(self.start, lsn=state.log_end)
         return cost

@@ -300,14 +300,8 @@ def timeline_left(connection: Resolved, old: int, new: int) -> int | None:
 # -- slots -----------------------------------------------------------------------------------------
 
 
-def slot_state(connection: Resolved, name: str) -> Slot | None:
-    """The slot of that name, whosever it is; None when there is none."""
-    with session(connection, timeout=5.0) as opened:
-        return read_slot(opened, name)
-
-
 def read_slot(opened: psycopg.Connection[Any], name: str) -> Slot | None:
-    """The same on a session that is open."""
+    """The slot of that name, whosever it is; None when there is none."""
     version = opened.info.server_version
     query = _SLOT.format(
         reason="s.invalidation_reason" if version >= 170000 else "NULL",

@@ -202,9 +202,6 @@ class QueryEngine(Protocol):
     def prepare(self, spec: QuerySpec) -> PreparedQuery:
         """Make the plan of a query, which may run as it is meanwhile; EngineFailure if refused."""
 
-    def start(self, spec: QuerySpec) -> RunningQuery:
-        """Start a query; returns at once. EngineFailure when Spark refuses it right away."""
-
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
         """Run exactly the one uncommitted batch of the checkpoint (``trigger(once=True)``)."""
 
@@ -287,10 +284,6 @@ class OfflineQueries:
 
     def prepare(self, spec: QuerySpec) -> PreparedQuery:
         """Never: whoever acts alone starts nothing."""
-        raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
-
-    def start(self, spec: QuerySpec) -> RunningQuery:
-        """Never, as :meth:`prepare`."""
         raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
 
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:  # noqa: ARG002

@@ -11,6 +11,7 @@ from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
 from tests.services.postgres import PostgresServer, Standby
+from tests.services.replication import slot_state
 
 pytestmark = [pytest.mark.services, pytest.mark.soak]
 
@@ -40,7 +41,7 @@ def test_a_slot_survives_the_promotion_of_a_standby(tmp_path: Path) -> None:
                 done += 1
                 primary.execute("INSERT INTO t VALUES (%s)", [done], database="shop")
                 primary.execute("SELECT pg_log_standby_snapshot()")
-                state = server.slot_state(connection(primary), "s")
+                state = slot_state(connection(primary), "s")
                 assert state is not None
                 position = type(position)(state.log_end, position.timeline, position.system)
                 server.advance(connection(primary), "s", position.lsn)

@@ -31,6 +31,7 @@ from catalog_migrate.replication.sessions import (
     session,
 )
 from catalog_migrate.replication.types import Column, Position, lsn_number, lsn_text
+from tests.services.replication import slot_state
 
 if TYPE_CHECKING:
     from tests.services.upstream import Upstream
@@ -219,7 +220,7 @@ def test_slots(upstream: Upstream) -> None:
             pass
     assert findings(upstream, "t", new=True) != []
     upstream.sql("INSERT INTO t VALUES (1)")
-    state = server.slot_state(connection, slot.name)
+    state = slot_state(connection, slot.name)
     assert state is not None
     assert (state.confirmed, state.plugin, state.is_here) == (slot.position.lsn, "pgoutput", True)
     assert state.lag == state.log_end - slot.position.lsn > 0
@@ -257,7 +258,7 @@ def test_slots(upstream: Upstream) -> None:
     with pytest.raises(SlotMissing), session(connection) as opened, opened.transaction():
         list(server.peek(opened, slot.name, "p", 1 << 62))
     with pytest.raises(SlotMissing):
-        server.check_slot(server.slot_state(connection, slot.name), slot.name, slot.position)
+        server.check_slot(slot_state(connection, slot.name), slot.name, slot.position)
     upstream.sql(f"ALTER ROLE {upstream.role} NOREPLICATION", owner=True)
     with pytest.raises(ReplicationNotAllowed, match="REPLICATION"), new_slot(upstream):
         pass
@@ -287,7 +288,7 @@ def test_a_slot_waits_for_open_transactions_in_vain(upstream: Upstream) -> None:
         with pytest.raises(ReplicationFailed, match="waits for the transactions"), \
                 server.create_slot(upstream.connection, upstream.slot("s"), timeout=0.5):
             pass
-    assert server.slot_state(upstream.connection, upstream.slot("s")) is None
+    assert slot_state(upstream.connection, upstream.slot("s")) is None
 
 
 def test_a_lost_slot_and_a_promoted_server(upstream: Upstream) -> None:
@@ -321,7 +322,7 @@ def test_a_lost_slot_and_a_promoted_server(upstream: Upstream) -> None:
             upstream.sql("INSERT INTO t SELECT max(id) + 1 FROM t")
             pg.execute("SELECT pg_switch_wal()")
         pg.execute("CHECKPOINT")
-        after = server.slot_state(upstream.connection, lost.name)
+        after = slot_state(upstream.connection, lost.name)
         assert after is not None
         assert after.lost
         with pytest.raises(SlotLost, match="removed the log"):

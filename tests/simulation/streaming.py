@@ -351,13 +351,16 @@ def _write(checkpoint: Checkpoint, name: str, text: str) -> None:
 
 
 @dataclass(slots=True)
-class _Prepared:
+class SimulatedPreparedQuery:
     engine: SimulatedQueries
     spec: QuerySpec
 
     def start(self) -> SimulatedQuery:
-        """Start it."""
-        return self.engine.start(self.spec)
+        """Start it; it goes on when its process sleeps."""
+        self.engine.on_step("start")
+        query = self.engine.query(self.spec)
+        self.engine.running.append(query)
+        return query
 
 
 class SimulatedQueries:
@@ -378,16 +381,9 @@ class SimulatedQueries:
         self.alive: Callable[[], None] = lambda: None
         self.running: list[SimulatedQuery] = []
 
-    def prepare(self, spec: QuerySpec) -> _Prepared:
+    def prepare(self, spec: QuerySpec) -> SimulatedPreparedQuery:
         """A plan that nothing was started of yet."""
-        return _Prepared(self, spec)
-
-    def start(self, spec: QuerySpec) -> SimulatedQuery:
-        """Start a query; it goes on when its process sleeps."""
-        self.on_step("start")
-        query = self._query(spec)
-        self.running.append(query)
-        return query
+        return SimulatedPreparedQuery(self, spec)
 
     def step(self) -> None:
         """Let every query of this process go on by one step."""
@@ -398,7 +394,7 @@ class SimulatedQueries:
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
         """Run the batch that is under way, and no other."""
         del timeout
-        query = self._query(spec)
+        query = self.query(spec)
         checkpoint = Checkpoint(spec.checkpoint)
         while query.active and checkpoint.latest_offsets != checkpoint.latest_commits:
             query.step()
@@ -416,7 +412,7 @@ class SimulatedQueries:
             for name, path in spec.destinations.items()
         }
 
-    def _query(self, spec: QuerySpec) -> SimulatedQuery:
+    def query(self, spec: QuerySpec) -> SimulatedQuery:
         start = databases.begin(self, spec) if spec.tables else None
         return SimulatedQuery(self, spec, start)
 

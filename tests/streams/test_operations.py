@@ -40,6 +40,7 @@ from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.stream_ports import SimulatedUpstreams, simulated_ports
 from tests.simulation.stream_run import SETTING, SINK
 from tests.simulation.streaming import (
+    SimulatedPreparedQuery,
     SimulatedQueries,
     SimulatedQuery,
     StreamWorld,
@@ -567,18 +568,18 @@ class TestTheProgramIsWhatRuns:
             stage.turn()
         stage.put("cluster", stage.supervisor.cluster, ClusterRecord(unsafe=True))
         calls: list[str] = []
-        stop, start = SimulatedQuery.stop, SimulatedQueries.start
+        stop, start = SimulatedQuery.stop, SimulatedPreparedQuery.start
 
         def stopped(query: SimulatedQuery, *args: Any) -> None:
             calls.append(f"stop default.{query.spec.name.name}")
             stop(query, *args)
 
-        def started(engine: SimulatedQueries, spec: Any) -> SimulatedQuery:
-            calls.append(f"start default.{spec.name.name}")
-            return start(engine, spec)
+        def started(query: SimulatedPreparedQuery) -> SimulatedQuery:
+            calls.append(f"start default.{query.spec.name.name}")
+            return start(query)
 
         monkeypatch.setattr(SimulatedQuery, "stop", stopped)
-        monkeypatch.setattr(SimulatedQueries, "start", started)
+        monkeypatch.setattr(SimulatedPreparedQuery, "start", started)
         return calls
 
     def explained(self, stage: Stage, text: str) -> list[str]:

@@ -76,10 +76,6 @@ class SparkQueries:
             frame, writer = self._build(spec)
         return SparkPreparedQuery(self, spec, frame, writer)
 
-    def start(self, spec: QuerySpec) -> SparkRunningQuery:
-        """Prepare and start a query; returns at once. EngineFailure as :meth:`prepare`."""
-        return self.prepare(spec).start()
-
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
         """Run exactly the uncommitted batch of the checkpoint; nothing when there is none.
 

@@ -15,12 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import ConnectionFailed
@@ -46,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure", "snapshot_files"]
+__all__ = ["SCHEMA", "changes", "parse_failure", "snapshot_files"]
 
 SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
@@ -74,12 +69,12 @@ class Settings:
 
     def __init__(
         self, connection: Resolved, slot: str, publication: str, tables: Mapping[str, Expected],
-        start: Position, end: Position | None = None, *, timeout: float = 120.0,
-        max_bytes: int = 0, heartbeat: float = 0.0, advance: bool = True,
+        start: Position, *, timeout: float = 120.0, max_bytes: int = 0, heartbeat: float = 0.0,
+        advance: bool = True,
     ) -> None:
         self.connection = dict(connection)
         self.slot, self.publication, self.tables = slot, publication, dict(tables)
-        self.start, self.end = start, end
+        self.start = start
         self.timeout, self.max_bytes = timeout, max_bytes
         self.heartbeat, self.advance = heartbeat, advance
 
@@ -114,19 +109,6 @@ def changes(
         return spark.readStream.format(_register(spark, settings)).load()
 
 
-def changes_range(
-    spark: SparkSession, connection: Resolved, *, slot: str, publication: str,
-    tables: Mapping[str, Expected], start: Position, end: Position, timeout: float = 120.0,
-) -> DataFrame:
-    """The changes of the transactions with ``start`` <= commit < ``end``, as a batch.
-
-    The slot must not have been advanced past ``start``, and is not by this.
-    """
-    settings = Settings(connection, slot, publication, tables, start, end, timeout=timeout)
-    with unlogged():
-        return spark.read.format(_register(spark, settings)).load()
-
-
 def snapshot_files(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     """The rows in files of a staged snapshot, none for no files."""
     if not files:
@@ -139,8 +121,7 @@ def _register(spark: SparkSession, settings: Settings) -> str:
     where = "/".join(
         reveal(settings.connection.get(name) or "") for name in ("HOST", "PORT", "DATABASE")
     )
-    kind = "range" if settings.end is not None else "stream"
-    number = hashlib.sha256(f"{where}/{settings.slot}/{kind}".encode()).hexdigest()[:12]
+    number = hashlib.sha256(f"{where}/{settings.slot}/stream".encode()).hexdigest()[:12]
     label = f"catalog_migrate_postgres_{number}"
 
     class PostgresChanges(DataSource):
@@ -156,9 +137,6 @@ def _register(spark: SparkSession, settings: Settings) -> str:
         ) -> DataSourceStreamReader:
             return StreamReader(settings)
 
-        def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-            return RangeReader(settings)
-
     spark.dataSource.register(PostgresChanges)
     return label
 
@@ -172,20 +150,6 @@ class Range(InputPartition):
 
     def __init__(self, start: Position, end: Position) -> None:
         self.start, self.end = start, end
-
-
-class RangeReader(DataSourceReader):
-    """A batch of exact positions."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-
-    def partitions(self) -> list[InputPartition]:
-        assert self.settings.end is not None
-        return [Range(self.settings.start, self.settings.end)]
-
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        return read_batches(self.settings, partition)
 
 
 class StreamReader(DataSourceStreamReader):

@@ -127,7 +127,7 @@ class Workshop:
 
     def start(self, spec: QuerySpec) -> SparkRunningQuery:
         """Start a query that ends with the test."""
-        query = self.queries.start(spec)
+        query = self.queries.prepare(spec).start()
         self._running.append(query)
         return query
 

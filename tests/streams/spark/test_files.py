@@ -90,5 +90,5 @@ def test_directory_that_is_not_there(workshop: Any, landing: Path) -> None:
         "FILES", {"PATH": str(landing.parent), "FORMAT": "json"}, COLUMNS, {"PATH": "elsewhere"}
     )
     with pytest.raises(EngineFailure, match="elsewhere") as caught:
-        workshop.queries.start(spec)
+        workshop.queries.prepare(spec).start()
     assert caught.value.condition == "PATH_NOT_FOUND"

@@ -17,6 +17,7 @@ from catalog_migrate.replication.preflight import preflight
 from catalog_migrate.replication.sessions import SlotMissing, TableChanged
 from catalog_migrate.replication.snapshot import stage
 from catalog_migrate.replication.types import Position, spark_value
+from tests.services.replication import changes_range, slot_state
 
 from .conftest import await_that
 
@@ -102,8 +103,6 @@ class Story:
 
     def range(self, end: int) -> list[Any]:
         """What lies between the start and ``end``."""
-        from catalog_migrate.streams.spark.postgres_changes import changes_range
-
         return changes_range(
             self.spark, self.upstream.connection, slot=self.slot, publication="p",
             tables=self.tables, start=self.start,
@@ -144,7 +143,7 @@ def test_every_change_once_through_stops(
     )
     assert story.run(story.append_and_fail) is not None
     assert "in the middle of a batch" in story.texts[-3]
-    state = server.slot_state(upstream.connection, story.slot)
+    state = slot_state(upstream.connection, story.slot)
     assert state is not None
     assert state.confirmed == story.start.lsn
     upstream.sql("DELETE FROM b", "TRUNCATE a")
@@ -167,7 +166,7 @@ def test_every_change_once_through_stops(
         (row["lsn"], row["sequence"]) for row in first
     }
     assert len(first) == 6
-    state = server.slot_state(upstream.connection, story.slot)
+    state = slot_state(upstream.connection, story.slot)
     assert state is not None
     assert story.start.lsn < (state.confirmed or 0) <= rows[-1]["lsn"] + 1000
 
@@ -219,7 +218,7 @@ def test_values(spark: SparkSession) -> None:
 
 def confirmed(upstream: Upstream, slot: str) -> int | None:
     """How far a slot was advanced."""
-    state = server.slot_state(upstream.connection, slot)
+    state = slot_state(upstream.connection, slot)
     return None if state is None else state.confirmed
 
 
@@ -243,7 +242,7 @@ def reading(upstream: Upstream, slot: str) -> Iterator[None]:
 
 def in_use(upstream: Upstream, slot: str) -> bool:
     """Whether somebody reads from a slot."""
-    state = server.slot_state(upstream.connection, slot)
+    state = slot_state(upstream.connection, slot)
     return state is not None and state.active_pid is not None
 
 

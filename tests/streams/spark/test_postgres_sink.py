@@ -106,7 +106,7 @@ def test_order_that_is_missing(workshop: Any, database: dict[str, Any]) -> None:
     shard = workshop.shard("pair", PAIR)
     spec = workshop.sink("POSTGRES", database, (shard, PAIR), {"TABLE": "t"}, key=("id",))
     with pytest.raises(EngineFailure, match="ORDER BY") as caught:
-        workshop.queries.start(spec)
+        workshop.queries.prepare(spec).start()
     assert caught.value.condition == "ORDER_BY_MISSING"
 
 

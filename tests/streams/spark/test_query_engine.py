@@ -108,7 +108,7 @@ def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Stand:
 def test_a_query(stand: Stand) -> None:
     """It reads what is there, says so, and has a batch in its table; stopped, it has not failed."""
     stand.produce(3)
-    query = stand.engine.start(stand.spec)
+    query = stand.engine.prepare(stand.spec).start()
     stand.read(query, 3)
     assert stand.offsets() == [0, 1, 2]
     assert not query.active
@@ -121,7 +121,7 @@ def test_a_query(stand: Stand) -> None:
 def test_a_query_that_goes_on(stand: Stand) -> None:
     """From where its checkpoint stands, under the same id in another run; prepared or not."""
     stand.produce(2)
-    first = stand.engine.start(stand.spec)
+    first = stand.engine.prepare(stand.spec).start()
     stand.read(first, 2)
     stand.produce(1)
     second = stand.engine.prepare(stand.spec).start()
@@ -134,7 +134,7 @@ def test_a_query_that_goes_on(stand: Stand) -> None:
 def test_a_batch_under_way(stand: Stand) -> None:
     """It is run once more, and no other; a table that has it skips it."""
     stand.produce(2)
-    query = stand.engine.start(stand.spec)
+    query = stand.engine.prepare(stand.spec).start()
     stand.read(query, 2)
     commits = Path(stand.spec.checkpoint, "commits")
     newest = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
@@ -149,7 +149,7 @@ def test_a_batch_under_way(stand: Stand) -> None:
 def test_ranges_that_are_read_again(stand: Stand) -> None:
     """Each chunk of an operation comes once."""
     stand.produce(4)
-    query = stand.engine.start(stand.spec)
+    query = stand.engine.prepare(stand.spec).start()
     stand.read(query, 4)
     for version in (0, 0, 1):
         left_out = stand.engine.append_range(
