@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
@@ -498,44 +498,55 @@ _TOPIC_FORBIDDEN = 29
 # -- records ---------------------------------------------------------------------------------------
 
 
-Place = tuple[str, int, int, int]
-"""(topic, partition, first offset, offset after the last)."""
+class OffsetRange(NamedTuple):
+    """Offsets of one partition from ``first`` to before ``until``."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """The partition and its topic."""
+        return self.topic, self.partition
+
 
 PARTITIONS = 16
-"""Partitions looked at, those with the longest stretches."""
+"""Partitions looked at, those with the longest ranges."""
 
 WINDOW = 200
-"""Offsets read at each place."""
+"""Offsets read at once."""
 
 WINDOWS = 5
-"""Places looked at in a stretch that is too long to be read whole: both ends, and between."""
+"""Parts looked at of a range that is too long to be read whole: both ends, and between."""
 
 
-def windows(first: int, last: int) -> list[tuple[int, int]]:
-    """The parts of a stretch that are read: all of a short one, both ends and more of a long one.
+def windows(first: int, until: int) -> list[tuple[int, int]]:
+    """The parts of a range that are read: all of a short one, both ends and more of a long one.
 
     Examples: ``windows(0, 500)`` is ``[(0, 500)]``.
     """
-    if last - first <= WINDOW * WINDOWS:
-        return [(first, last)]
-    step = (last - first - WINDOW) / (WINDOWS - 1)
+    if until - first <= WINDOW * WINDOWS:
+        return [(first, until)]
+    step = (until - first - WINDOW) / (WINDOWS - 1)
     starts = [first + round(number * step) for number in range(WINDOWS)]
     return [(start, start + WINDOW) for start in starts]
 
 
-def has_gaps(resolved: Resolved, stretches: Iterable[Place], *, timeout: float = 5.0) -> bool:
+def has_gaps(resolved: Resolved, ranges: Iterable[OffsetRange], *, timeout: float = 5.0) -> bool:
     """Whether an offset without a record was seen; True too when the records could not be read.
 
-    All of short stretches is read and samples of long ones, of at most :data:`PARTITIONS`
+    All of short ranges is read and samples of long ones, of at most :data:`PARTITIONS`
     partitions, within ``timeout`` seconds.
     """
-    longest = sorted(stretches, key=lambda each: each[2] - each[3])[:PARTITIONS]
-    rounds: list[list[Place]] = []
-    for topic, number, first, last in longest:
-        for at, (start, end) in enumerate(windows(first, last)):
+    longest = sorted(ranges, key=lambda each: each.first - each.until)[:PARTITIONS]
+    rounds: list[list[OffsetRange]] = []
+    for topic, number, first, until in longest:
+        for at, (start, end) in enumerate(windows(first, until)):
             if at == len(rounds):
                 rounds.append([])
-            rounds[at].append((topic, number, start, end))
+            rounds[at].append(OffsetRange(topic, number, start, end))
     if not rounds:
         return False
     from confluent_kafka import Consumer, KafkaException
@@ -556,19 +567,19 @@ def has_gaps(resolved: Resolved, stretches: Iterable[Place], *, timeout: float =
     )
     deadline = time.monotonic() + timeout
     try:
-        return not all(_whole(consumer, places, deadline) for places in rounds)
+        return not all(_whole(consumer, ranges, deadline) for ranges in rounds)
     except KafkaException:
         return True
     finally:
         consumer.close()
 
 
-def _whole(consumer: Any, places: Sequence[Place], deadline: float) -> bool:
-    """Whether each offset of these places, one a partition, has a record."""
+def _whole(consumer: Any, ranges: Sequence[OffsetRange], deadline: float) -> bool:
+    """Whether each offset of these ranges, one a partition, has a record."""
     from confluent_kafka import TopicPartition
 
-    wanted = {(topic, number): first for topic, number, first, _ in places}
-    ends = {(topic, number): last for topic, number, _, last in places}
+    wanted = {each.topic_partition: each.first for each in ranges}
+    ends = {each.topic_partition: each.until for each in ranges}
     consumer.assign([TopicPartition(*place, at) for place, at in wanted.items()])
     for message in _messages(consumer, deadline):
         place = (message.topic(), message.partition())

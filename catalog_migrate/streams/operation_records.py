@@ -11,10 +11,9 @@ import msgspec
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kafka_probe import Place
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, Partition
-from catalog_migrate.streams.tables import Stretch
 
 
 def kind_of(row: OperationRecord) -> str:
@@ -69,7 +68,7 @@ class Chunk(msgspec.Struct, frozen=True):
     """Exact ranges of one source that are read and appended as one; its number is its place."""
 
     item_id: str
-    places: tuple[Place, ...]
+    places: tuple[OffsetRange, ...]
 
 
 def chunks_in(row: OperationRecord) -> tuple[Chunk, ...]:
@@ -132,7 +131,7 @@ def earlier_topics(state: State, item_id: str) -> frozenset[str]:
     return frozenset(earlier_rows(state, item_id))
 
 
-def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
+def moved_ranges(image: Image, *, back: bool) -> tuple[OffsetRange, ...]:
     """What an operation put back (else: passed over), where it is the same partition."""
     codec = KafkaCodec()
     before, after = codec.read(image.line) or {}, codec.read(image.target or "-") or {}
@@ -140,5 +139,5 @@ def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
     for partition in sorted(before.keys() & after.keys()):
         old, new = before[partition], after[partition]
         if (new < old) is back and new != old:
-            found.append(Stretch(partition, min(old, new), max(old, new)))
+            found.append(OffsetRange(*partition, min(old, new), max(old, new)))
     return tuple(found)

@@ -18,6 +18,7 @@ from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column, External, UpstreamTable
 
 if TYPE_CHECKING:
+    from catalog_migrate.connections.kafka_probe import OffsetRange
     from catalog_migrate.streams.tables import Tables
 
 
@@ -206,10 +207,10 @@ class QueryEngine(Protocol):
         """Run exactly the one uncommitted batch of the checkpoint (``trigger(once=True)``)."""
 
     def append_range(
-        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,
+        self, spec: QuerySpec, ranges: Sequence[OffsetRange], *, app: str,
         version: int,
     ) -> tuple[str, ...]:
-        """Read exact ranges (topic, partition, first, after the last) into a source's tables.
+        """Read exact ranges into a source's tables.
 
         One append to each, under the transaction (app, version): one that has it skips it. Records
         that cannot be read go to the dead letters, else they are left out and returned, in words.
@@ -295,7 +296,7 @@ class OfflineQueries:
         )
 
     def append_range(
-        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]],  # noqa: ARG002
+        self, spec: QuerySpec, ranges: Sequence[OffsetRange],  # noqa: ARG002
         *, app: str, version: int,  # noqa: ARG002
     ) -> tuple[str, ...]:
         """Never: records are read by Spark."""

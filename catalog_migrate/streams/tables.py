@@ -34,6 +34,8 @@ from catalog_migrate.streams.errors import ShardGone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from catalog_migrate.connections.kafka_probe import OffsetRange
+
 OWN = "catalog_migrate/unsafe/"
 """What the transactions of unsafe operations in a shard begin with; the operation's key follows."""
 
@@ -46,23 +48,6 @@ AT_ONCE = 100
 def transaction(key: str) -> str:
     """The application id under which an operation writes into a shard."""
     return f"{OWN}{key}"
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """Offsets of one partition from ``first`` to before ``last``."""
-
-    partition: Partition
-    first: int
-    last: int
-
-    @property
-    def condition(self) -> str:
-        """The rows of it, in SQL."""
-        topic, number = self.partition
-        return (
-            f"(_topic = {_literal(topic)} AND _partition = {number} "
-            f"AND _offset >= {self.first} AND _offset < {self.last})"
-        )
 
 
 class Tables(Protocol):
@@ -98,13 +83,13 @@ class Tables(Protocol):
     def rows_added(self, path: str, first: int, upto: int) -> int:
         """Rows that the versions from ``first`` to before ``upto`` brought."""
 
-    def rows_at(self, path: str, version: int, within: Sequence[Stretch] = ()) -> int:
-        """Rows of one version, of all or of stretches of partitions."""
+    def rows_at(self, path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
+        """Rows of one version, of all or of ranges of offsets."""
 
     def rows_in(
-        self, path: str, wanted: Iterable[Stretch], version: int | None = None
+        self, path: str, wanted: Iterable[OffsetRange], version: int | None = None
     ) -> Mapping[Partition, tuple[int, int]]:
-        """Rows and different offsets of each stretch in a version, None for the newest."""
+        """Rows and different offsets of each range in a version, None for the newest."""
 
     def foreign_commits(self, path: str, after: int, upto: int, query_id: str) -> list[str]:
         """The commits after one version, up to another, of neither the query nor an operation."""
@@ -116,9 +101,9 @@ class Tables(Protocol):
         """When the last stored record of each partition was written, in ms since 1970."""
 
     def time_spans(
-        self, path: str, stretches: Sequence[Stretch]
+        self, path: str, ranges: Sequence[OffsetRange]
     ) -> dict[Partition, tuple[str, str]]:
-        """When the first and the last stored record of each stretch were written, as text."""
+        """When the first and the last stored record of each range were written, as text."""
 
 
 def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str]:
@@ -144,19 +129,19 @@ def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str
 
 
 def _asked(
-    path: str, query: str, within: Sequence[Stretch] = (), *, version: int | None = None,
+    path: str, query: str, within: Sequence[OffsetRange] = (), *, version: int | None = None,
     what: str,
 ) -> Iterator[tuple[Any, ...]]:
     """The rows of a query on a version of a table, which it calls ``t``; None is the newest.
 
-    ``{where}`` in it stands for stretches of partitions, so many in one query. ``what`` tells an
+    ``{where}`` in it stands for ranges of offsets, so many in one query. ``what`` tells an
     EngineFailure what was being done.
     """
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
     wheres = [
-        " OR ".join(each.condition for each in within[start:start + AT_ONCE])
+        " OR ".join(_condition(each) for each in within[start:start + AT_ONCE])
         for start in range(0, len(within), AT_ONCE)
     ] or ["TRUE"]
     try:
@@ -170,8 +155,8 @@ def _asked(
         raise EngineFailure(f"cannot {what} of {path}: {error}") from error
 
 
-def rows_at(path: str, version: int, within: Sequence[Stretch] = ()) -> int:
-    """Rows of one version of a table, of all or of stretches of partitions."""
+def rows_at(path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
+    """Rows of one version of a table, of all or of ranges of offsets."""
     query = "SELECT count(*) AS total FROM t WHERE {where}"
     return sum(
         total for total, in _asked(path, query, within, version=version, what="count the rows")
@@ -202,9 +187,9 @@ def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
 
 
 def rows_in(
-    path: str, wanted: Iterable[Stretch], version: int | None = None
+    path: str, wanted: Iterable[OffsetRange], version: int | None = None
 ) -> Mapping[Partition, tuple[int, int]]:
-    """Rows and different offsets of each stretch in a version of a shard, read by delta-rs.
+    """Rows and different offsets of each range in a version of a shard, read by delta-rs.
 
     ``version`` None is the newest.
     """
@@ -240,9 +225,9 @@ def last_times(path: str, topics: Collection[str]) -> dict[Partition, int]:
     }
 
 
-def time_spans(path: str, stretches: Sequence[Stretch]) -> dict[Partition, tuple[str, str]]:
-    """When the first and the last stored record of each stretch were written, as text."""
-    if not stretches or shard_version(path) is None:
+def time_spans(path: str, ranges: Sequence[OffsetRange]) -> dict[Partition, tuple[str, str]]:
+    """When the first and the last stored record of each range were written, as text."""
+    if not ranges or shard_version(path) is None:
         return {}
     query = (
         "SELECT _topic, _partition, cast(min(_timestamp) AS varchar) AS first, "
@@ -250,8 +235,16 @@ def time_spans(path: str, stretches: Sequence[Stretch]) -> dict[Partition, tuple
     )
     return {
         (topic, number): (first, last)
-        for topic, number, first, last in _asked(path, query, stretches, what="read the times")
+        for topic, number, first, last in _asked(path, query, ranges, what="read the times")
     }
+
+
+def _condition(wanted: OffsetRange) -> str:
+    """The rows of a range, in SQL."""
+    return (
+        f"(_topic = {_literal(wanted.topic)} AND _partition = {wanted.partition} "
+        f"AND _offset >= {wanted.first} AND _offset < {wanted.until})"
+    )
 
 
 def _literal(text: str) -> str:

@@ -20,7 +20,7 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.kafka_probe import KafkaProbe, has_gaps
+from catalog_migrate.connections.kafka_probe import KafkaProbe, OffsetRange, has_gaps
 from catalog_migrate.connections.validation import (
     Identity,
     TopicAccess,
@@ -38,7 +38,12 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
-from catalog_migrate.streams.checkpoint.targets import Place, land, moment_of, start_targets
+from catalog_migrate.streams.checkpoint.targets import (
+    PartitionBounds,
+    land,
+    moment_of,
+    start_targets,
+)
 from catalog_migrate.streams.databases import preflight_of
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
@@ -55,8 +60,8 @@ class TopicContents(msgspec.Struct, frozen=True):
     """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
 
     ``exact`` is false when offsets are not known to be records one by one (compaction, or only
-    committed records are read); ``gaps`` looks whether they are in stretches (topic, partition,
-    first, after the last): markers of transactions are no records. ``at`` gives the first record
+    committed records are read); ``gaps`` looks whether they are in ranges: markers of
+    transactions are no records. ``at`` gives the first record
     at or after a moment (ms), None for none.
     """
 
@@ -65,7 +70,7 @@ class TopicContents(msgspec.Struct, frozen=True):
     bounds: Mapping[Partition, tuple[int, int]]
     at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
     exact: bool = True
-    gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
+    gaps: Callable[[Iterable[OffsetRange]], bool] = lambda _: False
 
 
 class Upstreams(Protocol):
@@ -255,7 +260,7 @@ def _contents(
         bounds=probe.bounds(topics),
         at=at,
         exact=committed != "read_committed" and probe.keeps_every_record(topics),
-        gaps=lambda stretches: sample and has_gaps(spec.connection, stretches),
+        gaps=lambda ranges: sample and has_gaps(spec.connection, ranges),
     )
 
 
@@ -282,7 +287,7 @@ def first_positions(external: External, contents: TopicContents, now: float) -> 
         target = starts.pop(partition, start)
         moment = moment_of(target, now)
         later = {} if moment is None else {moment: contents.at(moment, [partition])[partition]}
-        landed = land(target, Place(None, low, high, later), now).offset
+        landed = land(target, PartitionBounds(None, low, high, later), now).offset
         assert landed is not None  # a START knows no target that hangs on a position
         found[partition] = landed
     wrong = [f"{topic}-{number} does not exist" for topic, number in starts]

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections.kafka_probe import WINDOW, has_gaps, windows
+from catalog_migrate.connections.kafka_probe import WINDOW, OffsetRange, has_gaps, windows
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
 
 
 def test_windows() -> None:
-    """A short stretch is read whole, of a long one both ends and three places between."""
+    """A short range is read whole, of a long one both ends and three parts between."""
     assert windows(5, 900) == [(5, 900)]
     assert windows(0, 5000) == [(at, at + WINDOW) for at in (0, 1200, 2400, 3600, 4800)]
 
@@ -39,11 +39,12 @@ def test_on_a_broker(kafka: KafkaCluster, topic_name: str) -> None:
         "SASL PASSWORD": kafka.users["app"],
     }
 
-    def gaps(*places: tuple[int, int, int]) -> bool:
-        return has_gaps(options, [(topic_name, *place) for place in places], timeout=30)
+    def gaps(*parts: tuple[int, int, int]) -> bool:
+        return has_gaps(options, [OffsetRange(topic_name, *part) for part in parts], timeout=30)
 
     assert not gaps()
     assert not gaps((0, 0, 1500), (1, 0, 3))
     assert gaps((1, 0, 4))
     assert gaps((1, 2, 6))
-    assert has_gaps({**options, "SASL PASSWORD": "wrong"}, [(topic_name, 0, 0, 5)], timeout=1)
+    refused = {**options, "SASL PASSWORD": "wrong"}
+    assert has_gaps(refused, [OffsetRange(topic_name, 0, 0, 5)], timeout=1)

@@ -13,6 +13,7 @@ from msgspec.structs import replace as changed
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.replication.snapshot import MANIFEST, read_manifest
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operation_records import images_in
@@ -100,9 +101,9 @@ _NUMBERS = count()
 
 def _appends_again(engine: QueryEngine) -> QueryEngine:
     def append_range(
-        spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str, version: int
+        spec: QuerySpec, ranges: Sequence[OffsetRange], *, app: str, version: int
     ) -> tuple[str, ...]:
-        return engine.append_range(spec, places, app=f"{app}/{next(_NUMBERS)}", version=version)
+        return engine.append_range(spec, ranges, app=f"{app}/{next(_NUMBERS)}", version=version)
 
     return _Wrapped(engine, append_range=append_range)
 

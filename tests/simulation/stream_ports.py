@@ -14,6 +14,7 @@ from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.connections.validation import Identity, TopicAccess
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
@@ -23,7 +24,6 @@ from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.ports import Event, Ports
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus
-from catalog_migrate.streams.tables import Stretch
 from catalog_migrate.streams.upstream import (
     TopicContents,
     Upstream,
@@ -180,14 +180,14 @@ class SimulatedTables:
         versions = self.world.table(path).versions
         return versions[upto - 1] - versions[max(first - 1, 0)] if upto > first else 0
 
-    def rows_at(self, path: str, version: int, within: Sequence[Stretch] = ()) -> int:
+    def rows_at(self, path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
         """Rows of a version."""
         if within:
             return sum(total for total, _ in self.rows_in(path, within, version).values())
         return self.world.table(path).versions[version]
 
     def rows_in(
-        self, path: str, wanted: Iterable[Stretch], version: int | None = None
+        self, path: str, wanted: Iterable[OffsetRange], version: int | None = None
     ) -> Mapping[Partition, tuple[int, int]]:
         """Rows and different offsets."""
         table, listed = self.world.table(path), list(wanted)
@@ -195,8 +195,8 @@ class SimulatedTables:
         times: dict[Partition, Counter[int]] = {}
         for topic, number, offset in rows:
             for each in listed:
-                if each.partition == (topic, number) and each.first <= offset < each.last:
-                    times.setdefault(each.partition, Counter())[offset] += 1
+                if each.topic_partition == (topic, number) and each.first <= offset < each.until:
+                    times.setdefault(each.topic_partition, Counter())[offset] += 1
         return {place: (sum(each.values()), len(each)) for place, each in times.items()}
 
     def foreign_commits(self, path: str, after: int, upto: int, query_id: str) -> list[str]:
@@ -214,10 +214,10 @@ class SimulatedTables:
         return {}
 
     def time_spans(
-        self, path: str, stretches: Sequence[Stretch]
+        self, path: str, ranges: Sequence[OffsetRange]
     ) -> dict[Partition, tuple[str, str]]:
         """Rows have no times."""
-        del path, stretches
+        del path, ranges
         return {}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.replication.types import Position
@@ -417,7 +418,7 @@ class SimulatedQueries:
         return SimulatedQuery(self, spec, start)
 
     def append_range(
-        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,
+        self, spec: QuerySpec, ranges: Sequence[OffsetRange], *, app: str,
         version: int,
     ) -> tuple[str, ...]:
         """Read records again and append them as one, once for each operation and chunk."""
@@ -426,7 +427,7 @@ class SimulatedQueries:
         if table.batches.get(app, -1) < version:
             rows = [
                 (topic, partition, offset)
-                for topic, partition, first, last in places for offset in range(first, last)
+                for topic, partition, first, until in ranges for offset in range(first, until)
             ]
             if any(offset >= self.world.ends(topic).get((topic, partition), 0)
                    for topic, partition, offset in rows):

@@ -15,6 +15,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.reconciler.execution_context import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill
 from catalog_migrate.streams import dependencies
@@ -42,7 +43,7 @@ def begun(log: MemoryLog, do: Do) -> tuple[str, str]:
     )
     state = read_state(log)
     source = dependencies.find(state, "source", "s").item_id
-    chunks = chunks_of(source, [("t", 0, 0, 10)])
+    chunks = chunks_of(source, [OffsetRange("t", 0, 0, 10)])
     row = OperationRecord(
         kind="unsafe", state=BACKFILLING, target=source, dependents=(source,),
         unsafe=UnsafeAct(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import TopicAccess
 from catalog_migrate.errors import EngineFailure
@@ -19,7 +20,7 @@ from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.ports import Ports, SystemThreads, Threads
 from catalog_migrate.streams.queries import QuerySpec, Resolved
-from catalog_migrate.streams.tables import DeltaTables, Stretch, Tables
+from catalog_migrate.streams.tables import DeltaTables, Tables
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstreams
 from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation.stream_ports import (
@@ -158,19 +159,19 @@ class TestTables:
         assert not tables.has_rows(path, 2, tables.newest(path) or 0)
 
     def test_rows(self, tables: Tables, path: str) -> None:
-        """Of a version, between two, and of stretches of partitions."""
+        """Of a version, between two, and of ranges of offsets."""
         assert [tables.rows_at(path, version) for version in range(3)] == [0, 2, 5]
         assert tables.rows_added(path, 0, 3) == 5
         assert tables.rows_added(path, 2, 3) == 3
         assert tables.rows_added(path, 2, 2) == 0
-        first = Stretch(("t", 0), 1, 3)
+        first = OffsetRange("t", 0, 1, 3)
         assert tables.rows_at(path, 2, [first]) == 3
         assert tables.rows_at(path, 1, [first]) == 1
 
     def test_rows_that_came_twice(self, tables: Tables, path: str) -> None:
         """Counted as rows and as offsets, also as they were; a partition without any is left out.
         """
-        wanted = [Stretch(("t", 0), 0, 3), Stretch(("t", 1), 5, 9)]
+        wanted = [OffsetRange("t", 0, 0, 3), OffsetRange("t", 1, 5, 9)]
         assert tables.rows_in(path, wanted) == {("t", 0): (4, 3)}
         assert tables.rows_in(path, wanted, 1) == {("t", 0): (2, 2)}
 

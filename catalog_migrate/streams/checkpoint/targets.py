@@ -37,7 +37,7 @@ class Target(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Place(msgspec.Struct, frozen=True):
+class PartitionBounds(msgspec.Struct, frozen=True):
     """What is known of one partition: ``current`` is None for one that has no position yet.
 
     ``later`` gives for a moment the first record at or after it, None when there is none.
@@ -103,9 +103,9 @@ def moment_of(target: Target, now: float) -> int | None:
     return round(now * 1000) - target.value if target.kind == "ago" else None
 
 
-def land(target: Target, place: Place, now: float) -> Landing:
-    """The number that ``target`` comes to in ``place``; nothing is checked against its bounds."""
-    return _LANDINGS[target.kind](target, place, now)
+def land(target: Target, bounds: PartitionBounds, now: float) -> Landing:
+    """The number that ``target`` comes to within ``bounds``; nothing is checked against them."""
+    return _LANDINGS[target.kind](target, bounds, now)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -163,27 +163,27 @@ _READERS: Mapping[str, Callable[[str, str], Target]] = {
 # -- landing -------------------------------------------------------------------------------------
 
 
-def _standing(place: Place, by: int, what: str) -> Landing:
-    if place.current is None:
+def _standing(bounds: PartitionBounds, by: int, what: str) -> Landing:
+    if bounds.current is None:
         return Landing(None, f"{what}, but nothing was read there yet")
-    return Landing(place.current + by)
+    return Landing(bounds.current + by)
 
 
-def _at(target: Target, place: Place, now: float) -> Landing:
+def _at(target: Target, bounds: PartitionBounds, now: float) -> Landing:
     moment = moment_of(target, now)
     assert moment is not None
-    found = place.later.get(moment)
+    found = bounds.later.get(moment)
     if found is None:
-        return Landing(place.high, f"no record is as young as {target.text}")
+        return Landing(bounds.high, f"no record is as young as {target.text}")
     return Landing(found)
 
 
-_LANDINGS: Mapping[Kind, Callable[[Target, Place, float], Landing]] = {
-    "number": lambda target, _place, _now: Landing(target.value),
-    "earliest": lambda _target, place, _now: Landing(place.low),
-    "latest": lambda _target, place, _now: Landing(place.high),
-    "committed": lambda target, place, _now: _standing(place, 0, target.text),
-    "shift": lambda target, place, _now: _standing(place, target.value, target.text),
+_LANDINGS: Mapping[Kind, Callable[[Target, PartitionBounds, float], Landing]] = {
+    "number": lambda target, _bounds, _now: Landing(target.value),
+    "earliest": lambda _target, bounds, _now: Landing(bounds.low),
+    "latest": lambda _target, bounds, _now: Landing(bounds.high),
+    "committed": lambda target, bounds, _now: _standing(bounds, 0, target.text),
+    "shift": lambda target, bounds, _now: _standing(bounds, target.value, target.text),
     "time": _at,
     "ago": _at,
 }

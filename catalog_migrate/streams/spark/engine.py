@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing
@@ -104,7 +105,7 @@ class SparkQueries:
             )
 
     def append_range(
-        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,
+        self, spec: QuerySpec, ranges: Sequence[OffsetRange], *, app: str,
         version: int,
     ) -> tuple[str, ...]:
         """Read exact ranges of a Kafka source into its tables, once; see the port.
@@ -116,7 +117,7 @@ class SparkQueries:
         with _scrubbing(spec), failing(f"read skipped records of {spec.kind} {spec.name}"):
             # what is left of a chunk that has expired is its transaction
             frame = (
-                sources.kafka_range(self._spark, spec, places) if places
+                sources.kafka_range(self._spark, spec, ranges) if ranges
                 else sources.no_records(self._spark)
             )
             decoded = (

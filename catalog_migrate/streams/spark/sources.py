@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 
 from catalog_migrate.config import REDACTED
 from catalog_migrate.connections import clients
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.connections.kinds import fold_option
 from catalog_migrate.engine.spark.object_stores.commit_safety import require_checkpoints
 from catalog_migrate.engine.spark.object_stores.settings import (
@@ -121,9 +122,9 @@ def kafka_records(spark: SparkSession, spec: QuerySpec) -> DataFrame:
 
 
 def kafka_range(
-    spark: SparkSession, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]]
+    spark: SparkSession, spec: QuerySpec, ranges: Sequence[OffsetRange]
 ) -> DataFrame:
-    """Exact ranges (topic, partition, first, after the last) of the source's topics, as a batch.
+    """Exact ranges of the source's topics, as a batch.
 
     A range that Kafka no longer has whole fails, as in the stream.
     """
@@ -136,10 +137,10 @@ def kafka_range(
     assigned: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
-    for topic, number, first, last in places:
-        assigned.setdefault(topic, []).append(number)
-        starts.setdefault(topic, {})[str(number)] = first
-        ends.setdefault(topic, {})[str(number)] = last
+    for each in ranges:
+        assigned.setdefault(each.topic, []).append(each.partition)
+        starts.setdefault(each.topic, {})[str(each.partition)] = each.first
+        ends.setdefault(each.topic, {})[str(each.partition)] = each.until
     options |= {
         "assign": json.dumps(assigned), "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),

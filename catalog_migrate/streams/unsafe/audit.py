@@ -16,12 +16,13 @@ from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.operation_records import images_in, kind_of, stretches
+from catalog_migrate.streams.operation_records import images_in, kind_of, moved_ranges
 from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.tables import Stretch, Tables
+from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.positions import kafka_positions
 from catalog_migrate.streams.unsafe.restore import operation_row
@@ -97,25 +98,25 @@ def actual(
         if stream.generation != image.generation:
             return None
         same = {topic for topic, known in image.topics.items() if stream.topics.get(topic) == known}
-        back = [each for each in stretches(image, back=True) if each.partition[0] in same]
-        over = [each for each in stretches(image, back=False) if each.partition[0] in same]
+        back = [each for each in moved_ranges(image, back=True) if each.topic in same]
+        over = [each for each in moved_ranges(image, back=False) if each.topic in same]
         now = kafka_positions(Checkpoint(dependencies.location(state, stream.checkpoint))) or {}
-        if any(now.get(each.partition, -1) < each.last for each in back):
+        if any(now.get(each.topic_partition, -1) < each.until for each in back):
             return None
         path = dependencies.location(state, item.shard)
         rows = tables.rows_in(path, [*back, *over], None)
         base = tables.rows_in(path, back, image.base) if back and image.base is not None else {}
         doubled += sum(_more(rows, each) - _more(base, each) for each in back)
         skipped += sum(
-            max(0, each.last - each.first - rows.get(each.partition, (0, 0))[1]
-                - image.expired.get(split_of(each.partition), 0))
+            max(0, each.until - each.first - rows.get(each.topic_partition, (0, 0))[1]
+                - image.expired.get(split_of(each.topic_partition), 0))
             for each in over
         )
     return doubled, skipped
 
 
-def _more(rows: Mapping[Partition, tuple[int, int]], each: Stretch) -> int:
-    total, distinct = rows.get(each.partition, (0, 0))
+def _more(rows: Mapping[Partition, tuple[int, int]], each: OffsetRange) -> int:
+    total, distinct = rows.get(each.topic_partition, (0, 0))
     return total - distinct
 
 

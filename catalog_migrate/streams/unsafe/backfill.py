@@ -18,7 +18,7 @@ from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.connections.kafka_probe import Place
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams.operation_records import Chunk, backfilling, chunks_in
 from catalog_migrate.streams.ports import Event, Running
@@ -115,11 +115,11 @@ class Backfills:
         stream = state.streams.get(chunk.item_id)
         with supervisor.ports.upstreams.contents(spec, sample=False) as contents:
             topics = dict(stream.topics) if stream is not None else {}
-            places, lost = clipped(chunk, contents, topics)
+            ranges, lost = clipped(chunk, contents, topics)
         self.alive()
         # before the append: a note that comes twice tells no lie, one that is missing does
         self._note(key, f"chunk {number + 1} of {total}", lost)
-        bad = supervisor.engine.append_range(spec, places, app=transaction(key), version=number)
+        bad = supervisor.engine.append_range(spec, ranges, app=transaction(key), version=number)
         if bad:
             scrub = spec.redactor.scrub
             self._note(key, f"chunk {number + 1} of {total}", [scrub(each) for each in bad])
@@ -161,16 +161,18 @@ CHUNK = 50_000
 """Records of one chunk, at most."""
 
 
-def skipped_places(rows: Iterable[Row]) -> list[Place]:
+def skipped_ranges(rows: Iterable[Row]) -> list[OffsetRange]:
     """What lies between the positions of rows and is still there."""
     return [
-        (row.topic, row.partition, max(row.current, row.low or 0), min(row.target, row.high or 0))
+        OffsetRange(
+            row.topic, row.partition, max(row.current, row.low or 0), min(row.target, row.high or 0)
+        )
         for row in rows
         if row.skipped and row.current is not None and row.target is not None
     ]
 
 
-def expired_places(rows: Iterable[Row]) -> list[str]:
+def expired_ranges(rows: Iterable[Row]) -> list[str]:
     """What lies between them and is no longer there, in words."""
     return [
         f"{split_of((row.topic, row.partition))}: {row.current} to {min(row.low, row.target) - 1}"
@@ -180,16 +182,16 @@ def expired_places(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def chunks_of(item_id: str, places: Iterable[Place], size: int = CHUNK) -> tuple[Chunk, ...]:
-    """Cut places into chunks of at most ``size`` records; nothing is left out or twice."""
+def chunks_of(item_id: str, ranges: Iterable[OffsetRange], size: int = CHUNK) -> tuple[Chunk, ...]:
+    """Cut ranges into chunks of at most ``size`` records; nothing is left out or twice."""
     chunks: list[Chunk] = []
-    current: list[Place] = []
+    current: list[OffsetRange] = []
     room = size
-    for topic, number, first, last in places:
+    for topic, number, first, until in ranges:
         at = first
-        while at < last:
-            end = min(last, at + room)
-            current.append((topic, number, at, end))
+        while at < until:
+            end = min(until, at + room)
+            current.append(OffsetRange(topic, number, at, end))
             room -= end - at
             at = end
             if not room:
@@ -202,25 +204,25 @@ def chunks_of(item_id: str, places: Iterable[Place], size: int = CHUNK) -> tuple
 
 def records_in(chunks: Iterable[Chunk]) -> int:
     """Records of all chunks."""
-    return sum(last - first for each in chunks for _, _, first, last in each.places)
+    return sum(each.until - each.first for chunk in chunks for each in chunk.places)
 
 
 def clipped(
     chunk: Chunk, contents: TopicContents, topics: Mapping[str, str]
-) -> tuple[tuple[Place, ...], list[str]]:
+) -> tuple[tuple[OffsetRange, ...], list[str]]:
     """What of a chunk can be read, and what cannot any more, in words."""
     kept, lost = [], []
-    for topic, number, first, last in chunk.places:
+    for topic, number, first, until in chunk.places:
         name = split_of((topic, number))
         bounds = contents.bounds.get((topic, number))
         if bounds is None or contents.topic_ids.get(topic) != topics.get(topic):
-            lost.append(f"{name}: {first} to {last - 1}: the topic is another one")
+            lost.append(f"{name}: {first} to {until - 1}: the topic is another one")
             continue
-        start = min(max(first, bounds[0]), last)
+        start = min(max(first, bounds[0]), until)
         if start > first:
             lost.append(f"{name}: {first} to {start - 1} have expired")
-        if start < last:
-            kept.append((topic, number, start, last))
+        if start < until:
+            kept.append(OffsetRange(topic, number, start, until))
     return tuple(kept), lost
 
 

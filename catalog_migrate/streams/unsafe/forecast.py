@@ -7,9 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.streams.checkpoint.codecs import Partition
-from catalog_migrate.streams.checkpoint.targets import Place, Target, land, moment_of
+from catalog_migrate.streams.checkpoint.targets import PartitionBounds, Target, land, moment_of
 from catalog_migrate.streams.errors import InvalidPosition
 from catalog_migrate.streams.upstream import TopicContents
 
@@ -207,8 +208,8 @@ def forecast(
                 positions[partition] = current
                 rows.append(_row(partition, current, current, (low, high)))
             continue
-        place = Place(current, low, high, later.get(partition, {}))
-        landed, note = _landed(chosen[partition], place, choice.policy, now, partition, problems)
+        bounds = PartitionBounds(current, low, high, later.get(partition, {}))
+        landed, note = _landed(chosen[partition], bounds, choice.policy, now, partition, problems)
         if note:
             notes.append(f"{split_of(partition)}: {note}")
         if landed is not None:
@@ -230,15 +231,15 @@ def forecast(
     )
 
 
-def _counted(rows: Iterable[Row]) -> list[tuple[str, int, int, int]]:
-    """The stretches that the counts of rows are of: what the broker has between the positions."""
+def _counted(rows: Iterable[Row]) -> list[OffsetRange]:
+    """The ranges that the counts of rows are of: what the broker has between the positions."""
     found = []
     for row in rows:
         if row.doubled or row.skipped:
             low, high, target = row.low or 0, row.high or 0, row.target or 0
             ends = (target, 0 if row.current is None else row.current)
             found.append(
-                (row.topic, row.partition, max(min(ends), low), min(max(ends), high))
+                OffsetRange(row.topic, row.partition, max(min(ends), low), min(max(ends), high))
             )
     return found
 
@@ -313,11 +314,11 @@ def _later(
 
 
 def _landed(
-    target: Target, place: Place, policy: Policy, now: float, partition: Partition,
+    target: Target, bounds: PartitionBounds, policy: Policy, now: float, partition: Partition,
     problems: list[str],
 ) -> tuple[int | None, str]:
     """The number by policy and a note; a problem is added instead where the policy says so."""
-    landing = land(target, place, now)
+    landing = land(target, bounds, now)
     name = split_of(partition)
     if landing.offset is None:
         problems.append(f"{name}: {landing.beyond}")
@@ -325,22 +326,22 @@ def _landed(
     if landing.beyond:
         if policy == "error":
             problems.append(
-                f"{name}: {landing.beyond}; its end is {place.high}: write latest, or say "
+                f"{name}: {landing.beyond}; its end is {bounds.high}: write latest, or say "
                 "POLICY = 'clamp' (--policy clamp)"
             )
             return None, ""
         return landing.offset, f"{landing.beyond}: put at the end, {landing.offset}"
-    return _within(landing.offset, place, policy, name, problems)
+    return _within(landing.offset, bounds, policy, name, problems)
 
 
 def _within(
-    offset: int, place: Place, policy: Policy, name: str, problems: list[str]
+    offset: int, bounds: PartitionBounds, policy: Policy, name: str, problems: list[str]
 ) -> tuple[int | None, str]:
-    nearest = min(max(offset, place.low), place.high)
+    nearest = min(max(offset, bounds.low), bounds.high)
     if offset == nearest:
         return offset, ""
-    side = "below the oldest record kept" if offset < place.low else "beyond the end"
-    edge = place.low if offset < place.low else place.high
+    side = "below the oldest record kept" if offset < bounds.low else "beyond the end"
+    edge = bounds.low if offset < bounds.low else bounds.high
     if policy == "clamp":
         return nearest, f"{offset} is {side}, {edge}: clamped to {nearest}"
     if policy == "allow" and offset >= 0:

@@ -45,9 +45,9 @@ from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
 from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,
-    expired_places,
+    expired_ranges,
     records_in,
-    skipped_places,
+    skipped_ranges,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.operation_row import (
@@ -382,11 +382,11 @@ def _prepared_of(
         chunks=tuple(
             found for each in skipped
             for found in chunks_of(
-                each.part.item_id, skipped_places(each.survey.forecast.rows), chunk
+                each.part.item_id, skipped_ranges(each.survey.forecast.rows), chunk
             )
         ),
         expired=tuple(
-            text for each in skipped for text in expired_places(each.survey.forecast.rows)
+            text for each in skipped for text in expired_ranges(each.survey.forecast.rows)
         ),
         partitions=tuple(
             _in_words(each.part, row) for each in surveyed if not each.part.past

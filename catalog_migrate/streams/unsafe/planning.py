@@ -12,6 +12,7 @@ from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.model.objects import External
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
@@ -27,12 +28,12 @@ from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import first_stream, hidden, options_of, restored, spec_of
 from catalog_migrate.streams.status import held_by, runtime_lives
-from catalog_migrate.streams.tables import Stretch, Tables
+from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,
-    expired_places,
+    expired_ranges,
     skipped_note,
-    skipped_places,
+    skipped_ranges,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.positions import (
@@ -356,8 +357,8 @@ def plan_unsafe(
                 state, request, part.item_id, surveyed.checkpoint, ports
             ))
         if request.backfill:
-            chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
-            notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
+            chunks = chunks_of(part.item_id, skipped_ranges(found.rows), request.chunk)
+            notes = (*notes, skipped_note(chunks, expired_ranges(found.rows)))
         item = state.items[part.item_id].definition
         jobs = dependent_jobs(state, part.item_id)
         if surveyed.restore is not None:
@@ -407,13 +408,13 @@ def _with_times(
     nothing about which record they are of.
     """
     back = [
-        Stretch((row.topic, row.partition), row.target, row.current) for row in rows
+        OffsetRange(row.topic, row.partition, row.target, row.current) for row in rows
         if row.doubled and row.target is not None and row.current is not None
     ]
     path = dependencies.location(state, state.items[part.item_id].shard or "")
     again = earlier_topics(state, part.item_id)
-    spans = tables.time_spans(path, [each for each in back if each.partition[0] not in again])
-    asked = {each.partition for each in back}
+    spans = tables.time_spans(path, [each for each in back if each.topic not in again])
+    asked = {each.topic_partition for each in back}
 
     def noted(row: Row) -> Row:
         partition = (row.topic, row.partition)

@@ -23,6 +23,7 @@ from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_nothing, load_table
 from catalog_migrate.errors import EngineFailure
@@ -38,11 +39,11 @@ from catalog_migrate.streams.checkpoint.codecs import (
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.following import is_drained
-from catalog_migrate.streams.operation_records import Image, images_in, stretches
+from catalog_migrate.streams.operation_records import Image, images_in, moved_ranges
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.tables import Stretch, Tables, transaction
+from catalog_migrate.streams.tables import Tables, transaction
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
 from catalog_migrate.streams.unsafe.positions import NOTHING, Survey, SurveyRequest, committed_line
 from catalog_migrate.streams.unsafe.requests import ItemRequest, Request, bound_hash, request_in
@@ -201,7 +202,7 @@ def sent_again(
     sent = _sent(position)
     if sent <= to:
         return 0
-    listed = [Stretch(each, at, _ENDLESS) for each, at in sorted(positions.items())]
+    listed = [OffsetRange(*each, at, _ENDLESS) for each, at in sorted(positions.items())]
     if not listed:
         return 0
     return max(0, tables.rows_at(path, sent, listed) - tables.rows_at(path, to, listed))
@@ -345,8 +346,8 @@ def _doubled(
     stream = state.streams.get(image.item_id)
     known = stream.topics if stream is not None else {}
     back = [
-        each for each in stretches(image, back=True)
-        if known.get(each.partition[0]) == image.topics.get(each.partition[0])
+        each for each in moved_ranges(image, back=True)
+        if known.get(each.topic) == image.topics.get(each.topic)
     ]
     if not back:
         return []
@@ -354,11 +355,11 @@ def _doubled(
     found = []
     for each in back:
         (total, distinct), (old, once) = (
-            rows.get(each.partition, (0, 0)) for rows in (now, then)
+            rows.get(each.topic_partition, (0, 0)) for rows in (now, then)
         )
         more = (total - distinct) - (old - once)
         if more > 0:
-            found.append(f"{more} rows of {split_of(each.partition)}")
+            found.append(f"{more} rows of {split_of(each.topic_partition)}")
     return found
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.streams.checkpoint.targets import (
     Landing,
-    Place,
+    PartitionBounds,
     Target,
     land,
     parse_target,
@@ -19,7 +19,7 @@ from catalog_migrate.streams.checkpoint.targets import (
 from catalog_migrate.streams.errors import InvalidPosition
 
 NOW = 1_800_000_000.0
-PLACE = Place(current=50, low=10, high=100, later={1_799_992_800_000: 70, 5: None})
+BOUNDS = PartitionBounds(current=50, low=10, high=100, later={1_799_992_800_000: 70, 5: None})
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ PLACE = Place(current=50, low=10, high=100, later={1_799_992_800_000: 70, 5: Non
 )
 def test_forms(text: str, offset: int) -> None:
     """Each form comes to a number, the next record to read."""
-    assert land(parse_target(text), PLACE, NOW) == Landing(offset)
+    assert land(parse_target(text), BOUNDS, NOW) == Landing(offset)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_what_is_none(text: str, message: str) -> None:
 def test_no_record_so_young() -> None:
     """A time after the last record is the end, and is said to be only that."""
     target = Target("time", 5, "timestamp X")
-    assert land(target, PLACE, NOW) == Landing(100, "no record is as young as timestamp X")
+    assert land(target, BOUNDS, NOW) == Landing(100, "no record is as young as timestamp X")
 
 
 def test_nothing_to_shift_from() -> None:
     """A shift of a partition that was never read comes to nothing."""
-    place = Place(None, 0, 5, {})
+    place = PartitionBounds(None, 0, 5, {})
     assert land(parse_target("shift -1"), place, NOW).offset is None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
@@ -247,7 +248,7 @@ def test_apicurio(
         spec = spec_of(pipeline.catalog.state(), pipeline.id("s"))  # as a backfill reads
         for _ in range(2):
             SparkQueries(pipeline.spark).append_range(
-                spec, [(topics["in"], 0, 249, 252)], app="again", version=1
+                spec, [OffsetRange(topics["in"], 0, 249, 252)], app="again", version=1
             )
         assert len(rows(pipeline, "source", "s", "id")) == 1502
         assert len(rows(pipeline, "relation", "dead", "_offset")) == 5

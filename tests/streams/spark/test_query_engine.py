@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery
@@ -153,8 +154,8 @@ def test_ranges_that_are_read_again(stand: Stand) -> None:
     stand.read(query, 4)
     for version in (0, 0, 1):
         left_out = stand.engine.append_range(
-            stand.spec, [(stand.topic, 0, 1 + version, 2 + version)], app="operation",
-            version=version,
+            stand.spec, [OffsetRange(stand.topic, 0, 1 + version, 2 + version)],
+            app="operation", version=version,
         )
         assert left_out == ()
     assert stand.offsets() == [0, 1, 1, 2, 2, 3]

@@ -5,31 +5,32 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.streams.operation_records import Chunk
 from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,
     clipped,
-    expired_places,
+    expired_ranges,
     skipped_note,
-    skipped_places,
+    skipped_ranges,
 )
 from catalog_migrate.streams.unsafe.forecast import Row
 from catalog_migrate.streams.upstream import TopicContents
 
-stretches = st.lists(
+offsets = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair))),
     max_size=5,
 )
 
 
-@given(stretches, st.integers(1, 30))
+@given(offsets, st.integers(1, 30))
 def test_every_record_is_in_one_chunk(found: list[tuple[int, int]], size: int) -> None:
     """Chunks are as large as they may be, and nothing is left out or twice."""
-    places = [("t", number, first, last) for number, (first, last) in enumerate(found)]
-    chunks = chunks_of("i1", places, size)
+    ranges = [OffsetRange("t", number, first, until) for number, (first, until) in enumerate(found)]
+    chunks = chunks_of("i1", ranges, size)
     read = [(number, offset) for chunk in chunks for _, number, first, last in chunk.places
             for offset in range(first, last)]
-    assert read == [(number, offset) for _, number, first, last in places
+    assert read == [(number, offset) for _, number, first, last in ranges
                     for offset in range(first, last)]
     sizes = [sum(last - first for _, _, first, last in chunk.places) for chunk in chunks]
     assert all(each == size for each in sizes[:-1])
@@ -42,10 +43,10 @@ def test_what_is_skipped() -> None:
         Row("t", 0, 2, 9, 4, 20, skipped=5, expired=2), Row("t", 1, 5, 3, 0, 9, doubled=2),
         Row("t", 2, None, 3, 0, 9, skipped=3), Row("t", 3, 1, 4, 6, 9, expired=3),
     ]
-    places = skipped_places(rows)
-    assert places == [("t", 0, 4, 9)]
-    assert expired_places(rows) == ["t:0: 2 to 3", "t:3: 1 to 3"]
-    assert skipped_note(chunks_of("i1", places, 3), ["t:0: 2 to 3"]) == (
+    ranges = skipped_ranges(rows)
+    assert ranges == [("t", 0, 4, 9)]
+    assert expired_ranges(rows) == ["t:0: 2 to 3", "t:3: 1 to 3"]
+    assert skipped_note(chunks_of("i1", ranges, 3), ["t:0: 2 to 3"]) == (
         "BACKFILL: 5 skipped records are read into the table, in 2 chunks; expired already: "
         "t:0: 2 to 3"
     )
@@ -56,7 +57,9 @@ def test_of_the_same_topic_only() -> None:
     contents = TopicContents(
         "c", {"t": "a", "u": "new"}, {("t", 0): (5, 9), ("u", 0): (0, 9)}, lambda *_: {}
     )
-    chunk = Chunk("i1", (("t", 0, 3, 8), ("t", 0, 1, 2), ("u", 0, 3, 6)))
+    chunk = Chunk("i1", (
+        OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 1, 2), OffsetRange("u", 0, 3, 6),
+    ))
     assert clipped(chunk, contents, {"t": "a", "u": "old"}) == (
         (("t", 0, 5, 8),),
         ["t:0: 3 to 4 have expired", "t:0: 1 to 1 have expired",
