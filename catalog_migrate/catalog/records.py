@@ -30,6 +30,9 @@ one leads a catalog there.
 COLUMN_IDS_FORMAT = 3
 """The format of columns with ids."""
 
+EXTERNAL_FORMAT = 4
+"""The format of tables upstream, schema registries, tunnels and START OFFSETS."""
+
 FIRST_FORMAT = 1
 """What a catalog is created with: tools of that format misread nothing in it."""
 

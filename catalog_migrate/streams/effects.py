@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from catalog_migrate.catalog.records import (
-    FORMAT_VERSION,
+    EXTERNAL_FORMAT,
     AllocatorRecord,
     ConfigRecord,
     ItemRecord,
@@ -199,9 +199,9 @@ class Draft:
         links: Mapping[str, str], shard: str | None, mapping: MappingRecord | None = None,
         item: ItemRecord | None = None,
     ) -> None:
-        if _is_news(definition.external):
+        if needs_external_format(definition.external):
             known = int(self.state.setting("format_version"))
-            raised = ConfigRecord(value=str(max(known, FORMAT_VERSION)))
+            raised = ConfigRecord(value=str(max(known, EXTERNAL_FORMAT)))
             self.changes.put("config", "format_version", raised)
         owner = mapping.owner if mapping is not None else self.owner
         self.changes.put(
@@ -265,7 +265,7 @@ def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart
     return tuple(found)
 
 
-def _is_news(external: External | None) -> bool:
+def needs_external_format(external: External | None) -> bool:
     """Whether an older tool would leave part of a definition out, or pass it over."""
     return external is not None and bool(
         external.tables or external.registry is not None or _NEW_OPTIONS & set(external.options)

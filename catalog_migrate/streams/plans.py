@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.catalog.records import FORMAT_VERSION
+from catalog_migrate.catalog.records import EXTERNAL_FORMAT
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.names import split_name
 from catalog_migrate.program.operations import interruptions
@@ -172,7 +172,7 @@ def plan_statement(state: State, statement: st.Statement) -> Effect:
     if ("config", "format_version") not in edits:
         return effect
     said = (
-        f"the record format of the catalog is raised to {FORMAT_VERSION}: a version of"
+        f"the record format of the catalog is raised to {EXTERNAL_FORMAT}: a version of"
         " catalog-migrate that does not know it is refused from then on (CM0110)"
     )
     return msgspec.structs.replace(effect, notices=(*effect.notices, said))
