@@ -140,10 +140,10 @@ def test_a_conflict_has_its_sqlstate(capsys: pytest.CaptureFixture[str], form: s
     """What a program may try again is told by SQLSTATE 40001 beside our own code."""
     with logs.logging_to_stderr() as handler:
         handler.form = form
-        logs.log_error(CommitConflict("c was changed: BROKER", remedy="say it again"))
+        logs.log_error(CommitConflict("c was changed: BROKER", remedy="run the statement again"))
     said = capsys.readouterr().err
     if form == "json":
         assert json.loads(said)["sqlstate"] == "40001"
     else:
         assert said == "error CM0210 (SQLSTATE 40001): c was changed: BROKER\n" \
-                       "  remedy: say it again\n"
+                       "  remedy: run the statement again\n"
