@@ -72,6 +72,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import CheckpointCorrupt
 from catalog_migrate.streams.specs import CHECKPOINTS
+from catalog_migrate.streams.status import OPERATION, OPERATOR
 
 ORIGINAL_THERE = "CM0821"
 NO_COPY = "CM0822"
@@ -462,15 +463,15 @@ def _end_what_lived_elsewhere(
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},
             ))
             for hold_key, hold in state.holds.items():  # nobody else would ever lift them
-                if hold.holder == f"operation:{key}":
+                if hold.holder == OPERATION + key:
                     changes.delete("hold", hold_key)
     if not new_lineage:
         return
     since = str(int(clock.wall()))
     for item_id, item in state.items.items():
         if item.definition.kind in ("source", "sink"):
-            changes.put("hold", f"{item_id}/operator/0", HoldRecord(
-                item_id=item_id, holder="operator", reason=COPIED, since=since,
+            changes.put("hold", f"{item_id}/{OPERATOR}/0", HoldRecord(
+                item_id=item_id, holder=OPERATOR, reason=COPIED, since=since,
             ))
 
 

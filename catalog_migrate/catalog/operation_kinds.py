@@ -196,7 +196,7 @@ KINDS: Mapping[str, OperationKind] = {
             ),
             _BACK: OperationState(
                 ("set_back", "failed"), "The old definition is in force again, its queries do not"
-                " run on it yet.", "Goes on with setting back.", moved="failed",
+                " run on it yet.", "Goes on rolling back.", moved="failed",
             ),
             "confirmed": OperationState(),
             UNCONFIRMED: OperationState(),

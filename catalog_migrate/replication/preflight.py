@@ -197,7 +197,7 @@ def _server_findings(
                 "raise max_wal_senders on the server",
             )
         if all((level == "logical", may)):
-            yield Finding(subject, None, True, f"PostgreSQL {version} lets us read changes")
+            yield Finding(subject, None, True, f"PostgreSQL {version} sends changes to this user")
     elif slot.plugin != PLUGIN or not slot.is_here:
         what = f"plugin {slot.plugin}" if slot.plugin else "a physical one"
         yield Finding(

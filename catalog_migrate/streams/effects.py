@@ -212,7 +212,7 @@ class Draft:
                 fingerprint=schema_fingerprint(
                     [(column.name, column.type, column.nullable) for column in definition.columns]
                 ),
-                definition_hash=definition_hash(definition), storage_hash="",
+                definition_hash=external_hash(definition), storage_hash="",
                 applied=mapping.applied if mapping is not None else (),
             ),
         )
@@ -227,7 +227,7 @@ class Draft:
         )
 
 
-def definition_hash(definition: ObjectDefinition) -> str:
+def external_hash(definition: ObjectDefinition) -> str:
     """The hash of the external part: references to secrets by name, never a value."""
     import xxhash
 
@@ -355,7 +355,7 @@ def put_inputs(changes: Changes, state: State, migration: Migration) -> None:
         mapping = state.mappings[key]
         changes.put(
             "mapping", key,
-            msgspec.structs.replace(mapping, definition_hash=definition_hash(item.definition)),
+            msgspec.structs.replace(mapping, definition_hash=external_hash(item.definition)),
         )
     for item_id, reason in lost.items():
         item = msgspec.structs.replace(state.items[item_id], quarantined=reason)

@@ -54,7 +54,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.effects import definition_hash
+from catalog_migrate.streams.effects import external_hash
 from catalog_migrate.streams.probes import Verdict, connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.status import OPERATION, UPSTREAM
@@ -574,7 +574,7 @@ def redefine(
     key = identity_text(kept.identity)
     changes.put(
         "mapping", key,
-        msgspec.structs.replace(state.mappings[key], definition_hash=definition_hash(kept)),
+        msgspec.structs.replace(state.mappings[key], definition_hash=external_hash(kept)),
     )
     changes.raise_serial()
 

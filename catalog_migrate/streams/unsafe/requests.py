@@ -25,7 +25,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, read_lsn
 from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.declare import checked_query
-from catalog_migrate.streams.effects import definition_hash
+from catalog_migrate.streams.effects import external_hash
 from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.unsafe.backfill import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
@@ -271,7 +271,7 @@ def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
 
 def bound_hash(definition: ObjectDefinition) -> str:
     """What a request is bound to: the definition beside its name and comment."""
-    return definition_hash(definition)
+    return external_hash(definition)
 
 
 # -- settings ------------------------------------------------------------------------------------
