@@ -58,7 +58,7 @@ Resolved = Mapping[str, str | Secret]
 SHARD = "shard"
 """What a source's own table is called among its destinations; it is written last."""
 
-WRAPPERS = frozenset({
+WRAPPERS: frozenset[str] = frozenset({
     "STREAM_FAILED", "TASK_WRITE_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR",
     "FAILED_EXECUTE_UDF", "INTERNAL_ERROR",
 })  # fmt: skip
