@@ -88,18 +88,23 @@ class Story:
         )
 
     def run(self, write: Write | None = None) -> QueryFailure | None:
-        """Read all there is, then stop; why it failed when it did."""
+        """Read all there is, then stop; why it failed when it did.
+
+        Spark gives its Python worker ten seconds to come up, which a loaded machine may need.
+        """
         from catalog_migrate.streams.spark.running import failure_of
 
-        query = self.query(write or self.append)
-        try:
-            query.processAllAvailable()
-        except Exception as error:  # noqa: BLE001 - looked at below
-            self.texts.append(str(error))
-        failure = failure_of(query, None, Redactor([]))
-        self.texts += [str(query.lastProgress), str(failure)]
-        query.stop()
-        return failure
+        while True:
+            query = self.query(write or self.append)
+            try:
+                query.processAllAvailable()
+            except Exception as error:  # noqa: BLE001 - looked at below
+                self.texts.append(str(error))
+            failure = failure_of(query, None, Redactor([]))
+            self.texts += [str(query.lastProgress), str(failure)]
+            query.stop()
+            if failure is None or failure.condition != "SocketTimeoutException":
+                return failure
 
     def range(self, end: int) -> list[Any]:
         """What lies between the start and ``end``."""
