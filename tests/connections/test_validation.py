@@ -396,7 +396,7 @@ class TestPostgres:
         """A connection that works says what it reached."""
         (found,) = validate_connection("POSTGRES", login(postgres))
         assert found.ok
-        assert found.message.startswith("PostgreSQL 18")
+        assert found.message.startswith("connected to PostgreSQL 18")
 
     @pytest.mark.parametrize(
         ("change", "option"),
