@@ -416,7 +416,7 @@ def _build(
         marks = marks_of(state, shard.target.item_id, definition, shard.source)
         work.engine.create_shard(shard_spec(definition, work.absolute(shard.path), marks))
 
-    work.all(shards, create, phase="create shards", operations=[*map(_building, shards)])
+    work.all(shards, create, phase="build", operations=[*map(_building, shards)])
     for shard in shards:
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]

@@ -214,7 +214,7 @@ def test_a_worker_is_killed_in_a_copy(shop: Shop, workers: SparkCluster) -> None
 
     def kill() -> None:
         deadline = time.monotonic() + 120.0
-        while not any(step.phase == "create shards" for step in told):
+        while not any(step.phase == "build" for step in told):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         time.sleep(2.0)
