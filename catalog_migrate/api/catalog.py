@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
-    from catalog_migrate.pipeline.plan import PlanningSources
+    from catalog_migrate.pipeline.plan import PlanningInputs
     from catalog_migrate.pipeline.safe_commits import CommitRules
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Migration, Plan
@@ -151,7 +151,7 @@ class Catalog:
         state = self.state()
         loaded = release if isinstance(release, Release) else load_release(release)
         options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
-        migration = planned(ReleaseToApply(loaded), state, self._planning_sources(state), options)
+        migration = planned(ReleaseToApply(loaded), state, self._planning_inputs(state), options)
         return with_fence(with_bodies(migration, loaded, views=views), state, loaded, policy)
 
     def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
@@ -174,12 +174,12 @@ class Catalog:
         """
         from catalog_migrate.planner.missing_data import missing_data
 
-        return missing_data(state, self._planning_sources(state).shards.why_no_shard)
+        return missing_data(state, self._planning_inputs(state).shards.why_no_shard)
 
-    def _planning_sources(self, state: State) -> PlanningSources:
+    def _planning_inputs(self, state: State) -> PlanningInputs:
         """What planning sees from here, without Spark."""
         from catalog_migrate.catalog.opening import require_in_use
-        from catalog_migrate.pipeline.plan import PlanningSources, ShardLogs
+        from catalog_migrate.pipeline.plan import PlanningInputs, ShardLogs
 
         in_sight = True
         try:
@@ -187,7 +187,7 @@ class Catalog:
         except (CatalogExported, CatalogMoved):
             in_sight = False
         disks = not is_remote(self.log.uri)
-        return PlanningSources(self.log, ShardLogs(in_sight=in_sight, disks=disks))
+        return PlanningInputs(self.log, ShardLogs(in_sight=in_sight, disks=disks))
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""
@@ -234,7 +234,7 @@ class Catalog:
         past = read_past(self.log, to)
         options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
         earlier = ReleaseToApply(past.release, past=past)
-        return planned(earlier, state, self._planning_sources(state), options).plan
+        return planned(earlier, state, self._planning_inputs(state), options).plan
 
     def rollback(
         self,

@@ -3,7 +3,6 @@
 ``kinds`` are the tables (the documentation and the test matrix come from them), ``values`` the
 forms of single values, ``options`` the one validator, ``secrets`` references and what they lead
 to, ``clients`` what each client library wants to be given, ``tunnels`` where a client connects when
-the server stands behind SSH, ``validation`` the real probes; ``schema_registry`` and
-``token_endpoint`` ask by HTTP and follow no ``redirects``. Which statement changes a connection,
-and what happens to its dependents, is not decided here.
+the server stands behind SSH, ``validation`` the real probes, ``offset_ranges`` parts of a topic.
+Which statement changes a connection, and what happens to its dependents, is not decided here.
 """

@@ -27,8 +27,8 @@ from catalog_migrate.connections.findings import (
     failed,
     within,
 )
-from catalog_migrate.connections.redirects import NoRedirects
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.token_endpoint import NoRedirects
 from catalog_migrate.connections.tunnels import OPTION, endpoint
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"

@@ -12,13 +12,13 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import HTTPSHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from catalog_migrate.connections.clients import Resolved, option_of
 from catalog_migrate.connections.findings import Finding, TookTooLong, within
-from catalog_migrate.connections.redirects import NoRedirects
 from catalog_migrate.connections.secrets import Redactor, Secret
 
 ENDPOINT, AUTHORITY = "OAUTH TOKEN ENDPOINT", "OAUTH CERTIFICATE AUTHORITY"
@@ -94,6 +94,14 @@ def token_finding(resolved: Resolved, *, subject: str, timeout: float = 3.0) -> 
 
 
 _REACH = "check the URL, the firewall, and that the server is well, from where this runs"
+
+
+class NoRedirects(HTTPRedirectHandler):
+    """An answer that leads elsewhere is the answer: a redirected login would go on as a GET, and
+    tell another server the secret."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: not followed."""
 
 
 def _unreachable(url: str, reason: object) -> tuple[str, str, str]:

@@ -121,7 +121,7 @@ class ShardLogs:
         return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
 
 
-class PlanningSources(msgspec.Struct, frozen=True):
+class PlanningInputs(msgspec.Struct, frozen=True):
     """What planning looks at beside the state: history, shards, and the streams that use them.
 
     ``streams`` None: those in the catalog's records.
@@ -144,7 +144,7 @@ class PlanningSources(msgspec.Struct, frozen=True):
 
 
 def planned(
-    part: ReleaseToApply, state: State, sources: PlanningSources, options: BootstrapOptions
+    part: ReleaseToApply, state: State, inputs: PlanningInputs, options: BootstrapOptions
 ) -> Migration:
     """The migration from ``state`` to ``part``, blocked where rows of tables in force are gone.
 
@@ -156,43 +156,43 @@ def planned(
 
         warehouse = state.setting("warehouse")
         migration = plan_rollback(
-            sources.log, part.past, state,
-            grown=lambda path, *versions: sources.shards.grown(
+            inputs.log, part.past, state,
+            grown=lambda path, *versions: inputs.shards.grown(
                 shard_location(warehouse, path), *versions
             ),
-            sizes=lambda item_id: sources.size(state, item_id),
+            sizes=lambda item_id: inputs.size(state, item_id),
             approve=options.approvals, policy=options.policy,
         )
     else:
-        migration = _release_planned(part, state, sources, options)
+        migration = _release_planned(part, state, inputs, options)
     if part.owner != "release":
         return migration
     touched = {target.item_id for target in migration.targets if target.action is not None}
-    return with_missing_data(migration, missing_data(state, sources.shards.why_no_shard, touched))
+    return with_missing_data(migration, missing_data(state, inputs.shards.why_no_shard, touched))
 
 
 def _release_planned(
-    part: ReleaseToApply, state: State, sources: PlanningSources, options: BootstrapOptions
+    part: ReleaseToApply, state: State, inputs: PlanningInputs, options: BootstrapOptions
 ) -> Migration:
     release, owner = part.release, part.owner
     known = None if options.approvals else in_force(
         state, release.name, release.manifest_hash, len(release.objects), owner=owner,
-        uri=sources.log.uri,
+        uri=inputs.log.uri,
     )
     if known is not None:
         return known
     from catalog_migrate.planner.planning import plan_migration
 
     migration = plan_migration(
-        Baseline.from_state(state, owner=owner, uri=sources.log.uri), release,
-        approve=options.approvals, sizes=lambda item_id: sources.size(state, item_id),
+        Baseline.from_state(state, owner=owner, uri=inputs.log.uri), release,
+        approve=options.approvals, sizes=lambda item_id: inputs.size(state, item_id),
         policy=options.policy if owner == "release" else None,
     )
     if owner != "release" or not (release.statements or state.has_streams):
         return migration
     from catalog_migrate.streams.migrations import MigratedStreams
 
-    return (sources.streams or MigratedStreams()).with_streams(migration, state, release.statements)
+    return (inputs.streams or MigratedStreams()).with_streams(migration, state, release.statements)
 
 
 def planned_from(baseline: Baseline, release: Release, options: BootstrapOptions) -> Migration:

@@ -27,7 +27,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.pipeline.plan import (
     BootstrapOptions,
-    PlanningSources,
+    PlanningInputs,
     ReleaseToApply,
     planned,
     planned_from,
@@ -159,7 +159,7 @@ def look(
     fenced = _fenced_out(state, release, options)
     if fenced is not None:
         return fenced
-    plan = planned(part, state, PlanningSources(log, engine, streams), options).plan
+    plan = planned(part, state, PlanningInputs(log, engine, streams), options).plan
     outcome: Outcome = "unchanged" if plan.is_empty and plan.applyable else "planned"
     return BootstrapReport(
         outcome, plan, release.name, state.serial, unfilled=unfilled(state),
@@ -208,7 +208,7 @@ def _applyable(
     Raises MigrationBlocked, and StalePlan where another plan of the software was approved.
     """
     migration = known or planned(
-        part, state, PlanningSources(work.log, work.engine, work.streams), options
+        part, state, PlanningInputs(work.log, work.engine, work.streams), options
     )
     if part.owner == "release":
         _require_approved(options.plan, migration.plan, part.release, state, work.log.uri)

@@ -18,7 +18,7 @@ from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column, External, UpstreamTable
 
 if TYPE_CHECKING:
-    from catalog_migrate.connections.kafka_probe import OffsetRange
+    from catalog_migrate.connections.offset_ranges import OffsetRange
     from catalog_migrate.streams.tables import Tables
 
 

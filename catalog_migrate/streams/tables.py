@@ -34,7 +34,7 @@ from catalog_migrate.streams.errors import ShardGone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.connections.kafka_probe import OffsetRange
+    from catalog_migrate.connections.offset_ranges import OffsetRange
 
 OWN = "catalog_migrate/unsafe/"
 """What the transactions of unsafe operations in a shard begin with; the operation's key follows."""

@@ -20,7 +20,8 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.kafka_probe import KafkaProbe, OffsetRange, has_gaps
+from catalog_migrate.connections.kafka_probe import KafkaProbe
+from catalog_migrate.connections.offset_ranges import OffsetRange, has_gaps
 from catalog_migrate.connections.validation import (
     Identity,
     TopicAccess,
@@ -61,8 +62,8 @@ class TopicContents(msgspec.Struct, frozen=True):
 
     ``exact`` is false when offsets are not known to be records one by one (compaction, or only
     committed records are read); ``gaps`` looks whether they are in ranges: markers of
-    transactions are no records. ``at`` gives the first record
-    at or after a moment (ms), None for none.
+    transactions are no records. ``at`` gives the first record at or after a moment (ms), None for
+    none.
     """
 
     cluster: str

@@ -282,30 +282,24 @@ def hold_reason(error: CatalogMigrateError, name: str) -> str:
     if not isinstance(error, TableChanged):
         remedy = (error.remedy or "").replace("ALTER SOURCE …", f"ALTER SOURCE {name}")
         return error.message + (f"; {remedy}" if remedy else "")
-    changes = column_changes_of(error)
-    if changes is None:
+    gone = columns_gone(error)
+    if gone is None:
         return (
             f"{error.message}: DROP SOURCE {name} and create it again with other tables, which"
             " takes a new snapshot (the old ones keep their rows)"
         )
-    policy = "evolve" if not changes.gone else "follow"
-    kept = " (what is gone stays here, NULL from then on)" * bool(changes.gone)
-    left_out = ", or 'ignore' to leave it out" * (not changes.gone)
+    policy = "evolve" if not gone else "follow"
+    kept = " (what is gone stays here, NULL from then on)" * bool(gone)
+    left_out = ", or 'ignore' to leave it out" * (not gone)
     return (
         f"{error.message}: write ALTER SOURCE {name} SET (UPSTREAM COLUMNS = '{policy}') to take it"
         f" over{kept}{left_out}, then RESUME SOURCE {name}"
     )
 
 
-class ColumnChanges(msgspec.Struct, frozen=True):
-    """Names of columns that came and that went; one that was renamed is both."""
-
-    came: tuple[str, ...]
-    gone: tuple[str, ...]
-
-
-def column_changes_of(error: TableChanged) -> ColumnChanges | None:
-    """What changed, None where no policy takes it over: another type, a key that is gone."""
+def columns_gone(error: TableChanged) -> tuple[str, ...] | None:
+    """Names of columns that went, of one that was renamed the old one; None where no policy takes
+    the change over: another type, a key that is gone."""
     new = {column.name: (column.type_oid, column.modifier) for column in error.new}
     gone = []
     for column in error.old:
@@ -316,15 +310,15 @@ def column_changes_of(error: TableChanged) -> ColumnChanges | None:
             return None
         if not column.may_be_missing(int(error.data.get("lsn", 0))):
             gone.append(column.name)
-    return ColumnChanges(tuple(new), tuple(gone))
+    return tuple(gone)
 
 
 def is_taken_over(error: TableChanged, policy: UpstreamColumns) -> bool:
     """Whether a policy takes a change over, and does not hold the source."""
-    changes = column_changes_of(error)
-    if changes is None or policy not in ("evolve", "follow"):
+    gone = columns_gone(error)
+    if gone is None or policy not in ("evolve", "follow"):
         return False
-    return policy == "follow" or not changes.gone
+    return policy == "follow" or not gone
 
 
 def evolved(
@@ -337,8 +331,8 @@ def evolved(
     item = state.items[item_id]
     external = dependencies.external_of(item)
     table = next((each for each in external.tables if each.full_name == error.table), None)
-    changes = column_changes_of(error)
-    if table is None or changes is None:
+    gone = columns_gone(error)
+    if table is None or gone is None:
         return None
     target = dependencies.by_id(state, item.links[role(table)])
     standing = {
@@ -364,7 +358,7 @@ def evolved(
         columns.append(mine)
     names = {column.name for column in columns}
     columns += [
-        msgspec.structs.replace(column, until=lsn) if column.name in changes.gone else column
+        msgspec.structs.replace(column, until=lsn) if column.name in gone else column
         for column in table.columns if column.name not in names
     ]
     if tuple(columns) == table.columns:

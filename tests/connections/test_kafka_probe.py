@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections.kafka_probe import WINDOW, OffsetRange, has_gaps, windows
+from catalog_migrate.connections.offset_ranges import WINDOW, OffsetRange, has_gaps, windows
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster

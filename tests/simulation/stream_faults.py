@@ -13,7 +13,7 @@ from msgspec.structs import replace as changed
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.replication.snapshot import MANIFEST, read_manifest
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operation_records import images_in

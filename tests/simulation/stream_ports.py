@@ -14,7 +14,7 @@ from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.validation import Identity, TopicAccess
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition

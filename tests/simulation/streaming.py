@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.replication.types import Position

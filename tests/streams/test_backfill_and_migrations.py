@@ -15,7 +15,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.reconciler.execution_context import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill
 from catalog_migrate.streams import dependencies

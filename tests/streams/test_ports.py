@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import TopicAccess
 from catalog_migrate.errors import EngineFailure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -276,7 +277,7 @@ class TestBeforeTheCommit:
                     "DATABASE 'd', USER 'u')")
         (rows,) = execute("VALIDATE CONNECTION t")
         assert rows.rows is not None
-        assert ") as tunnel" in str(rows.rows.values)
+        assert re.search(r"logged in to \S+:\d+ \(\S+\) as tunnel", str(rows.rows.values))
 
     def test_without_host_key(
         self, server: SSHServer, execute: Callable[[str], list[Result]], state: Now

@@ -13,8 +13,8 @@ the checkpoint's mark and applies it again when they differ.
 An uncommitted entry is settled before. It says a range; whether its rows arrived, only the sinks
 know. The batch id is never used again for another range. The cases (DESIGN, section 9):
 
-    sinks that have it
-    all                  Finish: run it once, or commit it by hand when the query is stateless
+    sinks that have it   it is settled by
+    all                  Finish: run it once, or its commit by hand when the query is stateless
     none                 Remove
     some, or unknown     Complete: run it once
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing

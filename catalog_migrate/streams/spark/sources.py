@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 
 from catalog_migrate.config import REDACTED
 from catalog_migrate.connections import clients
-from catalog_migrate.connections.kafka_probe import OffsetRange
 from catalog_migrate.connections.kinds import fold_option
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.engine.spark.object_stores.commit_safety import require_checkpoints
 from catalog_migrate.engine.spark.object_stores.settings import (
     CHECKPOINT_MANAGER,

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.targets import PartitionBounds, Target, land, moment_of

@@ -12,7 +12,7 @@ from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.model.objects import External
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan

@@ -23,7 +23,7 @@ from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kafka_probe import OffsetRange
+from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_nothing, load_table
 from catalog_migrate.errors import EngineFailure

@@ -219,7 +219,7 @@ class Pipeline:
         )
 
     def run_ids(self) -> dict[str, str | None]:
-        """Run id of each query by name, those of dropped items left out: new after each restart."""
+        """Run id of each query by name: another one after each restart."""
         assert self.runtime is not None
         assert self.runtime.supervisor is not None
         state = self.catalog.state()
@@ -228,7 +228,6 @@ class Pipeline:
             if each.query is not None
             else None
             for item_id, each in dict(self.runtime.supervisor.managed).items()
-            if item_id in state.items
         }
 
     def id(self, name: str) -> str:

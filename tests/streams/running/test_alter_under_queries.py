@@ -127,7 +127,10 @@ def seen_by_spark(pipeline: Pipeline) -> Iterator[list[tuple[str, str]]]:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     seen: list[tuple[str, str]] = []
+    assert pipeline.runtime is not None
+    assert pipeline.runtime.supervisor is not None
     runs = {run_id: name for name, run_id in pipeline.run_ids().items()}
+    dropped = set(pipeline.runtime.supervisor.managed) - set(pipeline.catalog.state().items)
 
     class Recorder(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802
@@ -140,10 +143,9 @@ def seen_by_spark(pipeline: Pipeline) -> Iterator[list[tuple[str, str]]]:
             pass
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            if (name := runs.get(str(event.runId))) is not None:
+            if (name := runs[str(event.runId)]) not in dropped:
                 seen.append(("stop", name))
 
-    assert pipeline.runtime is not None
     streams, recorder = pipeline.runtime.engine._spark.streams, Recorder()  # type: ignore[attr-defined]
     streams.addListener(recorder)
     try:

@@ -94,7 +94,7 @@ class Story:
         """
         from catalog_migrate.streams.spark.running import failure_of
 
-        while True:
+        for _ in range(5):
             query = self.query(write or self.append)
             try:
                 query.processAllAvailable()
@@ -103,8 +103,9 @@ class Story:
             failure = failure_of(query, None, Redactor([]))
             self.texts += [str(query.lastProgress), str(failure)]
             query.stop()
-            if failure is None or failure.condition != "SocketTimeoutException":
+            if failure is None or "Python worker to connect back" not in str(failure.causes):
                 return failure
+        raise AssertionError(failure)
 
     def range(self, end: int) -> list[Any]:
         """What lies between the start and ``end``."""
