@@ -290,7 +290,8 @@ class Engine(Protocol):
     ) -> None:
         """Bring a shard to ``columns`` in place; idempotent.
 
-        Nullable ones are added, VARCHARs become longer or STRING, NOT NULL goes, comments change.
+        Nullable ones are added, and nullable fields to structs, VARCHARs become longer or STRING,
+        NOT NULL goes, comments change.
 
         ``shard`` carries comment, checks and properties that are changed in place as well. Only
         with a ``shape`` are columns renamed, dropped and moved: what is still missing of it is

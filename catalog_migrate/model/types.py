@@ -8,7 +8,7 @@ with their nullability, comments dropped, user types expanded. Spark's parser re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, NoReturn, TypeAlias
 
@@ -392,7 +392,7 @@ def parse_type(text: str) -> Type:
     return _Parser(text, {}, {}).whole()
 
 
-_NUMERIC = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
+NUMERIC = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
 _DIGITS_BY_SPARK = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
 """Precision of the decimal that Spark takes for an integer; BIGINT needs 19, Spark says 20."""
 _DIGITS_NEEDED = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
@@ -451,20 +451,106 @@ def _up_cast(source: Type, target: Type) -> bool:
             return source.scale == 0 and source.precision < _DIGITS_BY_SPARK[target.name]
         return False
     if isinstance(source, Atomic) and isinstance(target, Atomic):
-        if source.name in _NUMERIC and target.name in _NUMERIC:
-            return _NUMERIC.index(source.name) < _NUMERIC.index(target.name)
+        if source.name in NUMERIC and target.name in NUMERIC:
+            return NUMERIC.index(source.name) < NUMERIC.index(target.name)
         return (source.name, target.name) in _UP_CASTS
     return False
 
 
 @lru_cache(maxsize=4096)
 def is_lossless(source: str, target: str) -> bool:
-    """Whether every value of ``source`` survives a CAST to ``target`` unchanged and distinct.
+    """Whether every value of ``source`` survives :func:`conversion` to ``target`` unchanged and
+    distinct.
 
     Stricter than :func:`is_up_cast`: nothing that rounds, depends on the session's time zone,
-    fails at run time, pads, or moves a value under another field name of a struct.
+    fails at run time, pads, or moves a value under another field name of a struct. A struct may get
+    nullable fields.
     """
     return _lossless(parse_type(source), parse_type(target))
+
+
+@lru_cache(maxsize=4096)
+def becomes_text(source: str, target: str) -> bool:
+    """Whether a value that was none, at any depth, is turned into text."""
+    return any(
+        is_text(to) and not is_text(of)
+        for of, to in _leaves(parse_type(source), parse_type(target))
+    )
+
+
+def is_text(tree: Type) -> bool:
+    return isinstance(tree, Sized) or tree == Atomic("STRING")
+
+
+def _leaves(source: Type, target: Type) -> Iterator[tuple[Type, Type]]:
+    """What becomes what within two types; fields that only one of them has are left out."""
+    if isinstance(source, Array) and isinstance(target, Array):
+        yield from _leaves(source.element, target.element)
+    elif isinstance(source, Map) and isinstance(target, Map):
+        yield from _leaves(source.key, target.key)
+        yield from _leaves(source.value, target.value)
+    elif isinstance(source, Struct) and isinstance(target, Struct):
+        for to, of in continued_fields(source, target):
+            if of is not None:
+                yield from _leaves(of.type, to.type)
+    else:
+        yield source, target
+
+
+def continued_fields(source: Struct, target: Struct) -> list[tuple[Field, Field | None]]:
+    """Each field of ``target`` with the one of ``source`` that it continues, by name."""
+    known = {field.name.lower(): field for field in source.fields}
+    return [(field, known.get(field.name.lower())) for field in target.fields]
+
+
+class AddedField(NamedTuple):
+    """A field that a struct gets: the names that lead to it, and the field before it (None: first).
+
+    ``element``, ``key`` and ``value`` lead into arrays and maps, as in Spark's ALTER TABLE.
+    """
+
+    path: tuple[str, ...]
+    type: str
+    after: str | None
+
+
+@lru_cache(maxsize=4096)
+def added_fields(source: str, target: str) -> tuple[AddedField, ...] | None:
+    """The nullable fields that make ``target`` of ``source``, an outer one before those beside it.
+
+    None where anything else differs: another type, name, place or nullability of a field.
+    """
+    return _added(parse_type(source), parse_type(target), ())
+
+
+def _added(source: Type, target: Type, path: tuple[str, ...]) -> tuple[AddedField, ...] | None:
+    if source == target:
+        return ()
+    parts: list[tuple[AddedField, ...] | None] = []
+    if isinstance(source, Array) and isinstance(target, Array):
+        parts.append(_added(source.element, target.element, (*path, "element")))
+    elif isinstance(source, Map) and isinstance(target, Map):
+        parts.append(_added(source.key, target.key, (*path, "key")))
+        parts.append(_added(source.value, target.value, (*path, "value")))
+    elif isinstance(source, Struct) and isinstance(target, Struct):
+        pairs = continued_fields(source, target)
+        if [of for _, of in pairs if of is not None] != list(source.fields):
+            return None
+        after: str | None = None
+        for to, of in pairs:
+            if of is not None:
+                same = to.name == of.name and to.nullable == of.nullable
+                parts.append(_added(of.type, to.type, (*path, to.name)) if same else None)
+            elif to.nullable:
+                parts.append((AddedField((*path, to.name), str(to.type), after),))
+            else:
+                return None
+            after = to.name
+    else:
+        return None
+    if any(part is None for part in parts):
+        return None
+    return tuple(field for part in parts if part is not None for field in part)
 
 
 def is_longer_text(source: str, target: str) -> bool:
@@ -480,18 +566,6 @@ def is_longer_text(source: str, target: str) -> bool:
     )
 
 
-def cast_or_null(expression: str, target: str) -> str:
-    """SQL for a value where it is one of ``target``, else NULL.
-
-    A TRY_CAST to a text of some length looks at no length: the write that follows would fail.
-    """
-    tree = parse_type(target)
-    if not isinstance(tree, Sized):
-        return f"TRY_CAST({expression} AS {target})"
-    text = f"CAST({expression} AS STRING)"
-    return f"IF(char_length({text}) <= {tree.length}, {text}, NULL)"
-
-
 def _lossless(source: Type, target: Type) -> bool:
     if source == target or source == Atomic("VOID"):
         return True
@@ -500,11 +574,12 @@ def _lossless(source: Type, target: Type) -> bool:
     if isinstance(source, Map) and isinstance(target, Map):
         return _lossless(source.key, target.key) and _lossless(source.value, target.value)
     if isinstance(source, Struct) and isinstance(target, Struct):
-        return len(source.fields) == len(target.fields) and all(
-            of.name.lower() == to.name.lower()
-            and (to.nullable or not of.nullable)
-            and _lossless(of.type, to.type)
-            for of, to in zip(source.fields, target.fields, strict=True)
+        pairs = continued_fields(source, target)
+        return [of for _, of in pairs if of is not None] == list(source.fields) and all(
+            to.nullable
+            if of is None
+            else (to.nullable or not of.nullable) and _lossless(of.type, to.type)
+            for to, of in pairs
         )
     if isinstance(source, Interval) and isinstance(target, Interval):
         units = source.family

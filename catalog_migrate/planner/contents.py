@@ -8,9 +8,15 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.model.conversion import conversion, is_complete
 from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.model.types import cast_or_null, is_longer_text, is_lossless
+from catalog_migrate.model.types import (
+    added_fields,
+    becomes_text,
+    is_longer_text,
+    is_lossless,
+)
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
 from catalog_migrate.planner.plan import Blocked, Question, Segment
@@ -30,7 +36,9 @@ _OF_A_FEATURE = re.compile(
     r"\b(?:VARIANT|TIMESTAMP_NTZ|INTERVAL|GEOMETRY|GEOGRAPHY|COLLATE)\b", re.IGNORECASE
 )
 """Types that Delta writes only into a table that has their table feature."""
-_TEXT = re.compile(r"\b(?:STRING|VARCHAR|CHAR)\b", re.IGNORECASE)
+_LENGTH = re.compile(r"\b(?:VARCHAR|CHAR)\b", re.IGNORECASE)
+_ODD_NAME = re.compile(r"`[^`]*[ ,;{}()\n\t=][^`]*`")
+"""A name that Delta's ALTER TABLE refuses anywhere in a table without column mapping."""
 ENOUGH_ALIKE = 0.6
 """From which :func:`likeness` on a name is taken for a spelling of another."""
 
@@ -121,14 +129,19 @@ def _same_columns(definition: ObjectDefinition) -> Iterable[tuple[Column, Column
 
 
 def fits_in_place(compared: Compared) -> bool:
-    """Whether only nullable columns were added at the end, texts got longer, NULL was allowed."""
+    """Whether nullable columns were added at the end, nullable fields to structs, texts got longer,
+    NULL was allowed, and nothing else."""
     added = False
     for column, before in compared.delta.pairs:
         if before is None:
             added = True
             if not _adds_in_place(compared, column):
                 return False
-        elif added or (before.type != column.type and not _lengthens(compared, column, before)):
+        elif added or (
+            before.type != column.type
+            and not _lengthens(compared, column, before)
+            and not _gains_fields(compared, column, before)
+        ):
             return False
     return not any(
         change.change in ("removed", "renamed", "moved")
@@ -141,9 +154,31 @@ def _adds_in_place(compared: Compared, column: Column) -> bool:
     """Whether metadata alone makes a new column: NULL in every row, no table feature missing."""
     if not column.nullable or column.generated is not None or _fill(compared, column):
         return False
+    return _has_features(compared, column)
+
+
+def _has_features(compared: Compared, column: Column) -> bool:
+    """Whether the table has the features that the type of a column needs."""
     standing = compared.old.definition.columns if compared.old is not None else ()
     there = {word.upper() for each in standing for word in _OF_A_FEATURE.findall(each.type)}
     return there.issuperset(word.upper() for word in _OF_A_FEATURE.findall(column.type))
+
+
+def _gains_fields(compared: Compared, column: Column, before: Column) -> bool:
+    """Whether metadata alone changes a type: structs in it get nullable fields.
+
+    Delta keeps lengths of texts beside the column, where its ALTER TABLE leaves them as they are.
+    """
+    if compared.old is None or not added_fields(before.type, column.type):
+        return False
+    if changes_values(column, before, compared.facts.decisions, compared.old.applied):
+        return False
+    names = (f"{quote_sql(each.name)} {each.type}" for each in compared.definition.columns)
+    return (
+        not _LENGTH.search(column.type)
+        and not any(map(_ODD_NAME.search, names))
+        and _has_features(compared, column)
+    )
 
 
 def _lengthens(compared: Compared, column: Column, before: Column) -> bool:
@@ -280,10 +315,12 @@ def _decide(
     expression = source
     risk: Risk | None = None
     if retyped:
-        if _needs_no_word(before.type, column.type):
-            expression = f"CAST({source} AS {column.type})"
-        elif approvals.cover("convert", compared.key, column.name):
-            expression = cast_or_null(source, column.type)
+        kept = conversion(source, before.type, column.type)
+        fitted = conversion(source, before.type, column.type, or_null=True)
+        if _needs_no_word(before.type, column.type) and is_complete(kept):
+            expression = kept
+        elif is_complete(fitted) and approvals.cover("convert", compared.key, column.name):
+            expression = fitted
             risk = Risk(
                 "convert",
                 f"{quote_part(column.name)}: values that are no {column.type} become "
@@ -331,12 +368,12 @@ def changes_values(
 
 
 def _needs_no_word(source: str, target: str) -> bool:
-    """Whether a plain CAST keeps every value and what it means.
+    """Whether a plain conversion keeps every value and what it means.
 
     Turning something else into text keeps the value but picks an encoding (is a flag ``true``,
     ``t`` or ``1``?): that is for the release to say.
     """
-    return is_lossless(source, target) and len(_TEXT.findall(source)) == len(_TEXT.findall(target))
+    return is_lossless(source, target) and not becomes_text(source, target)
 
 
 def _decide_new(key: ItemKey, column: Column, fill: str | None) -> _Decided:
@@ -365,7 +402,7 @@ def _undecided_retype(key: ItemKey, column: Column, before: Column) -> Blocked:
         f"{quote_part(before.name)} turns from {before.type} to {column.type}, which may lose "
         "values or what they mean",
         f"{name} {column.type}{'' if column.nullable else ' NOT NULL'} "
-        f"USING CAST({quote_part(before.name)} AS {column.type})",
+        f"USING {conversion(quote_part(before.name), before.type, column.type)}",
         column.name,
     )
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from catalog_migrate.catalog.records import ColumnIds
+from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.model.types import cast_or_null, is_lossless
+from catalog_migrate.model.types import added_fields, is_lossless
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.contents import (
@@ -237,16 +238,18 @@ def movement_back(
 
 
 def _whole(base: Source, definition: ObjectDefinition) -> Segment:
-    """Every row of the shard of then, whose columns are still of the very types."""
+    """Every row of the shard of then, whose structs alone may have got fields in place since."""
+
+    def expression(column: Column) -> str:
+        held = base.columns.get(column.name.lower())
+        if held is None:
+            return f"CAST(NULL AS {column.type})"
+        return conversion(quote_sql(held.name), held.type, column.type, or_null=True)
+
     return Segment(
         base.path, base.after, base.upto,
         tuple(
-            (
-                column.name,
-                quote_sql(base.columns[column.name.lower()].name)
-                if column.name.lower() in base.columns
-                else f"CAST(NULL AS {column.type})",
-            )
+            (column.name, expression(column))
             for column in definition.columns
             if column.generated is None
         ),
@@ -258,8 +261,13 @@ def _changed_in_place(base: Source, definition: ObjectDefinition, losses: _Losse
     if base.rows == 0:
         return
     for column in definition.columns:
-        if column.generated is None and column.name.lower() not in base.columns:
+        held = base.columns.get(column.name.lower())
+        if column.generated is not None:
+            continue
+        if held is None:
             losses.irreversible(column)
+        elif added_fields(column.type, held.type):
+            _expression(column, held, losses)
     for other in base.others:
         losses.lose(
             "drop_column", COLUMN_REMOVED,
@@ -444,9 +452,7 @@ def _expression(
             )
     if before.type != column.type:
         lossy = not is_lossless(before.type, column.type)
-        expression = (
-            cast_or_null(source, column.type) if lossy else f"CAST({source} AS {column.type})"
-        )
+        expression = conversion(source, before.type, column.type, or_null=lossy)
         if lossy:
             lost.append(
                 f"{name} turns back from {before.type} to {column.type}: values that do not fit"

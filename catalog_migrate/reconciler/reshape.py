@@ -15,8 +15,10 @@ from catalog_migrate.catalog.sessions import other_sessions
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.layout import Layout, PlacedColumn, Shape
 from catalog_migrate.model.names import Identity, quote_sql
+from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Migration, Target
@@ -167,17 +169,18 @@ def projection_from(
 ) -> tuple[tuple[str, str], ...]:
     """How the rows get from a shard, changed in part or not at all, to the committed columns.
 
-    A column that is not there is NULL.
+    A column that is not there is NULL, and so is a field of a struct.
     """
     standing = standing_names(layout, item, shape)
-    return tuple(
-        (
-            column.name,
-            quote_sql(standing[column.name]) if column.name in standing
-            else f"CAST(NULL AS {column.type})",
-        )
-        for column in item.definition.columns
-    )
+    types = {column.name: column.type for column in layout.columns}
+
+    def expression(column: Column) -> str:
+        name = standing.get(column.name)
+        if name is None:
+            return f"CAST(NULL AS {column.type})"
+        return conversion(quote_sql(name), types[name], column.type)
+
+    return tuple((column.name, expression(column)) for column in item.definition.columns)
 
 
 def standing_names(layout: Layout, item: ItemRecord, shape: Shape | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import is_longer_text
+from catalog_migrate.model.types import added_fields, is_longer_text
 from catalog_migrate.testing.bodies import Row, compile_check
 
 
@@ -401,6 +401,7 @@ def evolved_columns(
             old is not None
             and old.type != column.type
             and not is_longer_text(old.type, column.type)
+            and added_fields(old.type, column.type) is None
         ):
             raise EngineFailure(
                 f"{path}: cannot change {column.name} from {old.type} to {column.type}",

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from catalog_migrate.model import types
 from catalog_migrate.model.types import (
+    AddedField,
     UnknownType,
+    added_fields,
     canonical_type,
     is_lossless,
     is_up_cast,
@@ -255,6 +257,25 @@ def test_a_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [canonical_type(text) for text in texts]
     monkeypatch.setattr(types, "_Parser", None)
     assert [canonical_type(text) for text in texts] == first
+
+
+def test_added_fields_are_named_as_alter_table_names_them() -> None:
+    """By the way to each, and by the field before it; nothing else may differ."""
+    assert added_fields(
+        "STRUCT<a: INT, l: ARRAY<STRUCT<x: INT>>>",
+        "STRUCT<z: DATE, a: INT, l: ARRAY<STRUCT<x: INT, y: STRUCT<q: INT>>>, b: BIGINT>",
+    ) == (
+        AddedField(("z",), "DATE", None),
+        AddedField(("l", "element", "y"), "STRUCT<q: INT>", "x"),
+        AddedField(("b",), "BIGINT", "l"),
+    )
+    assert added_fields("MAP<STRUCT<a: INT>, INT>", "MAP<STRUCT<a: INT, b: INT>, INT>") == (
+        AddedField(("key", "b"), "INT", "a"),
+    )
+    assert added_fields("STRUCT<a: INT>", "STRUCT<a: INT>") == ()
+    assert added_fields("STRUCT<a: INT>", "STRUCT<A: INT, b: INT>") is None
+    assert added_fields("STRUCT<a: INT>", "STRUCT<a: BIGINT, b: INT>") is None
+    assert added_fields("INT", "BIGINT") is None
 
 
 @pytest.mark.spark

@@ -72,6 +72,39 @@ def test_what_metadata_alone_can_say_is_done_in_place(make: Any, old: str, new: 
     assert (target.contents, target.projection) == ("evolve", ())
 
 
+NESTED = [
+    ("STRUCT<x: INT>", "STRUCT<x: INT, y: DOUBLE>", "evolve"),
+    ("STRUCT<x: INT>", "STRUCT<y: DOUBLE, x: INT>", "evolve"),
+    ("ARRAY<STRUCT<x: INT>>", "ARRAY<STRUCT<x: INT, y: STRING>>", "evolve"),
+    ("MAP<STRING, STRUCT<x: INT NOT NULL>>", "MAP<STRING, STRUCT<x: INT NOT NULL, y: INT>>",
+     "evolve"),
+    ("STRUCT<x: INT>", "STRUCT<x: INT, y: TIMESTAMP_NTZ>", "copy"),
+    ("STRUCT<x: VARCHAR(3)>", "STRUCT<x: VARCHAR(3), y: INT>", "copy"),
+    ("STRUCT<x: INT>", "STRUCT<x: INT, `y z`: INT>", "copy"),
+    ("STRUCT<x: INT>", "STRUCT<x: BIGINT, y: INT>", "copy"),
+    ("STRUCT<x: INT NOT NULL>", "STRUCT<x: BIGINT NOT NULL, y: INT>", "copy"),
+    ("STRUCT<x: INT>", "STRUCT<x: INT, y: INT NOT NULL>", "blocked"),
+    ("STRUCT<x: INT>", "STRUCT<x: INT NOT NULL, y: INT>", "blocked"),
+    ("STRUCT<x: INT, y: INT>", "STRUCT<x: INT>", "blocked"),
+    ("STRUCT<x: INT, y: INT>", "STRUCT<y: INT, x: INT>", "blocked"),
+    ("STRUCT<x: INT>", "STRUCT<z: INT>", "blocked"),
+    ("STRUCT<x: INT>", "STRUCT<x: STRING, y: INT>", "blocked"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "contents"), NESTED)
+def test_what_becomes_of_fields(make: Any, old: str, new: str, contents: str) -> None:
+    """Nullable fields come in place where Delta's ALTER TABLE adds them, else by a copy; nothing
+    else goes without a decision."""
+    plan, target = move(
+        make, make.table("t", [Column("a", old)]), make.table("t", [Column("a", new)])
+    )
+    found = "blocked" if plan.blocked else target.contents
+    assert (found, [entry.code for entry in plan.blocked]) == (
+        contents, ["CM0301"] if contents == "blocked" else []
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "more"),
     [

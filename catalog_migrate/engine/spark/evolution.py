@@ -38,7 +38,7 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import is_longer_text, parse_type
+from catalog_migrate.model.types import added_fields, is_longer_text, parse_type
 from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_remote, local_path
@@ -183,7 +183,10 @@ def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]
 
 
 def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
-    """Reshape, add, lengthen, relax, comment, constrain a table; each only where it differs."""
+    """Reshape, add, lengthen, relax, comment, constrain a table; each only where it differs.
+
+    Structs get fields.
+    """
     columns = wanted.columns
     if wanted.shape is not None:
         _reshape(session(), view_table(path), columns, wanted.shape)
@@ -195,7 +198,10 @@ def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
             old = standing.get(column.name.lower())
             if old is None:
                 continue
-            if column.type != old.type:
+            fields = added_fields(old.type, column.type)
+            for field in fields or ():
+                run(session(), statements.add_field(path, old.name, field))
+            if column.type != old.type and fields is None:
                 run(session(), statements.retype_column(path, column))
             if column.nullable and not old.nullable:
                 run(session(), statements.relax_column(path, old.name))
@@ -301,6 +307,7 @@ def _refuse_unevolvable(
             old is not None
             and old.type != column.type
             and not is_longer_text(old.type, column.type)
+            and added_fields(old.type, column.type) is None
         ):
             reason = f"changing {column.name} from {old.type} to {column.type}"
         elif old is not None and old.nullable and not column.nullable:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Argument, Column
-from catalog_migrate.model.types import canonical_type
+from catalog_migrate.model.types import AddedField, canonical_type
 from catalog_migrate.sql.tokens import escape_doubled_quotes, string_literal
 
 if TYPE_CHECKING:
@@ -159,6 +159,13 @@ def add_column(path: str, column: Column, after: str | None) -> str:
     """A new column behind ``after`` (None: the first one)."""
     place = "FIRST" if after is None else f"AFTER {quote_sql(after)}"
     return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({column_definition(column)} {place})"
+
+
+def add_field(path: str, column: str, field: AddedField) -> str:
+    """A new field of a struct that is in ``column``."""
+    name = ".".join(map(quote_sql, (column, *field.path)))
+    place = "FIRST" if field.after is None else f"AFTER {quote_sql(field.after)}"
+    return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({name} {field.type} {place})"
 
 
 def retype_column(path: str, column: Column) -> str:

@@ -13,9 +13,9 @@ from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.engine import SparkEngine, check_session, limits
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
-from catalog_migrate.model.types import cast_or_null
 from tests.engine import direct
 
 pytestmark = pytest.mark.spark
@@ -92,7 +92,7 @@ def test_a_longer_text_needs_no_table_feature(engine, spark, warehouse):
             spark.sql(f"INSERT INTO delta.`{path}` VALUES {values}")
     rows = DeltaTable(path).to_pyarrow_table().to_pylist()
     assert sorted(row["a"] for row in rows) == ["abc", "abcdefghi"]
-    shorter = cast_or_null("a", "VARCHAR(3)")
+    shorter = conversion("a", "VARCHAR(9)", "VARCHAR(3)", or_null=True)
     found = spark.sql(f"SELECT {shorter} AS a FROM delta.`{path}` ORDER BY 1").collect()
     assert [row["a"] for row in found] == [None, "abc"]
 
