@@ -118,6 +118,10 @@ def refuse_damaged_log(path: str) -> None:
 OURS = "catalog_migrate."
 """Begins the names under which a commit of the catalog says more of itself than Delta asks."""
 
+OVERTAKEN = frozenset({
+    "DELTA_METADATA_CHANGED", "DELTA_CONCURRENT_APPEND", "DELTA_CONCURRENT_WRITE", "FENCED",
+})
+"""Conditions of a commit of ours that others came before; the next attempt may go through."""
 _RACES = 200
 """Versions that other writers may take from one commit before it is given up."""
 
@@ -144,27 +148,21 @@ class Change(NamedTuple):
 def read_change(path: str, version: int) -> Change:
     """What a version of the table at ``path`` did; EngineFailure when it cannot be read."""
     actions = read_actions(path, version)
-    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    info = _info_of(actions)
     marks = [action["txn"] for action in actions if "txn" in action]
+    before = {action["remove"]["path"] for action in actions if "remove" in action}
     return Change(
         version, info.get("operation"),
         {str(mark.get("appId", "")): mark.get("version", 0) for mark in marks},
-        any(action.get("add", {}).get("dataChange") for action in actions),
+        any(
+            # one that was there has only lost rows, by a deletion vector
+            action["add"].get("dataChange") and action["add"]["path"] not in before
+            for action in actions if "add" in action
+        ),
         any(action.get("remove", {}).get("dataChange") for action in actions),
         any("metaData" in action for action in actions),
         any("protocol" in action for action in actions),
     )
-
-
-def rows_added(path: str, first: int, upto: int) -> int:
-    """Rows that the commits from version ``first`` to before ``upto`` appended to a table."""
-    added = (
-        action["add"]
-        for version in range(first, upto)
-        for action in read_actions(path, version)
-        if action.get("add", {}).get("dataChange")
-    )
-    return sum(int(json.loads(each.get("stats") or "{}").get("numRecords", 0)) for each in added)
 
 
 def read_actions(path: str, version: int) -> list[dict[str, Any]]:
@@ -175,45 +173,76 @@ def read_actions(path: str, version: int) -> list[dict[str, Any]]:
         raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
 
 
+def _info_of(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+
+
 def is_same_commit(one: str, other: str, version: int) -> bool:
     """Whether a version of one table is, byte for byte, in the log of another too."""
     name, there = commit_name(version), store_at(other)
     return there.exists(name) and there.read(name) == store_at(one).read(name)
 
 
-# -- a commit of metadata --------------------------------------------------------------------------
+# -- a commit of ours ------------------------------------------------------------------------------
 
 
 def put_commit(
     path: str, actions: Sequence[Mapping[str, Any]], *, follows: int, operation: str,
-    behind_data: bool = True, app_id: str = "", epoch: int = 0,
+    behind_data: bool = True, app_id: str = "", epoch: int = 0, timed: bool = False,
 ) -> int:
-    """Commit actions of metadata behind version ``follows``; the version that they have.
+    """Commit actions behind version ``follows``; the version that they have.
 
     With ``behind_data`` whatever others commit after ``follows`` goes before it, as long as it
     leaves metadata and protocol as they are (Delta protocol, *Transaction Identifiers* and
     *Change Metadata*). ``app_id`` and ``epoch`` are left in the table as an application's
-    transaction. EngineFailure ``DELTA_METADATA_CHANGED`` or ``DELTA_CONCURRENT_APPEND`` where it
-    may not go behind what came, ``FENCED`` where that carries a later epoch; all are transient.
+    transaction. ``timed``: the table has in-commit timestamps, of which each is above the one
+    before (Delta protocol, *In-Commit Timestamps*).
+
+    EngineFailure ``DELTA_METADATA_CHANGED`` or ``DELTA_CONCURRENT_APPEND`` where it may not go
+    behind what came, ``FENCED`` where that carries a later epoch; all are transient.
     """
     from catalog_migrate.engine_failures import failing
 
+    now = int(time.time() * 1000)
     told = {
-        "timestamp": int(time.time() * 1000), "operation": operation, "operationParameters": {},
+        "timestamp": now, "operation": operation, "operationParameters": {},
         "readVersion": follows, "isBlindAppend": False,
         "engineInfo": f"catalog-migrate/{__version__}", "txnId": uuid4().hex,  # bytes of its own
     }
-    mark = {"appId": app_id, "version": epoch, "lastUpdated": told["timestamp"]}
-    data = encode([{"commitInfo": told}, *([{"txn": mark}] if app_id else []), *actions])
+    marks = [{"txn": transaction(app_id, epoch)}] if app_id else []
     table = store_at(path)
     version = follows + 1
     with failing(f"commit to {path}"):
-        while not _put(table, path, version, data):
+        while True:
+            at = {"inCommitTimestamp": _next_time(table, path, version, now)} if timed else {}
+            data = encode([{"commitInfo": {**at, **told}}, *marks, *actions])
+            if _put(table, path, version, data):
+                return version
             if version - follows == _RACES:
                 raise lost(path, "DELTA_CONCURRENT_APPEND", "others took every version")
             _refuse_before(path, version, app_id, epoch, behind_data=behind_data)
             version += 1
-    return version
+
+
+def transaction(app_id: str, version: int) -> dict[str, Any]:
+    """What a ``txn`` action says: the newest version of an application that a table has."""
+    return {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}
+
+
+def _next_time(table: Store, path: str, version: int, now: int) -> int:
+    """The in-commit timestamp of a version: now, and above that of the version before."""
+    try:
+        said = _info_of(decode(table.read(commit_name(version - 1)))).get("inCommitTimestamp")
+    except FileNotFoundError:
+        try:  # a log that was cleaned up
+            said = json.loads(table.read(checksum_name(version - 1))).get("inCommitTimestampOpt")
+        except FileNotFoundError:
+            raise EngineFailure(
+                f"version {version - 1} of {path} is missing: its in-commit timestamp is needed",
+                condition="DELTA_LOG_FILE_NOT_FOUND",
+                remedy="write to the table once with Spark, and start again",
+            ) from None
+    return now if said is None else max(now, int(said) + 1)
 
 
 def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:

@@ -7,7 +7,6 @@ an object with the same ETag is the same. Only what is asked of a table without 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.delta.files import Sizes, reconcile, size_of
 from catalog_migrate.delta.log import LOG, commit_name, decode, versions_of
 from catalog_migrate.store.address import spelled, storage_of
 from catalog_migrate.store.object_store import ObjectStore, object_store_at
@@ -35,7 +35,7 @@ _STATES = 3
 class ReplayedTable:
     """A table at one version; answers as :class:`deltalake.DeltaTable` does, without a request.
 
-    ``files`` are its data files with (rows or -1, bytes), ``said`` what the newest commit says of
+    ``files`` are its data files, ``said`` what the newest commit says of
     itself.
     """
 
@@ -44,7 +44,7 @@ class ReplayedTable:
     protocol_action: Mapping[str, Any]
     metadata_action: Mapping[str, Any]
     transactions: Mapping[str, int]
-    files: Mapping[str, tuple[int, int]]
+    files: Sizes
     said: Mapping[str, Any] = field(default_factory=dict)
 
     def version(self) -> int:
@@ -213,13 +213,7 @@ def _replay(
                 metadata = told
             elif kind == "txn":
                 transactions[str(told["appId"])] = int(told["version"])
-            elif kind == "remove":
-                files.pop(told["path"], None)
-            elif kind == "add":
-                if told.get("deletionVector"):
-                    return None
-                rows = json.loads(told.get("stats") or "{}").get("numRecords")
-                files[told["path"]] = (-1 if rows is None else int(rows), int(told["size"]))
+        reconcile(files, actions, size_of)
     if not protocol or not metadata:
         return None
     return ReplayedTable(

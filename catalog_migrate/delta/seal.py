@@ -2,32 +2,23 @@
 
 A writer that never pauses takes every next version, so a seal that named one exact version would
 never land. It carries its holder's epoch as a Delta application transaction instead and goes behind
-whatever *data* came meanwhile; Delta's own conflict check refuses it behind a change of metadata
-and behind the fence of another holder (Delta protocol, *Transaction Identifiers*).
+whatever *data* came meanwhile, but not behind a change of metadata or protocol, nor behind the
+fence of another holder (Delta protocol, *Transaction Identifiers*).
+
+The commits are our own: delta-rs makes none to a table that has a feature which it does not write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from catalog_migrate.delta.log import put_commit
-from catalog_migrate.delta.table import (
-    commit_nothing,
-    create_empty,
-    form_of,
-    open_table,
-    view_table,
-)
-from catalog_migrate.engine_failures import failing
+from catalog_migrate.delta.log import OVERTAKEN
+from catalog_migrate.delta.table import commit_actions, form_of, view_table
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-    from catalog_migrate.delta.table import TableView
+    from catalog_migrate.delta.table import Form, TableView
 
 CONSTRAINTS = "delta.constraints."
 """What the name of a CHECK follows in a table's configuration."""
@@ -35,20 +26,15 @@ SEAL_CONSTRAINT = "catalog_migrate_sealed"
 SEAL = {
     CONSTRAINTS + SEAL_CONSTRAINT: "1 = 0",
     "delta.appendOnly": "true",
-    # Without it delta-rs goes on appending and merging by path (tried).
+    # what a table has that was sealed by delta-rs, which obeys CHECKs only where it is set
     "delta.minWriterVersion": "3",
 }
 """What sealing sets, in one commit."""
-_UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
-"""What a property that was not set before the seal is put back to; delta-rs cannot unset one."""
+_CHECKED = 3
+"""The first version of writers that obey CHECK constraints (and, as those of 2, append-only)."""
 
-_RACES = 200
-"""Versions that other writers may take from one commit before delta-rs gives it up."""
-_OVERTAKEN = (
-    "FENCED", "DELTA_METADATA_CHANGED", "DELTA_CONCURRENT_APPEND", "DELTA_CONCURRENT_WRITE",
-)
 _ATTEMPTS = 20
-"""Commits of a seal that may be refused for data that others removed meanwhile."""
+"""Commits of a seal that may be refused for what an INSERT wrote beside its rows."""
 
 
 def seal_properties(path: str) -> Mapping[str, str | None]:
@@ -67,109 +53,75 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
 
     EngineFailure ``SEAL_CONFLICT`` when metadata or protocol are no more as they were at
     ``follows``, when it is sealed already, or when a holder of a newer epoch than ``epoch`` has
-    fenced ``app_id``: then somebody else has the right to the shard, or the plan is out of date.
+    fenced ``app_id``: then another process has the right to the shard, or the plan is out of date.
+    ``UnsupportedTable`` where it has a feature that is not known: that is no conflict.
     """
-    if is_remote(path):
-        return _seal_there(path, follows, app_id, epoch)
-    from deltalake import CommitProperties, Transaction
-    from deltalake.exceptions import CommitFailedError
-
     planned = form_of(view_table(path, version=follows))
-    refused: CommitFailedError | None = None
+    refused: EngineFailure | None = None
     for _ in range(_ATTEMPTS):
-        table = open_table(path)
+        table = view_table(path)
+        standing = form_of(table)
         if (table.transaction_version(app_id) or 0) > epoch:
             raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it") from refused
-        if form_of(table) != planned:
+        if not standing.defines_same(planned):
             raise _conflict(path, f"its metadata changed after version {follows}") from refused
-        with failing(f"seal {path}"):
-            try:
-                table.alter.set_table_properties(
-                    SEAL,
-                    raise_if_not_exists=False,
-                    commit_properties=CommitProperties(
-                        max_commit_retries=_RACES,
-                        app_transactions=[Transaction(app_id, epoch)],
-                    ),
-                )
-            except CommitFailedError as error:
-                refused = error
-                continue
-        return _sealed_at(path, table.version())
+        try:
+            return commit_actions(
+                table, _sealed(standing).actions(standing), operation="SET TBLPROPERTIES",
+                app_id=app_id, epoch=epoch,
+            )
+        except EngineFailure as error:
+            if error.condition not in OVERTAKEN:
+                raise
+            refused = error
     raise _conflict(path, f"{_ATTEMPTS} attempts lost against other writers") from refused
 
 
-def _seal_there(path: str, follows: int, app_id: str, epoch: int) -> int:
-    """The same on an object store: what delta-rs makes of the table, worked out on this machine."""
-    planned, table = form_of(view_table(path, version=follows)), view_table(path)
-    if (table.transaction_version(app_id) or 0) > epoch:
-        raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it")
-    if form_of(table) != planned:
-        raise _conflict(path, f"its metadata changed after version {follows}")
-    with failing(f"seal {path}"), TemporaryDirectory(prefix="catalog-migrate-") as here:
-        create_empty(here, planned)
-        shadow = open_table(here)
-        shadow.alter.set_table_properties(SEAL, raise_if_not_exists=False)
-        actions = form_of(shadow).actions(planned)
-    try:
-        return put_commit(
-            path, actions, follows=table.version(), operation="SET TBLPROPERTIES", app_id=app_id,
-            epoch=epoch,
-        )
-    except EngineFailure as error:
-        if error.condition not in _OVERTAKEN:
-            raise
-        raise _conflict(path, error.message) from error
+def _sealed(form: Form) -> Form:
+    sealed = form.with_configuration({**form.configuration, **SEAL})
+    return sealed.obeyed_by(_CHECKED, "appendOnly", "checkConstraints")
 
 
 def unseal(
     path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
 ) -> None:
-    """Put the earlier values back, then take the constraint off: its absence is the proof.
+    """Take the seal off and put the earlier values back, in one commit; the protocol stays.
 
-    Where somebody else took only the constraint off, the rest of the seal goes too. Both commits
-    name the exact version that they follow. With ``app_id`` the seal of a holder with a later epoch
-    is left alone: EngineFailure ``FENCED``.
+    Where another process took only the constraint off, the rest of the seal goes too. The commit
+    names the exact version that it follows: EngineFailure ``SEAL_CONFLICT`` where another came
+    between. With ``app_id`` the seal of a holder with a later epoch is left alone: ``FENCED``.
     """
-    from deltalake import CommitProperties
-    from deltalake.exceptions import CommitFailedError
-
-    exactly = CommitProperties(max_commit_retries=0)
-    earlier = {name: properties.get(name) or value for name, value in _UNSEALED.items()}
-    table = open_table(path)
+    table = view_table(path)
     if not _is_sealed(table) and not _rest_of_seal(table, properties):
         return
-    with failing(f"unseal {path}"):
-        try:
-            _require_epoch(table, path, app_id, epoch)
-            table.alter.set_table_properties(
-                earlier, raise_if_not_exists=False, commit_properties=exactly
-            )
-            table = open_table(path)
-            if not _is_sealed(table):
-                return
-            _require_epoch(table, path, app_id, epoch)
-            table.alter.drop_constraint(
-                SEAL_CONSTRAINT, raise_if_not_exists=False, commit_properties=exactly
-            )
-        except CommitFailedError as error:
-            raise _conflict(path, "another commit came between") from error
+    _require_epoch(table, path, app_id, epoch)
+    standing = form_of(table)
+    earlier = {name: value for name in SEAL if (value := properties.get(name)) is not None}
+    kept = {name: value for name, value in standing.configuration.items() if name not in SEAL}
+    unsealed = standing.with_configuration({**kept, **earlier})
+    try:
+        commit_actions(
+            table, unsealed.actions(standing), operation="UNSET TBLPROPERTIES", behind_data=False
+        )
+    except EngineFailure as error:
+        if error.condition not in OVERTAKEN:
+            raise
+        raise _conflict(path, "another commit came between") from error
 
 
 def fence(path: str, app_id: str, epoch: int) -> None:
-    """An empty commit with ``Transaction(app_id, epoch)``: a seal of an older epoch then loses.
+    """An empty commit with the transaction (app_id, epoch): a seal of an older epoch then loses.
 
     Like the seal it goes behind whatever others append. A seal that lands under it makes it fail
     with a transient EngineFailure; then it is to be tried again. EngineFailure ``FENCED`` when the
     table carries a later epoch already.
     """
-    table = open_table(path)
+    table = view_table(path)
     _require_epoch(table, path, app_id, epoch)
-    with failing(f"fence {path}"):
-        commit_nothing(table, {app_id: epoch}, races=_RACES)
+    commit_actions(table, [], operation="FENCE", app_id=app_id, epoch=epoch)
 
 
-def _require_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> None:
+def _require_epoch(table: TableView, path: str, app_id: str, epoch: int) -> None:
     held = (table.transaction_version(app_id) or 0) if app_id else 0
     if held > epoch:
         raise EngineFailure(
@@ -181,20 +133,13 @@ def _is_sealed(table: TableView) -> bool:
     return CONSTRAINTS + SEAL_CONSTRAINT in table.metadata().configuration
 
 
-def _rest_of_seal(table: DeltaTable, earlier: Mapping[str, str | None]) -> bool:
+def _rest_of_seal(table: TableView, earlier: Mapping[str, str | None]) -> bool:
     """Whether all that a seal sets but its constraint is set, and was not before."""
     rest = {name: value for name, value in SEAL.items() if not name.startswith(CONSTRAINTS)}
     standing = table.metadata().configuration
     return all(standing.get(name) == value for name, value in rest.items()) and any(
         earlier.get(name) != value for name, value in rest.items()
     )
-
-
-def _sealed_at(path: str, version: int) -> int:
-    """The version of the sealing commit: at or below ``version``, and the first that is sealed."""
-    while version > 0 and _is_sealed(view_table(path, version=version - 1)):
-        version -= 1
-    return version
 
 
 def _conflict(path: str, why: str) -> EngineFailure:

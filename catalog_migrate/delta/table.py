@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
 from catalog_migrate.delta.datatypes import columns_of
+from catalog_migrate.delta.files import DataFile, Sizes, added_at, file_of, size_of
 from catalog_migrate.delta.log import (
     LOG,
+    OVERTAKEN,
     checksum_name,
     commit_name,
     encode,
     has_log,
+    put_commit,
+    read_actions,
+    transaction,
     versions_of,
     write_checksum,
 )
@@ -29,8 +34,15 @@ from catalog_migrate.delta.replay import forget
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.table_features import Unsupported, unsupported
 from catalog_migrate.store import Store, store_at
-from catalog_migrate.store.address import folders_above, is_remote, local_path, storage_of
+from catalog_migrate.store.address import (
+    directory_of,
+    folders_above,
+    is_remote,
+    local_path,
+    storage_of,
+)
 from catalog_migrate.store.object_store import StoreFailure
 
 if TYPE_CHECKING:
@@ -90,36 +102,23 @@ def at_this_version(
     )
 
 
-def commit_nothing(
-    table: DeltaTable, transactions: Mapping[str, int] | None = None, *, races: int = 0
-) -> None:
-    """An empty commit that carries transactions of applications, by the application's id.
-
-    ``races`` are the versions that others may take from it. Raises what delta-rs does.
-    """
-    from deltalake import CommitProperties, Transaction
-
-    carried = [Transaction(app, version) for app, version in (transactions or {}).items()]
-    table.create_write_transaction(
-        [],
-        "append",
-        table.schema(),
-        partition_by=list(table.metadata().partition_columns) or None,
-        commit_properties=CommitProperties(
-            max_commit_retries=races, app_transactions=carried or None
-        ),
-    )
-
-
 def options_for(address: str, storage: Storage | None = None) -> dict[str, str] | None:
     """What delta-rs is told of the store at an address: ``storage``, or what was given for it."""
     return (storage or storage_of(address)).options() or None
 
 
 def open_table(path: str, *, version: int | None = None) -> DeltaTable:
-    """The table at a path, newest version or the one asked for; EngineFailure where none is."""
-    with failing(f"read the shard {path}"):
-        return load_table(local_path(path), version=version)
+    """The table at a path, newest version or the one asked for.
+
+    EngineFailure where none is, :class:`UnsupportedTable` where it has what is not supported.
+    """
+    try:
+        with failing(f"read the shard {path}"):
+            return load_table(local_path(path), version=version)
+    except EngineFailure as failure:
+        # delta-rs opens no table that has a reader feature which it does not know
+        refuse_unsupported(path, protocol_at(path))
+        raise failure
 
 
 def view_table(path: str, *, version: int | None = None) -> TableView:
@@ -130,6 +129,12 @@ def view_table(path: str, *, version: int | None = None) -> TableView:
 
     with failing(f"read the shard {path}"):
         return replayed(path, version, lambda found: load_table(path, version=found))
+
+
+def _address_of(table: TableView) -> str:
+    """Where an open table is; delta-rs quotes what is in a directory's name."""
+    uri = table.table_uri
+    return directory_of(uri) if uri.startswith("file:") else uri.rstrip("/")
 
 
 def shard_version(path: str) -> int | None:
@@ -158,28 +163,30 @@ def shard_size(path: str) -> tuple[int, int]:
 
 
 def grown(path: str, after: int, upto: int | None = None) -> int | None:
-    """Rows that came after a version, -1 when unknown, None when files of before went; no Spark."""
+    """Rows that came after a version, -1 when unknown, None when rows of before went; no Spark."""
     newest = view_table(path).version() if upto is None else upto
-    before, until = data_files(path, after), data_files(path, newest)
-    if before - until:
+    before, until = (file_sizes(view_table(path, version=each)) for each in (after, newest))
+    if before.keys() - until.keys():
         return None
-    if not until - before:
-        return 0
-    rows = [table_size(view_table(path, version=version))[0] for version in (after, newest)]
-    return -1 if -1 in rows else rows[1] - rows[0]
+    rows = [size[0] for file, size in until.items() if file not in before]
+    return -1 if -1 in rows else sum(rows)
 
 
-def data_files(path: str, version: int) -> frozenset[str]:
-    """Paths of a version's data files, as the log has them."""
+def data_files(path: str, version: int) -> frozenset[DataFile]:
+    """A version's data files; one in which rows were deleted is another one."""
     return frozenset(file_sizes(view_table(path, version=version)))
 
 
-def file_sizes(table: TableView) -> Mapping[str, tuple[int, int]]:
-    """Data file -> (rows or -1, bytes)."""
+def file_sizes(table: TableView) -> Sizes:
+    """Data file -> (rows or -1, bytes): by statistics, less what deletion vectors delete."""
     from deltalake import DeltaTable
 
     if not isinstance(table, DeltaTable):
         return table.files
+    if "deletionVectors" in (table.protocol().writer_features or ()):
+        path = _address_of(table)
+        with failing(f"list the files of {path}"):
+            return {file_of(add): size_of(add) for add in added_at(path, table.version())}
     with failing(f"list the files of {table.table_uri}"):
         actions = table.get_add_actions(flatten=True)
         names = actions.schema.names
@@ -191,22 +198,130 @@ def file_sizes(table: TableView) -> Mapping[str, tuple[int, int]]:
     paths = columns.get("path", [])
     counts = columns.get("num_records") or [None] * len(paths)
     return {
-        path: (-1 if count is None else count, size)
+        DataFile(path): (-1 if count is None else count, size)
         for path, count, size in zip(paths, counts, columns.get("size_bytes", []), strict=True)
     }
 
 
 def table_size(table: TableView) -> tuple[int, int]:
-    """(rows or -1, bytes) of an open table by the statistics in its log."""
+    """(rows or -1, bytes) of an open table by its log."""
     files = file_sizes(table).values()
     rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)
     return rows, sum(size for _, size in files)
 
 
+def remove_files(path: str) -> None:
+    """Remove all rows of a table that no other process writes to, by one commit if there are any.
+
+    Data files stay for older versions. Not refused by ``delta.appendOnly``, which is for users.
+    """
+    table = view_table(path)
+    added = added_at(path, table.version())
+    if not added:
+        return
+    now = int(time.time() * 1000)
+    removed = [
+        {
+            "path": add["path"], "deletionTimestamp": now, "dataChange": True,
+            **({"deletionVector": add["deletionVector"]} if add.get("deletionVector") else {}),
+        }
+        for add in added
+    ]
+    commit_actions(
+        table, [{"remove": each} for each in removed], operation="TRUNCATE", behind_data=False
+    )
+
+
+# -- what is supported -----------------------------------------------------------------------------
+
+
+class UnsupportedTable(EngineFailure):
+    """A table with a feature under which nothing may be written to it by path."""
+
+    code = "CM0406"
+
+
+def protocol_at(path: str) -> Mapping[str, Any]:
+    """The ``protocol`` action in force, by the commits that are there; empty where none has it."""
+    with failing(f"read the log of {path}"):
+        commits, _ = versions_of(store_at(path).names(LOG))
+    for version in sorted(commits, reverse=True):
+        for action in read_actions(path, version):
+            if "protocol" in action:
+                found: Mapping[str, Any] = action["protocol"]
+                return found
+    return {}
+
+
+def unsupported_at(path: str) -> Unsupported | None:
+    """What the table at ``path`` has that is not supported, if anything; no Spark."""
+    try:
+        form = form_of(view_table(path))
+    except UnsupportedTable:
+        return _unsupported(protocol_at(path))
+    return _unsupported(form.protocol)
+
+
+def _unsupported(protocol: Mapping[str, Any]) -> Unsupported | None:
+    return unsupported(
+        protocol.get("minReaderVersion", 1), protocol.get("minWriterVersion", 2),
+        (*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())),
+    )
+
+
+def refuse_unsupported(path: str, protocol: Mapping[str, Any]) -> None:
+    """Raise :class:`UnsupportedTable` for a protocol (as its action) that is not supported."""
+    found = _unsupported(protocol)
+    if found is not None:
+        raise UnsupportedTable(
+            f"nothing can be done to the table at {path}: {found.reason}",
+            condition="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", remedy=found.remedy,
+        )
+
+
+# -- commits of ours -------------------------------------------------------------------------------
+
+
+def commit_actions(
+    table: TableView, actions: Sequence[Mapping[str, Any]], *, operation: str,
+    behind_data: bool = True, app_id: str = "", epoch: int = 0,
+) -> int:
+    """Commit actions on a table as it was opened; the version that they have.
+
+    They are right for every feature that the table has, if they are of metadata, protocol or
+    transactions, or remove data files. Raises what :func:`~catalog_migrate.delta.log.put_commit`
+    does, and :class:`UnsupportedTable`.
+    """
+    path, form = _address_of(table), form_of(table)
+    refuse_unsupported(path, form.protocol)
+    return put_commit(
+        path, actions, follows=table.version(), operation=operation, behind_data=behind_data,
+        app_id=app_id, epoch=epoch, timed=form.is_timed,
+    )
+
+
+def commit_transactions(
+    table: TableView, transactions: Mapping[str, int], *, behind_data: bool = False
+) -> bool:
+    """Commit nothing but transactions of applications, by the application's id.
+
+    Returns whether they are in the table: not where another commit came first, or with
+    ``behind_data`` one that is not only of data. EngineFailure for all else.
+    """
+    actions = [{"txn": transaction(app, version)} for app, version in transactions.items()]
+    try:
+        commit_actions(table, actions, operation="TRANSACTION", behind_data=behind_data)
+    except EngineFailure as failure:
+        if failure.condition not in OVERTAKEN:
+            raise
+        return False
+    return True
+
+
 # -- properties ------------------------------------------------------------------------------------
 
 _APPEND_ONLY_ATTEMPTS = 20
-"""Races for the next version that are lost before a table counts as too busy."""
+"""Races that are lost before a table counts as too busy."""
 
 
 def make_append_only(path: str) -> bool:
@@ -214,54 +329,52 @@ def make_append_only(path: str) -> bool:
 
     Appends under way go on: what they race for is only the next version.
     """
-    from deltalake.exceptions import CommitFailedError
-
     for attempt in range(_APPEND_ONLY_ATTEMPTS):
-        table = open_table(path)
-        if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        table = view_table(path)
+        form = form_of(table)
+        if form.configuration.get("delta.appendOnly", "").lower() == "true":
             return False
-        with failing(f"make {path} append-only"):
-            try:
-                table.alter.set_table_properties(
-                    {"delta.appendOnly": "true"}, raise_if_not_exists=False
-                )
-            except CommitFailedError:
-                if attempt == _APPEND_ONLY_ATTEMPTS - 1:
-                    raise
-                continue
+        wanted = form.with_configuration({**form.configuration, "delta.appendOnly": "true"})
+        try:
+            commit_actions(
+                table, wanted.obeyed_by(2, "appendOnly").actions(form),
+                operation="SET TBLPROPERTIES",
+            )
+        except EngineFailure as failure:
+            if failure.condition not in OVERTAKEN or attempt == _APPEND_ONLY_ATTEMPTS - 1:
+                raise
+            continue
         return True
     return False
 
 
 def set_properties_after(path: str, properties: dict[str, str], *, follows: int) -> int | None:
-    """Set properties at exactly version ``follows + 1``; None when another writer took it."""
-    from deltalake import CommitProperties
-    from deltalake.exceptions import CommitFailedError
+    """Set properties that no writer obeys, at exactly version ``follows + 1``.
 
-    table = open_table(path, version=follows)
-    if shard_version(path) != follows:
+    None when another writer took it.
+    """
+    table = view_table(path)
+    if table.version() != follows:
         return None
-    with failing(f"mark {path}"):
-        try:
-            table.alter.set_table_properties(
-                properties, raise_if_not_exists=False,
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-        except CommitFailedError:
-            if shard_version(path) == follows:
-                raise  # no race: the table has a feature that cannot be written
-            return None
-    if table.version() != follows + 1:
+    form = form_of(table)
+    wanted = form.with_configuration({**form.configuration, **properties})
+    try:
+        return commit_actions(
+            table, wanted.actions(form), operation="SET TBLPROPERTIES", behind_data=False
+        )
+    except EngineFailure as failure:
+        if failure.condition not in OVERTAKEN:
+            raise
         return None
-    return follows + 1
 
 
 # -- form ------------------------------------------------------------------------------------------
 
-ELSEWHERE = frozenset({"clustering", "domainMetadata"})
-"""Writer features whose state is in actions of their own, of which a form says nothing."""
-IN_EVERY_COMMIT = frozenset({"inCommitTimestamp"})
-"""Writer features that ask something of each commit, which ours and delta-rs' do not give."""
+_NAMED = 7
+"""The version of writers from which a protocol names its features."""
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_HIGH_WATER_MARK = "delta.identity.highWaterMark"
+"""Column metadata that an INSERT changes: the last number that an identity column has given."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +401,25 @@ class Form:
         """Writer features by name; none where the protocol is by version alone."""
         return frozenset(self.protocol.get("writerFeatures", ()))
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether each commit must have an in-commit timestamp."""
+        return self.configuration.get(IN_COMMIT_TIMESTAMPS, "").lower() == "true"
+
+    def defines_same(self, other: Form) -> bool:
+        """Whether two forms differ in nothing but what an INSERT changes."""
+        return self == other or _without_high_water_marks(self) == _without_high_water_marks(other)
+
+    def obeyed_by(self, version: int, *features: str) -> Form:
+        """This form under a protocol by which each writer obeys some features.
+
+        Where its protocol names none, ``version`` is that of writers which know them all.
+        """
+        if self.protocol["minWriterVersion"] >= _NAMED:
+            return self.with_features(self.features | set(features))
+        newest = max(version, self.protocol["minWriterVersion"])
+        return replace(self, protocol={**self.protocol, "minWriterVersion": newest})
+
     def with_features(self, features: frozenset[str]) -> Form:
         """This form with these writer features, where its protocol names any."""
         if features == self.features:
@@ -312,6 +444,13 @@ class Form:
         return found
 
 
+def _without_high_water_marks(form: Form) -> Form:
+    schema = json.loads(form.metadata["schemaString"])
+    for column in schema["fields"]:
+        (column.get("metadata") or {}).pop(_HIGH_WATER_MARK, None)
+    return replace(form, metadata={**form.metadata, "schemaString": json.dumps(schema)})
+
+
 def form_of(table: TableView) -> Form:
     """The form of an open table at its version."""
     protocol, metadata = table.protocol(), table.metadata()
@@ -321,7 +460,7 @@ def form_of(table: TableView) -> Form:
     }
     if protocol.min_reader_version >= 3:
         versions["readerFeatures"] = sorted(protocol.reader_features or ())
-    if protocol.min_writer_version >= 7:
+    if protocol.min_writer_version >= _NAMED:
         versions["writerFeatures"] = sorted(protocol.writer_features or ())
     described: dict[str, Any] = {
         "format": {"provider": "parquet", "options": {}},
@@ -343,10 +482,15 @@ def create_empty(path: str, form: Form) -> None:
 
     Its log is one commit with the form's own actions, which no API of either library writes.
     """
-    own = replace(form, identity={"id": str(uuid4()), "createdTime": int(time.time() * 1000)})
+    now = int(time.time() * 1000)
+    own = replace(form, identity={"id": str(uuid4()), "createdTime": now}).actions()
+    if form.is_timed:
+        told = {"inCommitTimestamp": now, "timestamp": now, "operation": "CREATE TABLE",
+                "operationParameters": {}}
+        own.insert(0, {"commitInfo": told})
     table = store_at(path)
     table.make_folder(LOG, above=True)
-    table.put_if_absent(commit_name(0), encode(own.actions()), durable=False)
+    table.put_if_absent(commit_name(0), encode(own), durable=False)
     write_checksum(path, 0)
 
 
@@ -365,15 +509,19 @@ def publish(here: str, address: str) -> bool:
     return True
 
 
+CLUSTERED = "clustering"
+"""The writer feature whose state (by which columns) is in an action of its own, in no form."""
+
+
 def create_shadow_table(path: str, form: Form) -> None:
     """Make an empty table that takes and refuses the statements which the one of ``form`` does.
 
     Raises EngineFailure for a form that says not all of the table it is of.
     """
-    beyond = (ELSEWHERE | IN_EVERY_COMMIT) & form.features
-    if beyond:
+    refuse_unsupported(path, form.protocol)
+    if CLUSTERED in form.features:
         raise EngineFailure(
-            f"a table with {', '.join(sorted(beyond))} has no shadow table to try statements on",
+            f"a table with {CLUSTERED} has no shadow table to try statements on",
             condition="NO_SHADOW_TABLE",
         )
     with failing(f"create the shadow table {path}"):

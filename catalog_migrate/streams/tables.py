@@ -14,7 +14,8 @@ from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.delta.log import read_change, rows_added
+from catalog_migrate.delta.files import rows_added
+from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import load_table, shard_version
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure

@@ -8,8 +8,9 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.delta.log import is_same_commit, read_change, refuse_damaged_log, rows_added
-from catalog_migrate.delta.table import commit_nothing
+from catalog_migrate.delta.files import rows_added
+from catalog_migrate.delta.log import is_same_commit, read_change, refuse_damaged_log
+from catalog_migrate.delta.table import commit_transactions
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 
@@ -87,7 +88,7 @@ def test_rows_are_counted_by_the_commits_that_append_them(table: str) -> None:
 
 def test_an_empty_commit_carries_transactions(table: str) -> None:
     """Nothing else is in it."""
-    commit_nothing(DeltaTable(table), {"a": 7, "b": 1})
+    commit_transactions(DeltaTable(table), {"a": 7, "b": 1})
     change = read_change(table, 5)
     assert change.transactions == {"a": 7, "b": 1}
     assert (change.adds, change.removes, change.redefines) == (False, False, False)

@@ -8,11 +8,11 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable
 
+from catalog_migrate.delta.files import rows_added
 from catalog_migrate.delta.log import (
     has_log,
     read_change,
     refuse_damaged_log,
-    rows_added,
     why_no_log,
 )
 from catalog_migrate.delta.seal import is_sealed, seal

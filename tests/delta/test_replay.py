@@ -11,7 +11,7 @@ from arro3.core import Array, DataType, Table
 from catalog_migrate.delta.log import commit_name, why_no_log
 from catalog_migrate.delta.seal import fence, is_sealed, seal, seal_properties
 from catalog_migrate.delta.table import (
-    commit_nothing,
+    commit_transactions,
     delete_table,
     form_of,
     load_table,
@@ -113,7 +113,7 @@ def test_it_is_as_delta_rs_tells_it(table: str) -> None:
     write_rows(load_table(table), _rows(3))
     same()
     load_table(table).delete("id = 3")
-    commit_nothing(load_table(table), {APP: 7})
+    commit_transactions(load_table(table), {APP: 7})
     same()
     load_table(table).alter.set_table_properties(
         {"delta.appendOnly": "true"}, raise_if_not_exists=False

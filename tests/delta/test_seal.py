@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -72,16 +73,14 @@ def test_a_seal_under_way_loses_to_the_fence_of_a_successor(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A holder that stops between its look at the log and its commit finds the fence afterwards."""
-    opened = seals.open_table
+    link = os.link
 
-    def stopped_after_opening(place: str, *, version: int | None = None) -> DeltaTable:
-        table = opened(place, version=version)
-        if version is None:  # what the seal is going to be committed from
-            monkeypatch.setattr(seals, "open_table", opened)
-            seals.fence(path, APP, 5)
-        return table
+    def stopped_before_the_version_is_taken(partial: str, target: str) -> None:
+        monkeypatch.setattr(os, "link", link)
+        seals.fence(path, APP, 5)
+        link(partial, target)
 
-    monkeypatch.setattr(seals, "open_table", stopped_after_opening)
+    monkeypatch.setattr(os, "link", stopped_before_the_version_is_taken)
     with pytest.raises(EngineFailure, match="epoch above 4 has fenced") as caught:
         seals.seal(path, follows=0, app_id=APP, epoch=4)
     assert caught.value.condition == "SEAL_CONFLICT"
@@ -103,10 +102,12 @@ def test_a_seal_goes_behind_a_deletion(path: str) -> None:
 
 def test_an_unsealed_shard_is_as_it_was(path: str) -> None:
     """Sealing and unsealing leaves the earlier values, and the shard takes rows and seals again."""
-    earlier = seals.seal_properties(path)
-    seals.seal(path, follows=0, app_id=APP, epoch=1)
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
+    earlier, before = seals.seal_properties(path), DeltaTable(path).metadata().configuration
+    seals.seal(path, follows=version_of(path), app_id=APP, epoch=1)
     seals.unseal(path, earlier)
     assert not seals.is_sealed(path)
+    assert DeltaTable(path).metadata().configuration == before
     assert seals.seal(path, follows=version_of(path), app_id=APP, epoch=1) == version_of(path)
 
 
@@ -117,7 +118,7 @@ def test_a_seal_whose_constraint_somebody_took_off_goes_whole(path: str) -> None
     seals.seal(path, follows=0, app_id=APP, epoch=1)
     DeltaTable(path).alter.drop_constraint(seals.SEAL_CONSTRAINT)
     seals.unseal(path, earlier, app_id=APP, epoch=1)
-    assert DeltaTable(path).metadata().configuration.get("delta.appendOnly") == "false"
+    assert seals.SEAL.keys().isdisjoint(DeltaTable(path).metadata().configuration)
     version = version_of(path)
     seals.unseal(path, earlier, app_id=APP, epoch=1)
     assert version_of(path) == version

@@ -16,16 +16,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.log import has_log, lost, put_commit, refuse_later_epoch
+from catalog_migrate.delta.log import has_log, lost, refuse_later_epoch
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import (
-    ELSEWHERE,
-    IN_EVERY_COMMIT,
+    CLUSTERED,
     Form,
+    commit_actions,
     create_shadow_table,
     discard,
     form_of,
     open_table,
+    refuse_unsupported,
     shadow_name,
     shard_columns,
     sweep_shadow_tables,
@@ -38,10 +39,11 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.table_features import WRITTEN_BY_DELTA_RS
 from catalog_migrate.model.types import added_fields, is_longer_text, parse_type
 from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.store import store_at
-from catalog_migrate.store.address import is_remote, local_path
+from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +58,7 @@ OPERATION = "EVOLVE IN PLACE"
 """What a table's history says of such a commit."""
 _MARKS = "catalog_migrate."
 """Begins the properties that say whose a table is."""
-_COMMIT_TIMES = ("delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablement")
+_DOMAINS = "domainMetadata"
 _FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
 """Types that need a table feature of their own."""
 
@@ -82,25 +84,19 @@ def evolve(
     table = view_table(path)
     refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     standing = form_of(table)
+    refuse_unsupported(path, standing.protocol)
     reached = _tried(session, path, standing, wanted)
     actions = reached.actions(standing)
     if not actions:
         return
-    if IN_EVERY_COMMIT & standing.features:
-        raise EngineFailure(
-            f"cannot change {path} in place: {', '.join(IN_EVERY_COMMIT)} asks for more than a "
-            "commit of ours or of delta-rs has",
-            remedy="ALTER TABLE … DROP FEATURE inCommitTimestamp, then start again",
-        )
     # the statements took their time: what came meanwhile was not raced for
     table = view_table(path)
     refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     if form_of(table) != standing:
         raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
     validated = _validate_new_checks(session, path, table.version(), standing, reached)
-    put_commit(
-        path, actions, follows=table.version(), operation=OPERATION, behind_data=not validated,
-        app_id=app_id, epoch=epoch,
+    commit_actions(
+        table, actions, operation=OPERATION, behind_data=not validated, app_id=app_id, epoch=epoch,
     )
 
 
@@ -109,7 +105,7 @@ def _tried(session: Session, path: str, standing: Form, wanted: EvolvedTable) ->
 
     EngineFailure with the shard's own place where it was refused.
     """
-    apart = ELSEWHERE | IN_EVERY_COMMIT if wanted.shape is None else IN_EVERY_COMMIT
+    apart = _apart(standing, wanted)
     bare, held = _undressed(standing, apart)
     reached = _tried_here(path, bare, wanted) if is_remote(path) else None
     if reached is None:
@@ -167,16 +163,24 @@ def _tried_there(session: Session, path: str, bare: Form, wanted: EvolvedTable) 
         discard(table, name)
 
 
+def _apart(form: Form, wanted: EvolvedTable) -> frozenset[str]:
+    """Features that the shadow table goes without: what no statement that is issued touches.
+
+    By which columns a table is clustered is in an action beside its form. No column that is added
+    or described changes that; one that is renamed or dropped could.
+    """
+    if wanted.shape is not None or CLUSTERED not in form.features:
+        return frozenset()
+    return frozenset({CLUSTERED} if "rowTracking" in form.features else {CLUSTERED, _DOMAINS})
+
+
 def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]:
     """A form without some features, without whose table it is, and the properties left out.
 
-    No statement on metadata touches these, and a shadow table that a crash leaves must not pass
-    for a table of the catalog.
+    A shadow table that a crash leaves must not pass for a table of the catalog.
     """
     held = {
-        name: value for name, value in form.configuration.items()
-        if name.startswith(_MARKS)
-        or ("inCommitTimestamp" in apart and name.startswith(_COMMIT_TIMES))
+        name: value for name, value in form.configuration.items() if name.startswith(_MARKS)
     }
     rest = {name: value for name, value in form.configuration.items() if name not in held}
     return form.with_features(form.features - apart).with_configuration(rest), held
@@ -189,7 +193,7 @@ def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
     """
     columns = wanted.columns
     if wanted.shape is not None:
-        _reshape(session(), view_table(path), columns, wanted.shape)
+        _reshape(session(), path, columns, wanted.shape)
     standing = {column.name.lower(): column for column in shard_columns(path)}
     _refuse_unevolvable(path, standing, columns)
     _add_columns(session, path, standing, columns)
@@ -206,9 +210,12 @@ def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
             if column.nullable and not old.nullable:
                 run(session(), statements.relax_column(path, old.name))
             if (column.comment or None) != old.comment:
-                open_table(path).alter.set_column_metadata(
-                    old.name, {"comment": column.comment or ""}
-                )
+                if _needs_spark(path):
+                    run(session(), statements.comment_column(path, old.name, column.comment))
+                else:
+                    open_table(path).alter.set_column_metadata(
+                        old.name, {"comment": column.comment or ""}
+                    )
     _describe(session, path, wanted.shard)
 
 
@@ -222,7 +229,7 @@ def _add_columns(
     plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
     with failing(f"add columns to {path}"):
         # delta-rs refuses to add a column to a table with column mapping
-        if at_the_end and plain and not _is_mapped(view_table(path)):
+        if at_the_end and plain and not _is_mapped(view_table(path)) and not _needs_spark(path):
             from deltalake import Schema
 
             schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
@@ -244,9 +251,15 @@ def _describe(session: Session, path: str, shard: ShardSpec) -> None:
     present = metadata.configuration
     with failing(f"change {path} in place"):
         if (shard.comment or "") != (metadata.description or ""):
-            open_table(path).alter.set_table_description(shard.comment or "")
+            if _needs_spark(path):
+                run(session(), statements.comment_table(path, shard.comment))
+            else:
+                open_table(path).alter.set_table_description(shard.comment or "")
         changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
-        if changed:
+        if changed and _needs_spark(path):
+            for name, value in sorted(changed.items()):
+                run(session(), statements.set_property(path, name, value))
+        elif changed:
             open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
         wanted = {
             check.name.lower(): escape_doubled_quotes(check.expression) for check in shard.checks
@@ -258,6 +271,12 @@ def _describe(session: Session, path: str, shard: ShardSpec) -> None:
                 run(session(), statements.drop_check(path, name))
         for name, expression in wanted.items():
             run(session(), statements.add_check(path, name, expression))
+
+
+def _needs_spark(path: str) -> bool:
+    """Whether delta-rs refuses to change a table, because of a feature of it."""
+    features = form_of(view_table(path)).features
+    return not features <= WRITTEN_BY_DELTA_RS
 
 
 def _checks(configuration: Mapping[str, str]) -> dict[str, str]:
@@ -346,16 +365,15 @@ def shard_layout(table: TableView) -> Layout:
 
 
 def _reshape(
-    spark: SparkSession, table: TableView, columns: Sequence[Column], shape: Shape
+    spark: SparkSession, path: str, columns: Sequence[Column], shape: Shape
 ) -> None:
     """Issue what is still missing of ``shape``.
 
     ``columns`` are the shape's with everything that an ADD COLUMN needs.
     """
-    path = local_path(table.table_uri)
     declared = {column.name.lower(): column for column in columns}
     with failing(f"change {path} in place"):
-        for step in steps_to(shard_layout(table), shape):
+        for step in steps_to(shard_layout(view_table(path)), shape):
             run(spark, _statement(path, step, declared))
 
 

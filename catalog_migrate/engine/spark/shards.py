@@ -15,16 +15,16 @@ from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.log import refuse_damaged_log, why_no_log, write_checksum
 from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
+    commit_actions,
     create_empty,
     create_shadow_table,
     data_files,
     delete_data,
     delete_table,
-    file_sizes,
     form_of,
     grown,
-    open_table,
     publish,
+    remove_files,
     shard_columns,
     shard_size,
     shard_version,
@@ -48,7 +48,6 @@ from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_remote, local_path
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
 SPARK_ONLY = ("INTERVAL", "VOID")
@@ -112,7 +111,7 @@ class Shards:
         from deltalake import DeltaTable, Schema
 
         with failing(f"create the shard {shard.path}"):
-            table = DeltaTable.create(
+            DeltaTable.create(
                 path,
                 schema=Schema.from_json(
                     json.dumps(datatypes.json_schema(shard.columns, stored=True))
@@ -123,7 +122,7 @@ class Shards:
                 raise_if_key_not_exists=False,
             )
         write_checksum(path, 0)
-        self._add_missing_features(path, table, shard)
+        self._add_missing_features(path, shard)
 
     def _confirm(self, shard: ShardSpec) -> None:
         """A shard that is there must be an empty one in the same form (a repeated call)."""
@@ -136,32 +135,30 @@ class Shards:
                 f"cannot create the shard {path}: another table is there",
                 condition="DELTA_TABLE_ALREADY_EXISTS",
             )
-        self._add_missing_features(path, open_table(path), shard)
+        self._add_missing_features(path, shard)
 
-    def _add_missing_features(self, path: str, table: DeltaTable, shard: ShardSpec) -> None:
+    def _add_missing_features(self, path: str, shard: ShardSpec) -> None:
         """Name the features that Spark demands of a table whose protocol lists features.
 
         delta-rs lists only those of the types: Spark then refuses a NOT NULL column with
         ``DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH``.
         """
-        from deltalake import TableFeatures
-
-        protocol = table.protocol()
-        listed = protocol.writer_features
-        if protocol.min_writer_version < 7 or listed is None:
+        table = view_table(path)
+        form = form_of(table)
+        if not form.features:
             return
-        wanted = {"appendOnly": TableFeatures.AppendOnly, "invariants": TableFeatures.Invariants}
+        wanted = ["appendOnly", "invariants"]
         if any(column.generated is not None for column in shard.columns):
-            wanted["generatedColumns"] = TableFeatures.GeneratedColumns
+            wanted.append("generatedColumns")
         if shard.checks:
-            wanted["checkConstraints"] = TableFeatures.CheckConstraints
+            wanted.append("checkConstraints")
         if shard.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
-            wanted["changeDataFeed"] = TableFeatures.ChangeDataFeed
-        missing = [feature for name, feature in wanted.items() if name not in listed]
-        if missing:
+            wanted.append("changeDataFeed")
+        actions = form.obeyed_by(0, *wanted).actions(form)
+        if actions:
             with failing(f"create the shard {shard.path}"):
-                table.alter.add_feature(missing, allow_protocol_versions_increase=True)
-            write_checksum(path, table.version())
+                version = commit_actions(table, actions, operation="ADD FEATURE")
+            write_checksum(path, version)
 
     def _create_by_spark(self, shard: ShardSpec) -> None:
         with failing(f"create the shard {shard.path}"):
@@ -200,10 +197,8 @@ class Shards:
             raise EngineFailure(
                 f"cannot empty {path}: it is sealed", condition="DELTA_CANNOT_MODIFY_APPEND_ONLY"
             )
-        if not file_sizes(view_table(path)):
-            return
         with failing(f"empty {path}"):
-            open_table(path).delete()
+            remove_files(path)
 
     def shard_layout(self, path: str) -> Layout:
         """Physical names by the log's newest schema."""
@@ -285,7 +280,7 @@ class Copies:
         before, until = data_files(source, after), data_files(source, upto)
         if before - until:
             return None
-        added = sorted(path.rsplit("/", 1)[-1] for path in until - before)
+        added = sorted(file.path.rsplit("/", 1)[-1] for file in until - before)
         if not added:
             return CopyResult(0, view_table(target).version())
         version = statements.at_version(local_path(source), upto)

@@ -176,6 +176,19 @@ def retype_column(path: str, column: Column) -> str:
     )
 
 
+def comment_column(path: str, name: str, comment: str | None) -> str:
+    """Another comment for a column; none is an empty one."""
+    return (
+        f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(name)}"
+        f" COMMENT {string_literal(comment or '')}"
+    )
+
+
+def comment_table(path: str, comment: str | None) -> str:
+    """Another comment for a table; none is an empty one."""
+    return f"COMMENT ON TABLE {by_path(path)} IS {string_literal(comment or '')}"
+
+
 def rename_column(path: str, name: str, to: str) -> str:
     """Another name for a column; needs column mapping."""
     return f"ALTER TABLE {by_path(path)} RENAME COLUMN {quote_sql(name)} TO {quote_sql(to)}"

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.delta.log import read_change
-from catalog_migrate.delta.table import commit_nothing, load_table, options_for, write_rows
+from catalog_migrate.delta.table import (
+    commit_transactions,
+    load_table,
+    options_for,
+    write_rows,
+)
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
@@ -31,8 +36,6 @@ FENCE = 2**63 - 1
 """The batch that a fenced query id has: every batch of a process that woke up late is below it."""
 
 _ATTEMPTS = 20
-_CARRIED_BEHIND = 15
-"""Versions that others may take from the commit of :func:`carry_batch`."""
 
 
 def delta_batch(path: str, query_id: str) -> int | None:
@@ -100,8 +103,6 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
 
     Raises :class:`CommitConflict` when the table does not come to rest, :class:`EngineFailure`.
     """
-    from deltalake.exceptions import CommitFailedError
-
     for _ in range(_ATTEMPTS):
         table = _table_at(path)
         if table is None:
@@ -119,13 +120,9 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
         }
         if not transactions:
             return batch
-        with failing(f"fence {path}"):
-            try:
-                # the exact next version: what the old id had must not change under our hands
-                commit_nothing(table, transactions)
-            except CommitFailedError:
-                continue
-        return batch
+        # the exact next version: what the old id had must not change under our hands
+        if commit_transactions(table, transactions):
+            return batch
     raise CommitConflict(
         f"{path} was written {_ATTEMPTS} times while query {query_id} was being fenced",
         remedy="stop its writers and try again",
@@ -137,7 +134,7 @@ def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None
     none for it; one that knows the batch stays as it is.
 
     A commit of Spark takes a second longer. Raises :class:`LeaseLost` where the query is barred,
-    :class:`EngineFailure` also for a table that delta-rs cannot write, :class:`CommitConflict` when
+    :class:`EngineFailure` also for rows of a table that delta-rs cannot write, :class:`CommitConflict` when
     the table does not come to rest.
     """
     from deltalake import Transaction
@@ -151,12 +148,13 @@ def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None
                 raise LeaseLost(f"query {query_id} is barred from {path}: another runtime has it")
             if found is not None and found >= batch:
                 return
+            # the exact next version: a fence must not come between the look and the commit
+            if rows is None:
+                if commit_transactions(table, {query_id: batch}):
+                    return
+                continue
             try:
-                # the exact next version: a fence must not come between the look and the commit
-                if rows is None:
-                    commit_nothing(table, {query_id: batch})
-                else:
-                    write_rows(table, rows, transaction=Transaction(query_id, batch))
+                write_rows(table, rows, transaction=Transaction(query_id, batch))
             except CommitFailedError:
                 if _required(path).version() == table.version():
                     raise  # no race: the table has a feature that delta-rs does not write
@@ -175,14 +173,20 @@ def carry_batch(old: str, new: str, query_id: str) -> int | None:
     empty commit, repeatable; returns the batch, None for none.
     """
     batch = delta_batch(old, query_id)
-    table = _required(new)
-    if batch is None:
-        return None
-    with failing(f"carry transactions to {new}"):
-        found = table.transaction_version(query_id)
-        if found is None or found < batch:
-            commit_nothing(table, {query_id: batch}, races=_CARRIED_BEHIND)
-    return batch
+    for _ in range(_ATTEMPTS):
+        table = _required(new)
+        if batch is None:
+            return None
+        with failing(f"carry transactions to {new}"):
+            found = table.transaction_version(query_id)
+        if (found is not None and found >= batch) or commit_transactions(
+            table, {query_id: batch}, behind_data=True
+        ):
+            return batch
+    raise CommitConflict(
+        f"the metadata of {new} changed {_ATTEMPTS} times while a batch was being entered",
+        remedy="it is tried again",
+    )
 
 
 def _batch(table: DeltaTable, query_id: str) -> int | None:

@@ -25,7 +25,7 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.delta.table import commit_nothing, load_table
+from catalog_migrate.delta.table import commit_transactions, load_table, view_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import (
@@ -105,20 +105,12 @@ def perform(state: State, restore: Restore, key: str) -> None:
 
 def bar(state: State, restore: Restore) -> None:
     """Take the version that a RESTORE would have, so that one under way elsewhere fails."""
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
     path = dependencies.location(state, restore.path)
     if not has_log(path):
         return
-    try:
-        table = load_table(path)
-        if table.version() > restore.follows:
-            return
-        commit_nothing(table)
-    except CommitFailedError:
-        return  # somebody has taken it: what it was is asked next
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot write to {path}: {error}") from error
+    table = view_table(path)
+    if table.version() <= restore.follows:
+        commit_transactions(table, {})  # where another commit came first, what it was is asked next
 
 
 _ENDLESS = 2**63 - 1

@@ -1,0 +1,192 @@
+"""The data files of a version by the log's own actions: their rows, bytes and deletion vectors.
+
+delta-rs does not tell of deletion vectors, without which a table has more rows in its statistics
+than it has. So commits, and the checkpoint below them, are read here. Data files are not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from catalog_migrate.delta.log import LOG, commit_name, decode, encode, read_actions, versions_of
+from catalog_migrate.store import Store, store_at
+
+
+class DataFile(NamedTuple):
+    """A data file as one version has it; with other rows deleted it is another (Delta protocol,
+    *Action Reconciliation*)."""
+
+    path: str
+    deletion_vector: str = ""
+
+
+Kept = TypeVar("Kept")
+Sizes: TypeAlias = Mapping[DataFile, tuple[int, int]]
+"""(rows or -1 where the statistics do not say, bytes) of each data file."""
+
+
+def file_of(action: Mapping[str, Any]) -> DataFile:
+    """The data file of an ``add`` or a ``remove``."""
+    vector: Mapping[str, Any] | None = action.get("deletionVector")
+    if not vector or not vector.get("storageType"):
+        return DataFile(action["path"])
+    offset = vector.get("offset")
+    at = "" if offset is None or vector["storageType"] == "i" else f"@{offset}"
+    return DataFile(action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{at}")
+
+
+def size_of(add: Mapping[str, Any]) -> tuple[int, int]:
+    """(rows or -1, bytes) of an added file: what its statistics say less what is deleted in it."""
+    rows = json.loads(add.get("stats") or "{}").get("numRecords")
+    if rows is None:
+        rows = add.get("numRecords")
+    if rows is None:
+        return -1, int(add["size"])
+    return int(rows) - int((add.get("deletionVector") or {}).get("cardinality") or 0), int(
+        add["size"]
+    )
+
+
+def reconcile(
+    files: dict[DataFile, Kept], actions: Iterable[Mapping[str, Any]],
+    kept: Callable[[Mapping[str, Any]], Kept],
+) -> None:
+    """Let the actions of one commit, in any order, happen to files; what is ``kept`` of an add."""
+    actions = tuple(actions)
+    for action in actions:
+        if "remove" in action:
+            files.pop(file_of(action["remove"]), None)
+    for action in actions:
+        if "add" in action:
+            files[file_of(action["add"])] = kept(action["add"])
+
+
+def rows_brought(actions: Iterable[Mapping[str, Any]]) -> int:
+    """Rows that one commit brought, as far as statistics say.
+
+    A file that only loses rows, under a new deletion vector, brings none.
+    """
+    actions = tuple(actions)
+    before = {action["remove"]["path"] for action in actions if "remove" in action}
+    return sum(
+        max(0, size_of(action["add"])[0]) for action in actions
+        if action.get("add", {}).get("dataChange") and action["add"]["path"] not in before
+    )
+
+
+def rows_added(path: str, first: int, upto: int) -> int:
+    """Rows that the commits from version ``first`` to before ``upto`` appended to a table."""
+    return sum(rows_brought(read_actions(path, version)) for version in range(first, upto))
+
+
+def added_at(path: str, version: int) -> Sequence[Mapping[str, Any]]:
+    """The ``add`` action of each data file of a version of the table at ``path``.
+
+    EngineFailure where a commit that is needed is missing or cannot be read.
+    """
+    table = store_at(path)
+    names = tuple(table.names(LOG))
+    _, checkpoints = versions_of(names)
+    since = max((each for each in checkpoints if each <= version), default=-1)
+    files: dict[DataFile, dict[str, Any]] = {}
+    if since >= 0:
+        reconcile(files, _checkpointed(table, _newest_checkpoint(names, since)), dict)
+    for each in range(since + 1, version + 1):
+        reconcile(files, read_actions(path, each), dict)
+    return tuple(files.values())
+
+
+def _newest_checkpoint(names: Iterable[str], version: int) -> tuple[str, ...]:
+    """The files of one checkpoint of a version, of which several may be there."""
+    begin = f"{version:020d}.checkpoint."
+    found = sorted(name for name in names if name.startswith(begin))
+    whole = [name for name in found if name.count(".") < 4]
+    # one in parts is <version>.checkpoint.<number>.<of>.parquet
+    return (whole[0],) if whole else tuple(found)
+
+
+def _checkpointed(table: Store, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """The ``add`` actions of a checkpoint, those in its sidecars included."""
+    for name in names:
+        data = table.read(f"{LOG}/{name}")
+        actions = decode(data) if name.endswith(".json") else tuple(_of_parquet(data))
+        for action in actions:
+            if "add" in action:
+                yield action
+            elif "sidecar" in action:
+                side: str = action["sidecar"]["path"]
+                yield from _of_parquet(table.read(f"{LOG}/_sidecars/{side.rpartition('/')[2]}"))
+
+
+def _of_parquet(data: bytes) -> Iterator[Mapping[str, Any]]:
+    """``add`` and ``sidecar`` actions of a checkpoint's Parquet file.
+
+    delta-rs reads it as the one data file of a table that is made for the purpose.
+    """
+    from deltalake import DeltaTable, QueryBuilder
+
+    with TemporaryDirectory(prefix="catalog-migrate-") as here:
+        log = Path(here) / LOG
+        log.mkdir()
+        (Path(here) / "actions.parquet").write_bytes(data)
+        (Path(here) / commit_name(0)).write_bytes(encode([
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": {
+                "id": "actions", "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(_ACTIONS), "partitionColumns": [], "configuration": {},
+            }},
+            {"add": {
+                "path": "actions.parquet", "partitionValues": {}, "size": len(data),
+                "modificationTime": 0, "dataChange": True,
+            }},
+        ]))
+        found = QueryBuilder().register("t", DeltaTable(here)).execute(_QUERY).read_all()
+        columns = [found.column(name).to_pylist() for name in found.column_names]
+    for sidecar, path, size, stats, parsed, kind, vector, offset, deleted in zip(
+        *columns, strict=True
+    ):
+        if sidecar:
+            yield {"sidecar": {"path": sidecar}}
+        if not path:
+            continue  # an action of another kind
+        held = None if not kind else {
+            "storageType": kind, "pathOrInlineDv": vector, "offset": offset,
+            "cardinality": deleted,
+        }
+        yield {"add": {
+            "path": path, "size": size, "stats": stats,
+            "numRecords": parsed or None,  # 0 is also read where there is none
+            "deletionVector": held,
+        }}
+
+
+def _struct(**fields: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in fields.items()
+    ]}
+
+
+_ACTIONS = _struct(
+    add=_struct(
+        path="string", size="long", stats="string",
+        stats_parsed=_struct(numRecords="long"),
+        deletionVector=_struct(
+            storageType="string", pathOrInlineDv="string", offset="integer", cardinality="long",
+        ),
+    ),
+    sidecar=_struct(path="string"),
+)
+_QUERY = """
+SELECT t.sidecar['path'] AS sidecar, t."add"['path'] AS path, t."add"['size'] AS size,
+  t."add"['stats'] AS stats, t."add"['stats_parsed']['numRecords'] AS parsed,
+  t."add"['deletionVector']['storageType'] AS kind,
+  t."add"['deletionVector']['pathOrInlineDv'] AS vector,
+  t."add"['deletionVector']['offset'] AS at,
+  t."add"['deletionVector']['cardinality'] AS deleted
+FROM t
+"""
