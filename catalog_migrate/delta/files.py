@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -130,10 +129,10 @@ def _of_parquet(data: bytes) -> Iterator[Mapping[str, Any]]:
     from deltalake import DeltaTable, QueryBuilder
 
     with TemporaryDirectory(prefix="catalog-migrate-") as here:
-        log = Path(here) / LOG
-        log.mkdir()
-        (Path(here) / "actions.parquet").write_bytes(data)
-        (Path(here) / commit_name(0)).write_bytes(encode([
+        table = store_at(here)
+        table.make_folder(LOG, above=True)
+        table.put_if_absent("actions.parquet", data, durable=False)
+        table.put_if_absent(commit_name(0), encode([
             {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
             {"metaData": {
                 "id": "actions", "format": {"provider": "parquet", "options": {}},
@@ -143,7 +142,7 @@ def _of_parquet(data: bytes) -> Iterator[Mapping[str, Any]]:
                 "path": "actions.parquet", "partitionValues": {}, "size": len(data),
                 "modificationTime": 0, "dataChange": True,
             }},
-        ]))
+        ]), durable=False)
         found = QueryBuilder().register("t", DeltaTable(here)).execute(_QUERY).read_all()
         columns = [found.column(name).to_pylist() for name in found.column_names]
     for sidecar, path, size, stats, parsed, kind, vector, offset, deleted in zip(

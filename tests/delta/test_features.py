@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,6 @@ def test_a_commit_that_was_raced_for_is_above_the_one_that_came(
     timed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time is made again for each version that is tried."""
-    import os
-
     link = os.link
 
     def late(partial: str, target: str) -> None:
@@ -92,7 +91,7 @@ def test_the_time_of_a_commit_that_was_cleaned_up_is_in_its_checksum(timed: str)
     log = Path(timed) / "_delta_log"
     for version in (0, 1):
         (log / f"{version:020d}.json").unlink()
-    with pytest.raises(EngineFailure, match="version 1 .* is missing"):
+    with pytest.raises(EngineFailure, match=r"version 1 .* is missing"):
         put_commit(timed, [], follows=1, operation="TEST", timed=True)
     (log / f"{1:020d}.crc").write_text(json.dumps({"inCommitTimestampOpt": FUTURE + 5}))
     put_commit(timed, [], follows=1, operation="TEST", timed=True)

@@ -134,8 +134,8 @@ def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None
     none for it; one that knows the batch stays as it is.
 
     A commit of Spark takes a second longer. Raises :class:`LeaseLost` where the query is barred,
-    :class:`EngineFailure` also for rows of a table that delta-rs cannot write, :class:`CommitConflict` when
-    the table does not come to rest.
+    :class:`EngineFailure` also for rows of a table that delta-rs cannot write,
+    :class:`CommitConflict` when the table does not come to rest.
     """
     from deltalake import Transaction
     from deltalake.exceptions import CommitFailedError

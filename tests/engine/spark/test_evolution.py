@@ -267,9 +267,9 @@ def test_a_spark_that_writes_over_a_change_or_a_seal_is_seen(path: str, tmp_path
         (Path(path) / "_delta_log" / theirs.name).unlink()
 
 
-def test_a_table_that_asks_for_a_time_in_each_commit_is_left_as_it_is(path: str) -> None:
-    """Neither delta-rs nor a commit of ours gives one. It is no refusal of Delta's, after which a
-    copy would be tried; and where nothing is to be done there is nothing to refuse."""
+def test_what_delta_rs_does_not_write_needs_a_session(path: str) -> None:
+    """The shadow table has the features of the shard, and is changed by Spark then; where nothing
+    is to be done nothing is asked for."""
     put_commit(
         path,
         [{"protocol": {
@@ -278,7 +278,7 @@ def test_a_table_that_asks_for_a_time_in_each_commit_is_left_as_it_is(path: str)
         follows=0, operation="TEST",
     )
     evolve(path, "", COLUMNS)
-    with pytest.raises(EngineFailure, match="inCommitTimestamp") as caught:
+    with pytest.raises(EngineFailure, match="needs a Spark session") as caught:
         evolve(path, "later")
     assert (caught.value.condition, caught.value.transient) == (None, False)
     assert version_of(path) == 1
