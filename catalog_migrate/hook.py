@@ -104,7 +104,9 @@ def bootstrap(
         wait=WAIT if timeout is None else timeout,
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
     )
-    loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
+    loaded = release if isinstance(release, Release) else load_release(
+        os.fspath(release), policy=policy
+    )
     log = open_log(catalog, Storage(storage_options))
     return bring_in(spark, log, ReleaseToApply(loaded), options)
 

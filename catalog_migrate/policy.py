@@ -28,6 +28,8 @@ RISKS: Mapping[str, str] = {
     "refill": "a derived table is emptied and filled again",
     "drop": "an object without rows goes: view, function, type, derived table",
     "downgrade": "a release is applied that is older than the one in force",
+    "unknown_property": "a table gets a `delta.` property that this tool does not know; `name` is"
+    " its key, and only `allow` changes anything",
 }
 """Every kind of risk and what it is."""
 
@@ -37,7 +39,8 @@ RULE_KEYS: Mapping[str, str] = {
     "risk": f"Kind of risk that the rule is about: {', '.join(f'`{r}`' for r in RISKS)} or"
     f" `{ANY}`. Needed.",
     "name": "Which names: `schema.table` or `schema.table.column` where `*` is any text and `?` any"
-    " character, upper and lower case alike; for `downgrade` the release's name.",
+    " character, upper and lower case alike; for `downgrade` the release's name, for"
+    " `unknown_property` the property's key.",
     "action": "`refuse` never, whatever else says so; `approve` only with `--approve`, even where"
     " the release has decided; `allow` without a word. Needed. The first rule that fits decides.",
 }

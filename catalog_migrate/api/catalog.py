@@ -149,7 +149,9 @@ class Catalog:
         from catalog_migrate.release.release import Release
 
         state = self.state()
-        loaded = release if isinstance(release, Release) else load_release(release)
+        loaded = release if isinstance(release, Release) else load_release(
+            release, policy=policy
+        )
         options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
         migration = planned(ReleaseToApply(loaded), state, self._planning_inputs(state), options)
         return with_fence(with_bodies(migration, loaded, views=views), state, loaded, policy)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import REDACTED, SPARK_CONF, Settings
 from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.policy import Policy
 from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def read_release(settings: Settings, path: str | None = None) -> Release:
         place,
         name=None if is_manifest else settings.text("release.name"),
         default_schema=settings.text("release.default_schema"),
+        policy=Policy(rules=settings.policy),
     )
 
 

@@ -330,7 +330,7 @@ def _load(settings: Settings, on_note: OnNote) -> Release:
         source,
         name=settings.text("release.name") if source.suffix != ".json" else None,
         default_schema=settings.text("release.default_schema"),
-        contracts=False,
+        contracts=False, policy=Policy(rules=settings.policy),
     )
     for name, _, why in require_bodies(release):
         on_note(f"{name}: nobody has parsed {why}; catalog-migrate check --bind asks Spark")

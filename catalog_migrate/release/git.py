@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from catalog_migrate.errors import InvalidRelease, PrerequisiteMissing
+from catalog_migrate.policy import Policy
 from catalog_migrate.release.loader import (
     SETTINGS_FILE,
     decoded,
@@ -32,7 +33,7 @@ def is_git(place: str) -> bool:
 
 def load_git(
     place: str, *, name: str | None = None, default_schema: str | None = None,
-    contracts: bool = True, directory: str | None = None,
+    contracts: bool = True, directory: str | None = None, policy: Policy | None = None,
 ) -> Release:
     """The release at ``git:REF:PATH`` of the repository around ``directory`` (default: here).
 
@@ -58,17 +59,18 @@ def load_git(
         if file.suffix.lower() == ".sql":
             return load_texts(
                 [(spoken, decoded(data, spoken))], name=name or file.stem,
-                default_schema=default_schema, contracts=contracts,
+                default_schema=default_schema, contracts=contracts, policy=policy,
             )
         return load_manifest(
-            data, file=spoken, name=name, default_schema=default_schema, contracts=contracts
+            data, file=spoken, name=name, default_schema=default_schema, contracts=contracts,
+            policy=policy,
         )
     entries = repository.files(f"{commit}:{path}")
     names = [entry for entry, _ in entries]
     contents = repository.blobs([blob for _, blob in entries])
     return load_files(
         dict(zip(names, contents, strict=True)), place=place, title=file.name or ref, name=name,
-        default_schema=default_schema, contracts=contracts,
+        default_schema=default_schema, contracts=contracts, policy=policy,
         spoken=lambda each: f"{spoken}/{each}" if path else f"{spoken}{each}",
     )
 

@@ -22,6 +22,7 @@ from catalog_migrate.model.names import (
     split_name,
 )
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.policy import Policy
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.manifest import (
     UNREADABLE,
@@ -44,18 +45,19 @@ _REMEDY = "name a directory of *.sql files or a manifest (*.json)"
 
 def load_release(
     path: str | os.PathLike[str], *, name: str | None = None, default_schema: str | None = None,
-    contracts: bool = True,
+    contracts: bool = True, policy: Policy | None = None,
 ) -> Release:
     """Load a release from a directory of ``*.sql`` (nested at will), one SQL file or a manifest.
 
     ``name`` and ``default_schema`` stand above what the release itself says. ``contracts=False``
-    lets views without a typed column list pass, for ``release compile``. Raises InvalidRelease
-    with every problem found, UnsupportedFormat for a manifest of a newer major version.
+    lets views without a typed column list pass, for ``release compile``; ``policy`` may allow
+    properties that Delta is not known to have. Raises InvalidRelease with every problem found,
+    UnsupportedFormat for a manifest of a newer major version.
     """
     source = Path(path)
     try:
         if source.is_dir():
-            return _load_directory(source, name, default_schema, contracts)
+            return _load_directory(source, name, default_schema, contracts, policy)
         data = read_file(source)
     except OSError as error:
         place = os.fspath(path)
@@ -67,17 +69,18 @@ def load_release(
         text = decoded(data, str(source))
         return load_texts(
             [(str(source), text)], name=name or source.stem, default_schema=default_schema,
-            contracts=contracts,
+            contracts=contracts, policy=policy,
         )
     return load_manifest(
-        data, file=str(source), name=name, default_schema=default_schema, contracts=contracts
+        data, file=str(source), name=name, default_schema=default_schema, contracts=contracts,
+        policy=policy,
     )
 
 
 @collector_paused()
 def load_manifest(
     data: bytes, *, file: str | None = None, name: str | None = None,
-    default_schema: str | None = None, contracts: bool = True,
+    default_schema: str | None = None, contracts: bool = True, policy: Policy | None = None,
 ) -> Release:
     """A release from the bytes of a manifest; see :func:`load_release`."""
     manifest = decode_manifest(data, file=file)
@@ -88,7 +91,7 @@ def load_manifest(
     bundled, problems = canonical_statements(written, default_schema=schema)
     declared = [Declared(definition, place, {}, place) for definition in manifest.objects]
     if declared or not bundled:
-        resolved = resolve(declared, default_schema=schema, contracts=contracts)
+        resolved = resolve(declared, default_schema=schema, contracts=contracts, policy=policy)
     else:
         resolved = Resolved((), {}, [])
     dropped, contrary = _dropped_tables(
@@ -104,6 +107,7 @@ def load_manifest(
 def load_texts(
     texts: Iterable[tuple[str, str]], *, name: str, default_schema: str | None = None,
     contracts: bool = True, own: bool = False, schemas: Mapping[str, tuple[str, ...]] = {},
+    policy: Policy | None = None,
 ) -> Release:
     """A release from (file name, SQL text) pairs; see :func:`load_release`.
 
@@ -134,7 +138,9 @@ def load_texts(
     dropped, contrary = _dropped_tables(gone, _tables(declared), default_schema)
     problems.extend(contrary)
     if declared or not (problems or bundled):
-        resolved = resolve(declared, default_schema=default_schema, contracts=contracts, own=own)
+        resolved = resolve(
+            declared, default_schema=default_schema, contracts=contracts, own=own, policy=policy
+        )
         problems.extend(resolved.problems)
     else:
         resolved = Resolved((), {}, problems)
@@ -151,7 +157,8 @@ def load_texts(
 
 
 def _load_directory(
-    directory: Path, name: str | None, default_schema: str | None, contracts: bool
+    directory: Path, name: str | None, default_schema: str | None, contracts: bool,
+    policy: Policy | None,
 ) -> Release:
     paths = [
         path for path in directory.rglob("*.sql")
@@ -162,13 +169,14 @@ def _load_directory(
     return load_files(
         {path.relative_to(directory).as_posix(): read_file(path) for path in paths},
         place=str(directory), title=directory.resolve().name, name=name,
-        default_schema=default_schema, contracts=contracts,
+        default_schema=default_schema, contracts=contracts, policy=policy,
     )
 
 
 def load_files(
     files: Mapping[str, bytes], *, place: str, title: str, name: str | None = None,
     default_schema: str | None = None, contracts: bool = True, spoken: Callable[[str], str] = str,
+    policy: Policy | None = None,
 ) -> Release:
     """A release from the contents of its ``*.sql`` files and its ``release.toml``.
 
@@ -187,7 +195,7 @@ def load_files(
     return load_texts(
         texts, name=name or settings.name or title,
         default_schema=default_schema or settings.default_schema, contracts=contracts,
-        schemas=settings.schemas,
+        schemas=settings.schemas, policy=policy,
     )
 
 
@@ -350,6 +358,7 @@ def _declared(statement: Statement, file: str, schemas: Mapping[str, tuple[str, 
         _moved(statement.definition, schemas), Place(file, statement.line, statement.column),
         {name: Place(file, line, column) for name, (line, column) in statement.columns.items()},
         Place(file, *statement.text),
+        {key: Place(file, *place) for key, place in statement.properties.items()},
     )
 
 

@@ -111,12 +111,13 @@ class Place(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """One object as declared and where: its name, its columns, its query or body."""
+    """One object as declared and where: it, its columns, its query or body, its properties."""
 
     definition: ObjectDefinition
     place: Place = Place()
     columns: Mapping[str, Place] = {}
     text: Place = Place()
+    properties: Mapping[str, Place] = {}
 
 
 def inside(start: Place, text: str, offset: int) -> Place:

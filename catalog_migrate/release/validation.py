@@ -23,7 +23,9 @@ from catalog_migrate.model.names import (
     spark_refuses,
 )
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
+from catalog_migrate.model.table_properties import OWN, canonical_key, faults_of
 from catalog_migrate.model.types import UnknownType, canonical_type
+from catalog_migrate.policy import Policy
 from catalog_migrate.release.release import Declared, Place, inside
 from catalog_migrate.sql.references import (
     Occurrence,
@@ -48,6 +50,8 @@ CYCLE = "CM0130"
 NOT_IN_SPARK = "CM0115"
 OUR_SCHEMA = "CM0116"
 VARIABLE = "CM0118"
+BAD_PROPERTY = "CM0124"
+UNKNOWN_PROPERTY = "CM0125"
 SYSTEM_SCHEMA = "catalog_migrate"
 """Where our own views are; with a suffix where a second installation shares a metastore."""
 
@@ -74,15 +78,15 @@ class Resolved(NamedTuple):
 
 def resolve(
     declared: Sequence[Declared], *, default_schema: str | None = None, contracts: bool = True,
-    own: bool = False,
+    own: bool = False, policy: Policy | None = None,
 ) -> Resolved:
     """Resolve names and types of a whole release and find everything that is wrong with it.
 
     ``contracts``: whether a view without a typed column list is a problem (it is not for
     ``release compile``, which is what fills it in). ``own``: these are our own views, which alone
-    may be in our schema.
+    may be in our schema. ``policy`` may allow properties that Delta is not known to have.
     """
-    resolver = _Resolver(declared, default_schema, contracts)
+    resolver = _Resolver(declared, default_schema, contracts, policy or Policy())
     if not own:
         resolver.refuse_our_schema(declared)
     objects: list[ObjectDefinition] = []
@@ -111,10 +115,11 @@ class _Resolver:
     """State of one resolution: what exists, what was already looked up, what is wrong."""
 
     def __init__(
-        self, declared: Sequence[Declared], default_schema: str | None, contracts: bool
+        self, declared: Sequence[Declared], default_schema: str | None, contracts: bool,
+        policy: Policy,
     ) -> None:
         self.problems: list[Problem] = []
-        self.contracts = contracts
+        self.contracts, self.policy = contracts, policy
         self.default = default_schema.lower() if default_schema else None
         self.found: dict[Identity, Declared] = {}
         self.schemas: set[str] = set()
@@ -193,6 +198,8 @@ class _Resolver:
         columns = self.columns(entry, definition.columns, used)
         if columns is not None:
             changes["columns"] = columns
+        if definition.properties:
+            self.properties(entry, columns or definition.columns, changes)
         if definition.kind == "table":
             if not definition.columns:
                 self.report(
@@ -266,6 +273,35 @@ class _Resolver:
                     text=column.name, remedy="names compare without case: keep one, or rename one",
                 )
             seen.add(folded)
+
+    def properties(
+        self, entry: Declared, columns: Sequence[Column], changes: dict[str, Any]
+    ) -> None:
+        """Properties of a table by Delta's rules, with the keys as Delta writes them."""
+        definition = entry.definition
+        written = definition.properties
+        if definition.kind != "table":
+            for key in written:
+                if key.lower().startswith(OWN):
+                    self.report(
+                        entry.properties.get(key, entry.place), BAD_PROPERTY,
+                        f"property {key} of {definition.key} begins with {OWN}, which marks our own"
+                        " views and functions", text=key, remedy="give it another prefix",
+                    )
+            return
+        types = {column.name: column.type for column in columns}
+        for fault in faults_of(written, types, definition.partitioned_by):
+            if fault.unknown and self.policy.says("allow", "unknown_property", fault.key):
+                continue
+            self.report(
+                entry.properties.get(fault.key, entry.place),
+                UNKNOWN_PROPERTY if fault.unknown else BAD_PROPERTY,
+                f"property {fault.key} of {definition.key} {fault.reason}", text=fault.key,
+                remedy=fault.remedy,
+            )
+        canonical = {canonical_key(key): value for key, value in written.items()}
+        if canonical != written:
+            changes["properties"] = canonical
 
     def contract(self, entry: Declared) -> None:
         """A view needs its typed list, with as many columns as its query selects."""

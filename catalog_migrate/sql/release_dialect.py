@@ -36,8 +36,9 @@ _CLAUSES: Mapping[str, tuple[str, ...]] = {
 class Statement(msgspec.Struct, frozen=True):
     """One parsed statement: what it declares, where it stands and where its columns stand.
 
-    Places are (line, column), both from 1; ``columns`` is keyed by the folded column name and
-    ``text`` is where the query or body starts (where there is none, the name).
+    Places are (line, column), both from 1; ``columns`` is keyed by the folded column name,
+    ``properties`` by the key as written, and ``text`` is where the query or body starts (where
+    there is none, the name).
     """
 
     definition: ObjectDefinition
@@ -45,6 +46,7 @@ class Statement(msgspec.Struct, frozen=True):
     column: int
     columns: Mapping[str, tuple[int, int]]
     text: tuple[int, int]
+    properties: Mapping[str, tuple[int, int]] = {}
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ class _Parser(Cursor):
     read on, for what else is wrong with it.
     """
 
-    __slots__ = ("default_schema", "lines", "places", "problems", "text_place")
+    __slots__ = ("default_schema", "lines", "places", "problems", "property_places", "text_place")
 
     def __init__(
         self, text: str, tokens: Sequence[Token], lines: LineIndex, default_schema: str | None
@@ -120,6 +122,7 @@ class _Parser(Cursor):
         super().__init__(text, tokens)
         self.lines, self.default_schema = lines, default_schema
         self.places: dict[str, tuple[int, int]] = {}
+        self.property_places: dict[str, tuple[int, int]] = {}
         self.text_place: tuple[int, int] | None = None
         self.problems: list[tuple[str, Refused]] = []
 
@@ -188,7 +191,10 @@ class _Parser(Cursor):
             raise self.unknown_clause(kind)
         definition = ObjectDefinition(schema=schema, kind=kind, name=name, **fields)
         line, column = self.lines.place(name_token.start)
-        return Statement(definition, line, column, self.places, self.text_place or (line, column))
+        return Statement(
+            definition, line, column, self.places, self.text_place or (line, column),
+            self.property_places,
+        )
 
     def dropped_tables(self) -> list[tuple[ItemName, int, int]]:
         self.need("DROPPED", "TABLE")
@@ -433,6 +439,7 @@ class _Parser(Cursor):
                 raise self.problem(f"property {key} stands here twice", token=token)
             else:
                 properties[key] = value
+                self.property_places[key] = self.lines.place(token.start)
             if not self.accept_mark(","):
                 break
         self.need_mark(")")

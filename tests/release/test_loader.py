@@ -10,6 +10,7 @@ import pytest
 from catalog_migrate.errors import InvalidRelease, UnsupportedFormat
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_manifest, load_release, load_texts
 from catalog_migrate.release.manifest import outline_of
 
@@ -374,3 +375,49 @@ def test_a_schema_that_is_renamed_wrongly(tmp_path: Path, text: str, said: str) 
     (tmp_path / "release.toml").write_text(text)
     with pytest.raises(InvalidRelease, match=said):
         load_release(tmp_path)
+
+
+def test_properties_are_checked_with_their_places(tmp_path: Path) -> None:
+    """Wrong properties of tables are told where they stand, in SQL files and in manifests."""
+    text = (
+        "CREATE TABLE s.t (id INT) WITH ('my.prop' = 'x',\n"
+        "  'delta.logRetentionDuration' = 'abc', delta.enableChangeDataFeeed = true,\n"
+        "  'content' = 'derived');\n"
+        "CREATE VIEW s.v (id INT) WITH ('catalog_migrate.x' = '1', 'content' = 'x')\n"
+        "  AS SELECT id FROM s.t"
+    )
+    assert [(one[1], one[2], one[3]) for one in problems_of(text)] == [
+        (2, 3, "CM0124"), (2, 41, "CM0125"), (3, 3, "CM0124"), (4, 32, "CM0124"),
+    ]
+    manifest = json.dumps({
+        "format_version": "1.0", "release": "1", "objects": [{
+            "schema": "s", "kind": "table", "name": "t",
+            "columns": [{"name": "id", "type": "INT"}],
+            "properties": {"delta.minReaderVersion": "3"},
+        }],
+    })
+    file = tmp_path / "release.json"
+    file.write_text(manifest, encoding="utf-8")
+    with pytest.raises(InvalidRelease) as caught:
+        load_release(file)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.code, problem.text) == (
+        str(file), "CM0124", "delta.minReaderVersion"
+    )
+
+
+def test_the_policy_allows_properties_that_are_not_known(tmp_path: Path) -> None:
+    """A rule names the key; nothing else but ``allow`` lets it pass, and no wrong value."""
+    (tmp_path / "a.sql").write_text(
+        "CREATE TABLE s.t (id INT) WITH ('delta.mine' = 'x', 'DELTA.APPENDONLY' = 'true')"
+    )
+
+    def load(action: str, name: str) -> dict[str, str]:
+        rules = (Rule("unknown_property", action, name),)
+        release = load_release(tmp_path, policy=Policy(rules=rules))
+        return release.by_identity["relation", "s", "t"].properties
+
+    assert load("allow", "delta.m*") == {"delta.mine": "x", "delta.appendOnly": "true"}
+    for action, name in [("allow", "delta.other"), ("approve", "*"), ("refuse", "*")]:
+        with pytest.raises(InvalidRelease, match="CM0125"):
+            load(action, name)
