@@ -26,6 +26,7 @@ RISKS: Mapping[str, str] = {
     "not_null": "a column becomes NOT NULL and the copy fails if a row holds NULL",
     "copy": "the rows of a table are copied (time, and space twice)",
     "refill": "a derived table is emptied and filled again",
+    "start_empty": "a new table starts empty, as what its FILLED FROM reads is not in force",
     "drop": "an object without rows goes: view, function, type, derived table",
     "downgrade": "a release is applied that is older than the one in force",
     "unknown_property": "a table gets a `delta.` property that this tool does not know; `name` is"

@@ -22,6 +22,7 @@ from catalog_migrate.program.operations import (
     DropName,
     EditCheckpoint,
     EvolveTable,
+    FillTable,
     Operation,
     PopulateTable,
     ProbeQuery,
@@ -31,6 +32,7 @@ from catalog_migrate.program.operations import (
     SettleCheckpoint,
     StartQuery,
     StopQuery,
+    UnsealTable,
     UpdateComment,
     ValidateConnection,
 )
@@ -104,6 +106,7 @@ _BEFORE = ("migrated", "resumed", "migrated")
 _AFTER = ("resumed", "fenced_out", "migrated")
 
 BUILDING, SEALING, ABANDONED, LATER = "building", "sealing", "abandoned", "later attempt"
+SEALED = "committed, sealed"
 FAILED = "failed"
 COMMITTED = ("committed, evolve pending", "committed, tombstones pending", "committed, reconciling")
 """States from the commit on, told by what is left, the most urgent first."""
@@ -113,7 +116,7 @@ _UNDO = (
 )
 _MIGRATES = OperationKind(
     "migration", "the holder of the migration lease",
-    (BUILDING, LATER, *COMMITTED, FAILED),
+    (BUILDING, LATER, SEALED, *COMMITTED, FAILED),
     {
         BUILDING: OperationState(
             (SEALING, *COMMITTED, ABANDONED, "undone"),
@@ -143,6 +146,13 @@ _MIGRATES = OperationKind(
             "Committed, and a step of what was committed was refused: `status` names it.",
             "Takes the step again, and the others, when the cause is fixed.", outcomes=_AFTER,
         ),
+        SEALED: OperationState(
+            ("done",),
+            "The new release is in force. Tables that another one was filled from keep their"
+            " directories and are still sealed, so that no row came that was not read.",
+            "Changes them in place where that is pending, then takes the seals off and puts the"
+            " earlier properties back.", outcomes=_AFTER,
+        ),
         COMMITTED[0]: OperationState(
             (*COMMITTED[1:], FAILED, "done"),
             "The new release is in force; a shard that was taken over still has its old columns,"
@@ -166,8 +176,8 @@ _MIGRATES = OperationKind(
         "undone": OperationState(stands="Nothing of the attempt is left, nor in force."),
     },
     (
-        BuildTable, CopyTable, PopulateTable, SealTable, EvolveTable, DropName, CreateName,
-        ReplaceName, UpdateComment,
+        BuildTable, CopyTable, PopulateTable, FillTable, SealTable, EvolveTable, UnsealTable,
+        DropName, CreateName, ReplaceName, UpdateComment,
     ),
     inverse=ROLLBACK,
 )
@@ -276,6 +286,8 @@ def _states(row: OperationRecord) -> Mapping[str, OperationState]:
 def attempt_state(intent: IntentRecord) -> str:
     """The state of a migration or rollback that is not committed, or of a later attempt, which
     belongs to no plan."""
+    if intent.committed:
+        return SEALED
     if intent.abandoned:
         return ABANDONED
     if not intent.plan_hash:
@@ -321,6 +333,8 @@ def wrong_transitions(state: State, before: State) -> Iterator[str]:
         if new is None:  # gone with its commit, or cleaned up after
             committed = state.serial > before.serial
             after = (committed_state(state) or "done") if committed else "undone"
+            if old is not None and old.committed:
+                after = "done"
         yield from _step(
             f"the attempt of epoch {key}", _MIGRATES, None if old is None else attempt_state(old),
             after,

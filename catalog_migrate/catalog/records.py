@@ -247,6 +247,8 @@ class IntentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a prepare under ``epoch`` may leave behind; key ``<epoch>``.
 
     ``abandoned``: its own holder has begun to undo it, so that its commit cannot land any more.
+    ``committed``, key ``<epoch>/sealed``: the commit was made, and ``seals`` of tables that stay in
+    force are to be taken off behind the changes in place.
     """
 
     epoch: int
@@ -255,6 +257,7 @@ class IntentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: tuple[str, ...] = ()
     seals: tuple[SealedShard, ...] = ()
     abandoned: bool = False
+    committed: bool = False
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
-from catalog_migrate.model.types import is_up_cast
+from catalog_migrate.model.types import is_assignable, is_up_cast
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -92,12 +92,14 @@ class BindRequest(msgspec.Struct, frozen=True):
     """Bind one view (or SQL function) against stand-ins of its parents.
 
     ``parents`` maps each relation that the body may read to its columns in the NEW state;
-    ``functions`` are those of the NEW state that the body may call.
+    ``functions`` are those of the NEW state that the body may call. ``fills``: the body fills a
+    table of the contract's columns, which takes what an INSERT does; its parents are those of OLD.
     """
 
     view: ViewSpec
     parents: Mapping[ItemName, Sequence[Column]]
     functions: Sequence[FunctionSpec] = ()
+    fills: bool = False
 
 
 class BindResult(msgspec.Struct, frozen=True):
@@ -127,11 +129,41 @@ def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str 
     return None
 
 
+def fill_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
+    """Why what a query gives does not fill a table of these columns; None when it does.
+
+    By position, by the types that an INSERT takes; whether a value is NULL the rows show.
+    """
+    if len(contract) != len(found):
+        return f"the query yields {len(found)} columns, the table has {len(contract)} to fill"
+    wanted, given = ([column.name.lower() for column in each] for each in (contract, found))
+    if wanted != given and sorted(wanted) == sorted(given):
+        return f"the query yields the columns in another order: write {', '.join(wanted)}"
+    for column, got in zip(contract, found, strict=True):
+        if not is_assignable(got.type, datatypes.without_lengths(column.type)):
+            return f"column {column.name}: {got.type} is not stored as {column.type} without a CAST"
+    return None
+
+
 class CopyResult(msgspec.Struct, frozen=True):
     """Rows written and the version of the target that holds them."""
 
     rows: int
     version: int
+
+
+class FillRequest(msgspec.Struct, frozen=True):
+    """Rows of a new table: a query over tables at fixed versions.
+
+    ``columns`` are those of the target that the query gives, in its order. ``tables`` maps each
+    relation to (absolute path, version); ``objects`` are the views and functions that the query
+    uses, what is used first.
+    """
+
+    query: str
+    columns: Sequence[str]
+    tables: Mapping[ItemName, tuple[str, int]]
+    objects: Sequence[ViewSpec | FunctionSpec] = ()
 
 
 class Engine(Protocol):
@@ -229,6 +261,13 @@ class Engine(Protocol):
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
         """Copy what was appended in versions after+1…upto; None when those are not append-only."""
+        ...
+
+    def fill_rows(self, target: str, request: FillRequest) -> CopyResult:
+        """Insert what a query gives into a private shard.
+
+        RowNotConverted, without a value of any row, when a row cannot be stored there.
+        """
         ...
 
     def truncate_shard(self, path: str) -> None:

@@ -113,8 +113,8 @@ def comment_hash(definition: ObjectDefinition) -> str:
 def decision_hashes(definition: ObjectDefinition) -> dict[str, str]:
     """One hash for each decision a release takes, by label, in order of the columns.
 
-    Labels: ``renamed_from`` (the object), ``renamed_from:col``, ``using:col``, ``default:col``,
-    ``dropped:col``; ``col`` is folded.
+    Labels: ``renamed_from`` and ``filled_from`` (the object), ``renamed_from:col``, ``using:col``,
+    ``default:col``, ``dropped:col``; ``col`` is folded.
     """
     return {label: _decision(label, parts) for label, parts in _decisions(definition)}
 
@@ -122,6 +122,8 @@ def decision_hashes(definition: ObjectDefinition) -> dict[str, str]:
 def _decisions(definition: ObjectDefinition) -> Iterator[tuple[str, tuple[str, ...]]]:
     if definition.renamed_from is not None:
         yield "renamed_from", tuple(name.lower() for name in definition.earlier_names)
+    if definition.filled_from is not None:
+        yield "filled_from", (_expression(definition.filled_from),)
     for column in definition.columns:
         if column.renamed_from is not None:
             earlier = tuple(name.lower() for name in column.earlier_names)

@@ -156,7 +156,8 @@ class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     ``columns`` is empty for a type and for a scalar function. ``depends_on`` is None when it was
     not declared (then references are taken from ``sql``). ``definition_hash`` and ``text_hash``
     are written by ``release compile`` so that planning need not tokenise SQL. ``external`` is
-    there for secrets, connections, sources and sinks only.
+    there for secrets, connections, sources and sinks only. ``filled_from`` is the query that fills
+    a table in the migration that creates it; its names are those of the release before.
     """
 
     schema: str
@@ -181,6 +182,7 @@ class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     definition_hash: str | None = None
     text_hash: str | None = None
     external: External | None = None
+    filled_from: str | None = None
 
     @property
     def key(self) -> ItemKey:

@@ -458,6 +458,45 @@ def _up_cast(source: Type, target: Type) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def is_assignable(source: str, target: str) -> bool:
+    """Whether an INSERT stores a value without a CAST, under ANSI store assignment (Spark's
+    ``Cast.canANSIStoreAssign``): a value that does not fit fails there."""
+    return _assignable(parse_type(source), parse_type(target))
+
+
+_DATES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
+
+
+def _assignable(source: Type, target: Type) -> bool:
+    if source == target or source == Atomic("VOID"):
+        return True
+    if isinstance(source, Array) and isinstance(target, Array):
+        return _assignable(source.element, target.element)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return _assignable(source.key, target.key) and _assignable(source.value, target.value)
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        return len(source.fields) == len(target.fields) and all(
+            of.name.lower() == to.name.lower()
+            and (to.nullable or not of.nullable)
+            and _assignable(of.type, to.type)
+            for of, to in zip(source.fields, target.fields, strict=True)
+        )
+    if isinstance(source, Array | Map | Struct) or isinstance(target, Array | Map | Struct):
+        return False
+    if is_text(target):
+        return source != Atomic("VARIANT")
+    if isinstance(source, Interval) and isinstance(target, Interval):
+        return source.family == target.family
+    if _is_number(source) and _is_number(target):
+        return True
+    return str(source) in _DATES and str(target) in _DATES
+
+
+def _is_number(tree: Type) -> bool:
+    return isinstance(tree, Decimal) or (isinstance(tree, Atomic) and tree.name in NUMERIC)
+
+
+@lru_cache(maxsize=4096)
 def is_lossless(source: str, target: str) -> bool:
     """Whether every value of ``source`` survives :func:`conversion` to ``target`` unchanged and
     distinct.

@@ -19,7 +19,7 @@ from catalog_migrate.model.types import (
 )
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
-from catalog_migrate.planner.plan import Blocked, Question, Segment
+from catalog_migrate.planner.plan import Blocked, Fill, Question, Segment
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
 LOSSY_RETYPE = "CM0301"
@@ -30,7 +30,7 @@ TABLE_DROPPED = "CM0305"
 NAME_TAKEN = "CM0306"
 VIEW_WITHOUT_SQL = "CM0307"
 
-Contents = Literal["none", "keep", "evolve", "copy", "derived"]
+Contents = Literal["none", "keep", "evolve", "copy", "derived", "fill"]
 
 _OF_A_FEATURE = re.compile(
     r"\b(?:VARIANT|TIMESTAMP_NTZ|INTERVAL|GEOMETRY|GEOGRAPHY|COLLATE)\b", re.IGNORECASE
@@ -56,6 +56,7 @@ class Movement(msgspec.Struct, frozen=True):
     questions: tuple[Question, ...] = ()
     risks: tuple[Risk, ...] = ()
     segments: tuple[Segment, ...] = ()
+    fill: Fill | None = None
 
     @property
     def risk(self) -> str | None:

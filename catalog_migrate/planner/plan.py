@@ -23,7 +23,7 @@ Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "
 ACTIONS: tuple[Action, ...] = (
     "create", "drop", "migrate", "redefine", "update", "refresh", "restart"
 )
-Move = Literal["none", "evolve", "copy", "derived"]
+Move = Literal["none", "evolve", "copy", "derived", "fill"]
 
 
 class Base(msgspec.Struct, frozen=True):
@@ -231,13 +231,32 @@ class Segment(msgspec.Struct, frozen=True):
     left_out: bool = False
 
 
+class Fill(msgspec.Struct, frozen=True):
+    """How a new table is filled from objects in force.
+
+    ``query`` names them as they are in force, and ``objects`` has all that it reads and calls,
+    directly or not, what is used first. ``counted`` is the table that it takes every row of, where
+    that is seen from its text.
+    """
+
+    query: str
+    objects: tuple[ObjectDefinition, ...]
+    counted: Identity | None = None
+
+    @property
+    def tables(self) -> tuple[Identity, ...]:
+        """The tables whose rows it reads."""
+        return tuple(each.identity for each in self.objects if each.kind == "table")
+
+
 class Target(msgspec.Struct, frozen=True):
     """One object of the new state, changed or not.
 
     ``action`` is None for an unchanged object. ``old`` is the identity it has in the catalog now
     (None when it is new); ``uses`` are identities in the new state. ``contents`` says where a
     table's rows come from: ``none`` for a new retained table (a new, empty shard), for unchanged
-    ones and for views; ``evolve`` and ``copy`` from the old shard; ``derived`` from the callback.
+    ones and for views; ``evolve`` and ``copy`` from the old shard; ``derived`` from the callback;
+    ``fill`` from what ``fill`` says.
     ``keep`` (action migrate by impact only, or update in place) takes the old shard over untouched.
     ``projection`` holds, for a copy, (column, SQL expression over the OLD columns) in order.
     ``segments``, where there are any, say it shard by shard instead, the present one last (a table
@@ -260,11 +279,12 @@ class Target(msgspec.Struct, frozen=True):
     uses: tuple[Identity, ...]
     action: Action | None
     old: Identity | None
-    contents: Literal["none", "keep", "evolve", "copy", "derived"] = "none"
+    contents: Literal["none", "keep", "evolve", "copy", "derived", "fill"] = "none"
     projection: tuple[tuple[str, str], ...] = ()
     segments: tuple[Segment, ...] = ()
     reshape: tuple[tuple[str, str], ...] = ()
     column_ids: ColumnIds | None = None
+    fill: Fill | None = None
 
 
 class Migration(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ And says of a plan that may not be carried out what stands in the way, and what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -70,14 +70,24 @@ def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
 
 
 def with_validations(
-    migration: Migration, proofs: Sequence[tuple[str, str | None]]
+    migration: Migration, proofs: Sequence[tuple[str, str | None]],
+    filled: Collection[str] = (),
 ) -> Migration:
-    """The migration with the outcome of each view's proof: (name, None or Spark's reason).
+    """The migration with the outcome of each query's proof: (name, None or Spark's reason).
 
-    A view that does not bind blocks the plan; ``bound`` says that all were tried.
+    A view that does not bind blocks the plan, and so does what fills a table (``filled``);
+    ``bound`` says that all were tried.
     """
     blocked = [
         Blocked(
+            name=name,
+            code=DOES_NOT_BIND,
+            reason=f"FILLED FROM does not bind to what is in force: {reason}",
+            remedy=f"correct FILLED FROM of {name}: it reads the names and columns of release"
+            f" {migration.plan.base.release}, and gives one value for each column of the table",
+        )
+        if name in filled
+        else Blocked(
             name=name,
             code=DOES_NOT_BIND,
             reason=f"the view does not bind: {reason}",

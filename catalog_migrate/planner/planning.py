@@ -31,6 +31,7 @@ from catalog_migrate.planner.diff import (
     roots_of,
     signature,
 )
+from catalog_migrate.planner.filling import filled_movement
 from catalog_migrate.planner.plan import (
     Action,
     Blocked,
@@ -247,6 +248,11 @@ class _Planning:
         if self._back is not None:
             return self._movement_back(self._back, compared, action)
         if compared.old is None:
+            if compared.definition.filled_from is not None:
+                return filled_movement(
+                    compared, self._baseline.objects, self._difference.objects, self._old_graph,
+                    self._approvals,
+                )
             return Movement(created_contents(compared.definition))
         if action is None:
             return Movement()
@@ -293,6 +299,7 @@ class _Planning:
             segments=decided.movement.segments,
             reshape=decided.movement.reshape,
             column_ids=planned_column_ids(compared, decided.movement, self._back),
+            fill=decided.movement.fill,
         )
 
     def _finished_plan(
@@ -393,6 +400,8 @@ class _Planning:
         rows, size = (
             self._size(old) if old is not None and movement.contents != "none" else (None, None)
         )
+        if movement.fill is not None and movement.fill.counted is not None:
+            rows, _ = self._size(self._old(movement.fill.counted))
         old_name = str(old.definition.key) if old is not None and compared.is_renamed else None
         action = decided.action
         assert action is not None

@@ -27,6 +27,7 @@ POLICY_ASKS = "CM0309"
 
 UNDECIDED = {
     "CM0301": "convert", "CM0302": "drop_column", "CM0304": "not_null", "CM0305": "drop_table",
+    "CM0334": "start_empty",
 }
 """Code of a missing decision -> the kind of risk that it is about."""
 

@@ -16,9 +16,11 @@ from catalog_migrate.program.operations import (
     CreateName,
     DropName,
     EvolveTable,
+    FillTable,
     PopulateTable,
     ReplaceName,
     SealTable,
+    UnsealTable,
     UpdateComment,
 )
 from catalog_migrate.program.order import order_waves
@@ -47,19 +49,27 @@ def program(
     names of OLD that go, in their order, ``creates`` those of NEW that come, both with those that
     go for a moment; ``graphs`` are OLD and NEW.
 
-    Tables are built, copied, filled and sealed before the commit, changed in place right after it;
-    then names go and come. The name of a table whose directory stays is never dropped.
+    Tables are built, copied, filled and sealed before the commit, changed in place and unsealed
+    right after it; then names go and come. The name of a table whose directory stays is never
+    dropped.
     """
     changed = [target for target in targets if target.action is not None]
+    sealed = list(_sealed(changed, targets, old, drops))
+    closed = {operation.id for operation in sealed}
+    read = dict.fromkeys(
+        name for target in changed if target.fill is not None for name in target.fill.tables
+    )
     waves = [
         list(_built(changed)),
         list(_copied(changed)),
         [_on(PopulateTable, target) for target in changed if target.contents == "derived"],
-        list(_sealed(changed, targets, old, drops)),
+        [_on(FillTable, target) for target in changed if target.fill is not None],
+        [*sealed, *(_gone(SealTable, old[name]) for name in read if old[name][1] not in closed)],
         sorted(
             (_on(EvolveTable, target) for target in changed if _in_place(target)),
             key=lambda operation: operation.name.lower(),
         ),
+        [_on(UnsealTable, target) for target in targets if target.old in read and _stays(target)],
         *_names(changed, old, set(drops), set(creates), graphs),
     ]
     return _numbered(filter(None, waves))
@@ -109,8 +119,13 @@ def _sealed(
             yield _gone(SealTable, old[identity])
 
 
+def _stays(target: Target) -> bool:
+    """Whether a table keeps its directory."""
+    return target.definition.kind == "table" and target.contents not in _MOVES
+
+
 def _in_place(target: Target) -> bool:
-    if target.definition.kind != "table" or target.contents in _MOVES:
+    if not _stays(target):
         return False
     return target.contents == "evolve" or target.action == "update"
 

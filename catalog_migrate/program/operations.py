@@ -79,14 +79,27 @@ class PopulateTable(Operation, frozen=True, tag="populate"):
     phase: str = PREPARE
 
 
+class FillTable(Operation, frozen=True, tag="fill"):
+    """Make the directory of a new table and fill it by a query over the tables in force."""
+
+    phase: str = PREPARE
+    symbol: ClassVar[str] = "+"
+
+
 class SealTable(Operation, frozen=True, tag="seal"):
-    """Close the directory in force for writers and copy what was appended meanwhile."""
+    """Close the directory in force for writers and carry over what came meanwhile."""
 
     phase: str = PREPARE
 
 
 class EvolveTable(Operation, frozen=True, tag="evolve"):
     """Change the columns, properties or comments of a table in place."""
+
+    phase: str = IN_PLACE
+
+
+class UnsealTable(Operation, frozen=True, tag="unseal"):
+    """Open a table for writers again, which was sealed because another one is filled from it."""
 
     phase: str = IN_PLACE
 
@@ -184,9 +197,9 @@ class ProbeQuery(Operation, frozen=True, tag="probe"):
 
 
 AnyOperation = (
-    BuildTable | CopyTable | PopulateTable | SealTable | EvolveTable | DropName | ReplaceName
-    | UpdateComment | CreateName | RetireShard | ValidateConnection | StopQuery | SettleCheckpoint
-    | RestoreTable | EditCheckpoint | StartQuery | ProbeQuery
+    BuildTable | CopyTable | PopulateTable | FillTable | SealTable | EvolveTable | UnsealTable
+    | DropName | ReplaceName | UpdateComment | CreateName | RetireShard | ValidateConnection
+    | StopQuery | SettleCheckpoint | RestoreTable | EditCheckpoint | StartQuery | ProbeQuery
 )
 """Every operation there is, told apart by ``op`` in JSON."""
 

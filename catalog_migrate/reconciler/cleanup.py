@@ -36,7 +36,7 @@ def clean_up(work: ExecutionContext, state: State) -> State:
             if work.engine.shard_version(location) is not None:
                 work.retrying(lambda location=location: work.engine.delete_shard(location))  # type: ignore[misc]
     for key, intent in sorted(state.intents.items()):
-        if intent.epoch < work.epoch:
+        if intent.epoch < work.epoch and not intent.committed:
             state = _undo(work, state, key, intent)
     return state
 

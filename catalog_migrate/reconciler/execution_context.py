@@ -338,7 +338,8 @@ def relative(warehouse: str, location: str) -> str | None:
 class NewShard(msgspec.Struct, frozen=True):
     """A shard that a prepare built: whose it is, where, and where its rows came from.
 
-    ``expected`` counts the rows that several sources were to bring.
+    ``expected`` counts the rows that several sources were to bring. ``read`` are the shards, with
+    their versions, that a query took its rows from.
     """
 
     target: Target
@@ -349,6 +350,7 @@ class NewShard(msgspec.Struct, frozen=True):
     rows: int = 0
     unfilled: bool = False
     expected: int = 0
+    read: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return str(self.target.definition.item_name)

@@ -1,7 +1,8 @@
 """Builds what the new state needs beside the old one, before anything is committed.
 
 Order (DESIGN section 6): validate views and names; try changes in place on shadow tables; record
-the intent; create and fill new shards; seal the old ones; copy what was appended meanwhile; count.
+the intent; create and fill new shards; seal the old ones, and those that new tables are filled
+from; copy what was appended meanwhile, and fill again where that was read; count.
 A crash leaves what the intent names.
 """
 
@@ -32,13 +33,14 @@ from catalog_migrate.model.names import Identity, ItemName, namespace_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
-from catalog_migrate.planner.plan import Migration, Target
+from catalog_migrate.planner.plan import Fill, Migration, Target
 from catalog_migrate.planner.plan_validation import blocked
 from catalog_migrate.planner.program import program
 from catalog_migrate.program.operations import (
     PREPARE,
     BuildTable,
     CopyTable,
+    FillTable,
     Operation,
     PopulateTable,
     SealTable,
@@ -51,6 +53,11 @@ from catalog_migrate.reconciler.execution_context import (
     PrepareFailed,
     Progress,
     StreamTables,
+)
+from catalog_migrate.reconciler.fill_tables import (
+    fill_again_if_read_too_early,
+    fill_shard,
+    shards_to_read,
 )
 from catalog_migrate.reconciler.reshape import ReshapeDecision, choose
 
@@ -75,10 +82,13 @@ class Attempt(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class Prepared:
     """Everything the commit names: new shards by identity, seals on replaced ones, by path, what
-    becomes of tables in place, by identity, and the program that is executed."""
+    becomes of tables in place, by identity, and the program that is executed.
+
+    ``unsealing`` are shards that stay in force and were sealed for a new table to be filled."""
 
     shards: dict[Identity, NewShard] = field(default_factory=dict)
     sealed: dict[str, int] = field(default_factory=dict)
+    unsealing: frozenset[str] = frozenset()
     shapes: dict[Identity, Shape] = field(default_factory=dict)
     steps: tuple[Operation, ...] = ()
 
@@ -103,6 +113,8 @@ def bind_requests(migration: Migration) -> list[BindRequest]:
     requests = []
     for target in migration.targets:
         definition = target.definition
+        if target.fill is not None:
+            requests.append(_fill_request(target, target.fill))
         if definition.kind != "view" or target.action is None or definition.sql is None:
             continue
         own = functions.keys() & set(target.uses)
@@ -118,6 +130,20 @@ def bind_requests(migration: Migration) -> list[BindRequest]:
         view: ViewSpec = view_spec(definition, {})
         requests.append(BindRequest(view, parents, tuple(functions[name] for name in called)))
     return requests
+
+
+def _fill_request(target: Target, fill: Fill) -> BindRequest:
+    """What fills a new table, over the columns of OLD."""
+    definition = target.definition
+    return BindRequest(
+        ViewSpec(
+            definition.item_name,
+            tuple(column for column in definition.columns if column.generated is None), fill.query,
+        ),
+        {each.item_name: each.columns for each in fill.objects if each.kind != "function"},
+        tuple(function_spec(each, {}) for each in fill.objects if each.kind == "function"),
+        fills=True,
+    )
 
 
 def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:
@@ -136,7 +162,8 @@ def with_bind_results(results: list[BindResult], migration: Migration) -> Migrat
     from catalog_migrate.planner.plan_validation import with_validations
 
     return with_validations(
-        migration, [(str(result.name), result.reason) for result in results]
+        migration, [(str(result.name), result.reason) for result in results],
+        {str(each.definition.item_name) for each in migration.targets if each.fill is not None},
     )
 
 
@@ -204,10 +231,16 @@ def prepare(
     work.journal.steps += [step for step in steps if step.phase == PREPARE]
     if not shards and not retiring:
         return Prepared(shapes=choice.shapes, steps=steps)
-    _require_no_backfill(work.streams, state, retiring)
+    closing = {**dict.fromkeys(shards_to_read(state, migration)), **retiring}
+    _require_no_backfill(work.streams, state, closing)
     attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
-    prepared = _carry_over(work, state, attempt, shards, retiring, populate)
+    prepared = _carry_over(work, state, attempt, shards, closing, populate)
     prepared.shapes, prepared.steps = choice.shapes, steps
+    replaced = {shard.target.item_id for shard in shards}
+    prepared.unsealing = frozenset(
+        path for path in closing.keys() - retiring.keys()
+        if state.shards[path].item_id not in replaced
+    )
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
@@ -270,6 +303,11 @@ def _carry_over(
     _declare(work, attempt, shards)
     _build(work, state, shards, prepared, populate)
     _seal(work, state, attempt, shards, retiring, prepared)
+    for identity, shard in prepared.shards.items():
+        if shard.read:
+            prepared.shards[identity] = fill_again_if_read_too_early(
+                work, state, shard, prepared.sealed
+            )
     _require_sealed(work, prepared)
     return prepared
 
@@ -426,6 +464,18 @@ def _build(
     )
     for shard in copied:
         prepared.shards[shard.target.identity] = shard
+    _populate(work, shards, prepared, populate)
+    filled = [shard for shard in shards if shard.target.fill is not None]
+    for shard in work.all(
+        filled, lambda shard: fill_shard(work, state, shard), phase="fill",
+        operations=[_on(FillTable, shard) for shard in filled],
+    ):
+        prepared.shards[shard.target.identity] = shard
+
+
+def _populate(
+    work: ExecutionContext, shards: list[NewShard], prepared: Prepared, populate: Populate | None
+) -> None:
     derived = [shard for shard in shards if _is_populated(shard)]
     for number, shard in enumerate(derived, start=1):
         step = _on(PopulateTable, shard)
@@ -448,7 +498,7 @@ def _is_populated(shard: NewShard) -> bool:
 
 def _building(shard: NewShard) -> Operation | None:
     """The operation that ends when the shard is there and empty, if any does."""
-    if shard.source is not None or _is_populated(shard):
+    if shard.source is not None or shard.target.fill is not None or _is_populated(shard):
         return None
     return _on(BuildTable, shard)
 
@@ -484,13 +534,14 @@ def _seal(
     retiring: Mapping[str, NewShard | None],
     prepared: Prepared,
 ) -> None:
-    """Seal every retiring shard, copy the tails, verify the counts.
+    """Seal every shard that retires or was read, copy the tails, verify the counts.
 
     A table that is dropped because its rows are gone has nothing to seal.
     """
     pending: dict[str, NewShard | None] = {}
     for path, shard in retiring.items():
-        if shard is not None or not _is_gone(work, path):
+        read = any(path == one for made in prepared.shards.values() for one, _ in made.read)
+        if shard is not None or read or not _is_gone(work, path):
             pending[path] = shard
         else:
             work.skipped(_sealing(state, path), "its rows are gone")

@@ -38,6 +38,7 @@ from catalog_migrate.program.operations import (
     EvolveTable,
     Operation,
     ReplaceName,
+    UnsealTable,
 )
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import (
@@ -100,7 +101,13 @@ def shared_pending(state: State, given_up: Sequence[str] = ()) -> list[str]:
     ``given_up`` are paths of shards whose retention is over
     (:func:`~catalog_migrate.reconciler.cleanup.expired`).
     """
-    pending = [f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values()]
+    pending = [
+        f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values() if not i.committed
+    ]
+    pending += [
+        f"unsealing of {seal.path}"
+        for intent in state.intents.values() if intent.committed for seal in intent.seals
+    ]
     pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
     pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
     pending += [f"removal of {path}" for path in removing(state)]
@@ -384,13 +391,16 @@ def _failure(step: str, name: str, error: Exception) -> StepFailure:
 def finish_shared(work: ExecutionContext, state: State) -> State:
     """Finish pending shared work from the catalog alone, under the lease; idempotent.
 
-    Evolves shards, brings a metastore's names in line, then clears tombstones and flags and gives
-    up expired shards in one commit; only after that their data goes. Raises NotReconciled
-    (recorded for ``status``) when a step keeps failing.
+    Evolves shards, takes off the seals of those that new tables were filled from, brings a
+    metastore's names in line, then clears tombstones and flags and gives up expired shards in one
+    commit; only after that their data goes. Raises NotReconciled (recorded for ``status``) when a
+    step keeps failing.
     """
     try:
         program, before = stored_program(state), state
+        _unseal(work, state, program, evolving=False)
         state, evolved = _evolve(work, state, program)
+        _unseal(work, state, program, evolving=True)
         if work.engine.persistent_names:
             # a table that was copied after all is registered anew, which no program has
             reconcile_names(work, state, program if state is before else ())
@@ -402,8 +412,13 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )
 
+    unsealed = tuple(key for key, intent in state.intents.items() if intent.committed)
+
     def changes_for(current: State) -> Changes | None:
         changes = Changes()
+        for key in unsealed:
+            if key in current.intents:
+                changes.delete("intent", key)
         for key in cleared:
             if key in current.tombstone_rows:
                 changes.delete("tombstone", key)
@@ -418,7 +433,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
             changes.delete("operation", RECONCILE)
         return changes
 
-    if cleared or evolved or given_up or RECONCILE in state.operations:
+    if cleared or evolved or given_up or unsealed or RECONCILE in state.operations:
         with work.journal.unlogged() as executed:
             state = commit(
                 work.log, changes_for, epoch=work.epoch, kind="reconcile", executed=executed
@@ -428,6 +443,32 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
 
 def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
     return msgspec.structs.replace(record, **changes)
+
+
+def _unseal(
+    work: ExecutionContext, state: State, program: Sequence[Operation], *, evolving: bool
+) -> None:
+    """Take the seals off that a commit left on tables in force; idempotent.
+
+    Of those that are also changed in place (``evolving``) behind that change: a row that came in
+    between could have values for columns that go, and no table would have them any more.
+    """
+    planned = {step.id: step for step in program if isinstance(step, UnsealTable)}
+    for intent in state.intents.values():
+        for seal in intent.seals if intent.committed else ():
+            record = state.shards.get(seal.path)
+            if record is None or record.state != "live" or record.evolve != evolving:
+                continue
+            item = state.items[record.item_id]
+            key = item.definition.key
+            step = planned.get(record.item_id) or UnsealTable(key.kind, str(key), record.item_id)
+            work.journal.steps.append(step)
+            declared = item.definition.properties
+            earlier = {name: declared.get(name, was) for name, was in seal.properties.items()}
+            with work.executing(step):
+                work.retrying(lambda path=seal.path, to=earlier: work.engine.unseal(  # type: ignore[misc]
+                    work.absolute(path), to, app_id=state.app_id, epoch=work.epoch
+                ))
 
 
 def _evolve(
@@ -532,6 +573,12 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
     item = state.items[record.item_id]
     name = str(item.definition.item_name)
     work.on_progress(Progress("copy, not in place", 0, 1, name))
+    for intent in state.intents.values():
+        for seal in intent.seals if intent.committed else ():
+            if seal.path == path:  # the copy seals it itself
+                work.retrying(lambda seal=seal: work.engine.unseal(  # type: ignore[misc]
+                    work.absolute(path), seal.properties, app_id=state.app_id, epoch=work.epoch
+                ))
     layout = work.retrying(lambda: work.engine.shard_layout(work.absolute(path)))
     standing = standing_names(layout, item, record.shape)
     shard = NewShard(

@@ -476,6 +476,8 @@ def _texts(entry: Declared) -> Iterator[_Text]:
             if text is not None:
                 what = f"{word.upper()} of column {quote_part(column.name)}"
                 yield _Text(what, text, ("expression",), place)
+    if definition.filled_from is not None:
+        yield _Text("FILLED FROM", definition.filled_from, ("query",), entry.text, exact=True)
     for check in definition.checks:
         what = f"CHECK {quote_part(check.name)}"
         yield _Text(what, check.expression, ("expression",), entry.place)

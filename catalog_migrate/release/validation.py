@@ -206,6 +206,8 @@ class _Resolver:
                     entry.place, NO_CONTRACT, f"table {definition.key} has no columns",
                     remedy="list its columns",
                 )
+            elif definition.filled_from is not None:
+                self.fill(entry, definition.filled_from)
         elif definition.kind == "view":
             self.contract(entry)
         elif definition.kind == "function":
@@ -221,6 +223,7 @@ class _Resolver:
             or definition.partitioned_by
             or definition.clustered_by
             or (definition.contents is not None and definition.kind != "table")
+            or definition.filled_from is not None
         ):
             self.problems.extend(decision_problems(definition, entry.place, entry.columns))
         declared = definition.depends_on
@@ -322,6 +325,19 @@ class _Resolver:
                 f"view {definition.key} declares {len(definition.columns)} columns, its query "
                 f"selects {count}",
                 remedy="make the column list and the SELECT list equally long",
+            )
+
+    def fill(self, entry: Declared, query: str) -> None:
+        """A query gives as many columns as the table has that Delta does not compute."""
+        definition = entry.definition
+        wanted = sum(column.generated is None for column in definition.columns)
+        count = count_select_items(query)
+        if count is not None and count != wanted:
+            self.report(
+                entry.text if entry.text.line is not None else entry.place, CONTRACT_ARITY,
+                f"table {definition.key} has {wanted} columns to fill, its FILLED FROM selects "
+                f"{count}",
+                remedy="select one value for each column, in the order of the columns",
             )
 
     def signature(self, entry: Declared, used: set[Identity], changes: dict[str, Any]) -> None:
@@ -485,6 +501,10 @@ class _Resolver:
                     changes[key] = resolved
         if definition.kind != "table":
             return
+        if definition.filled_from is not None:
+            filled = self.former(definition.filled_from, entry, used)
+            if filled != definition.filled_from:
+                changes["filled_from"] = filled
         columns = list(changes.get("columns", definition.columns))
         touched = False
         for position, column in enumerate(columns):
@@ -514,6 +534,32 @@ class _Resolver:
         )
         if checks != definition.checks:
             changes["checks"] = checks
+
+    def former(self, query: str, entry: Declared, used: set[Identity]) -> str:
+        """A query over the release before, its relations qualified and this release's types
+        expanded; which of them are there, the plan finds out."""
+        pieces: list[tuple[int, int, str | None]] = []
+        for name in occurrences(tokenise(query)):
+            if name.name is None:
+                continue
+            schema, bare = name.name
+            if name.kind == "type":
+                identity = (name.kind, schema or self.default or "", bare)
+                if identity in self.found:
+                    used.add(identity)
+                    pieces.append((name.start, name.end, self.expand(identity, ())))
+            elif name.kind == "relation" and schema is None:
+                if self.default is None:
+                    self.report(
+                        inside(entry.text, query, name.start), NO_SCHEMA,
+                        f"FILLED FROM of {entry.definition.key} reads {bare} without a schema",
+                        text=query[name.start : name.end],
+                        remedy=f"write schema.{bare}, or set default_schema in release.toml",
+                    )
+                    continue
+                part = quote_part(name.parts[-1])
+                pieces.append((name.start, name.end, f"{quote_part(self.default)}.{part}"))
+        return splice(query, pieces)
 
     def refuse_variable(self, text: str, entry: Declared, place: Place, what: str) -> None:
         """Each writer's Spark parses these anew, and puts its own variables in."""
@@ -614,6 +660,12 @@ def decision_problems(
                     f"{definition.key} is {clause} by {quote_part(name)}, which is not one of its "
                     "columns", name, "name a column of the table",
                 )
+    if definition.filled_from is not None and (definition.is_derived or definition.kind != "table"):
+        report(
+            f"{definition.kind} {definition.key} has FILLED FROM", "FILLED FROM",
+            "leave it out: the application's populate callback fills a derived table"
+            if definition.is_derived else "leave it out: only tables hold rows",
+        )
     if definition.kind != "table":
         if definition.contents is not None:
             report(

@@ -29,6 +29,7 @@ _MOVES = {
     "evolve": "rows stay where they are, metadata changes only",
     "copy": "rows are copied into a new table",
     "derived": "rows come from the application's populate callback",
+    "fill": "rows are filled from the tables in force",
 }
 
 
@@ -229,7 +230,7 @@ def _weight(change: Change, below: list[Change]) -> tuple[int, int, int]:
 def _head(change: Change) -> str:
     """``shop.orders (table) migrate, was shop.order``."""
     renamed = f", was {change.old_name}" if change.old_name else ""
-    moved = change.contents in ("copy", "evolve", "derived")
+    moved = change.contents in ("copy", "evolve", "derived", "fill")
     held = amount(change) if moved or change.action == "drop" else ""
     return f"{change.name} ({change.kind}) {change.action}{renamed}{': ' + held if held else ''}"
 

@@ -339,6 +339,34 @@ def normalised_tokens(sql: str) -> tuple[str, ...]:
     return tuple(result)
 
 
+def whole_relation(sql: str) -> tuple[str, str] | None:
+    """The relation that a query takes every row of, once: folded (schema, name).
+
+    None where that is not plain from the text: it selects columns from one relation, and that is
+    all that it does.
+    """
+    tokens = tokenise(sql)
+    found = occurrences(tokens)
+    if len(found) != 1 or found[0].kind != "relation" or not tokens[0].is_word("select"):
+        return None
+    name = found[0].name
+    if name is None or name[0] is None or tokens[1].is_word("distinct"):
+        return None
+    if any(token.is_operator("(") or token.is_operator(",") for token in _behind(tokens, found[0])):
+        return None
+    before = [token for token in tokens if token.end <= found[0].start]
+    behind = _behind(tokens, found[0])
+    plain = not any(token.text in ("(", "|>") for token in before)
+    alias = [token for token in behind if not token.is_word("as")]
+    if not plain or len(alias) > 1 or not all(token.is_name for token in alias):
+        return None
+    return name[0], name[1]
+
+
+def _behind(tokens: Sequence[Token], name: Occurrence) -> list[Token]:
+    return [token for token in tokens if token.start >= name.end and token.kind != "end"]
+
+
 # -- how many columns a query gives ----------------------------------------------------------------
 
 _ENDS_LIST = frozenset({

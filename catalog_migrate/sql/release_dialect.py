@@ -25,7 +25,8 @@ NO_SCHEMA = "CM0109"
 _KINDS = ("table", "view", "function", "type")
 _CLAUSES: Mapping[str, tuple[str, ...]] = {
     "table": (
-        "DROPPED", "PARTITIONED BY", "CLUSTER BY", "COMMENT", "WITH", "RENAMED FROM", "WAS VIEW"
+        "DROPPED", "PARTITIONED BY", "CLUSTER BY", "COMMENT", "WITH", "RENAMED FROM", "WAS VIEW",
+        "FILLED FROM",
     ),
     "view": ("COMMENT", "WITH", "RENAMED FROM", "WAS TABLE"),
     "function": ("COMMENT", "RENAMED FROM"),
@@ -404,6 +405,10 @@ class _Parser(Cursor):
                 self.set_once(fields, "was", other, start)
             elif kind in ("table", "view") and self.accept("WITH"):
                 self.properties(kind, fields, start)
+            elif kind == "table" and self.accept("FILLED", "FROM"):
+                if self.sees_mark("("):
+                    self.text_place = self.lines.place(self.peek(1).start)
+                self.set_once(fields, "filled_from", self.parenthesised("a query"), start)
             elif kind == "table" and self.accept("DROPPED"):
                 self.set_once(fields, "dropped", self.name_list(), start)
             elif kind == "table" and self.accept("PARTITIONED", "BY"):

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, contract_reason
+from catalog_migrate.engine.port import (
+    BindRequest,
+    BindResult,
+    FunctionSpec,
+    contract_reason,
+    fill_reason,
+)
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import REMEMBERED, ItemName
 from catalog_migrate.model.objects import Column
@@ -32,6 +38,7 @@ _CAST = re.compile(
 _ALIAS = re.compile(rf"(.*?)\s+AS\s+({_NAME})\Z", re.I | re.DOTALL)
 _SELECT = re.compile(r"\s*SELECT\s+(.*?)(?:\s+FROM\s+(.*))?\Z", re.I | re.DOTALL)
 _FROM_END = re.compile(r"\s(?:WHERE|GROUP|ORDER|HAVING|LIMIT)\s", re.I)
+_WHERE = re.compile(r"\sWHERE\s+(.*?)\s*\Z", re.I | re.DOTALL)
 _FROM_SPLIT = re.compile(r",|\s(?:INNER\s+|LEFT\s+|CROSS\s+)?JOIN\s", re.I)
 _RELATION = re.compile(rf"\s*({_NAME}\s*\.\s*{_NAME})(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I)
 _INTEGER = re.compile(r"-?\d+\Z")
@@ -45,12 +52,13 @@ class Body:
     """A view's text, split; the same one for the same text, so compared by identity.
 
     ``items`` are (expression, column name) pairs, ``relations`` what is read, by alias,
-    ``functions`` what is called.
+    ``functions`` what is called, ``condition`` what stands behind WHERE.
     """
 
     items: tuple[tuple[str, str], ...]
     relations: tuple[tuple[str, ItemName], ...]
     functions: tuple[ItemName, ...] = ()
+    condition: str = ""
 
 
 def _unquoted(part: str) -> str:
@@ -103,7 +111,10 @@ def read_body(sql: str) -> Body:
             alias_name = _unquoted(relation[2]) if relation[2] else name
             relations.append((alias_name.lower(), ItemName(schema, name)))
     called = dict.fromkeys(name for expression, _ in items for name in _called(expression))
-    return Body(tuple(items), tuple(relations), tuple(called))
+    condition = _WHERE.search(match[2] or "")
+    return Body(
+        tuple(items), tuple(relations), tuple(called), condition[1] if condition else ""
+    )
 
 
 def _called(expression: str) -> Iterator[ItemName]:
@@ -135,6 +146,26 @@ def analyse(
             )
         scope.append(tuple(columns))
     return _analysed(body, tuple(scope), tuple(map(returns_of, body.functions)))
+
+
+def evaluate(
+    body: Body, names: Sequence[str], rows_of: Callable[[ItemName], Sequence[Row]]
+) -> list[dict[str, Any]]:
+    """The rows that a body over one relation gives, its values under ``names`` in their order.
+
+    A WHERE of the form ``column > integer`` is applied, any other one is met by every row.
+    EngineFailure for a body over more than one relation.
+    """
+    if len(body.relations) != 1:
+        raise EngineFailure(
+            "only bodies over one relation are evaluated", condition="UNSUPPORTED_FEATURE"
+        )
+    meets = compile_check(body.condition)
+    compiled = [compile_expression(expression) for expression, _ in body.items]
+    return [
+        {name.lower(): value(row) for name, value in zip(names, compiled, strict=True)}
+        for row in rows_of(body.relations[0][1]) if meets(row)
+    ]
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -322,4 +353,5 @@ def bind(request: BindRequest) -> BindResult:
         )
     except EngineFailure as error:
         return BindResult(view.name, f"{error.condition}: {error.message}")
-    return BindResult(view.name, contract_reason(view.columns, found), found)
+    fits = fill_reason if request.fills else contract_reason
+    return BindResult(view.name, fits(view.columns, found), found)

@@ -17,6 +17,7 @@ from catalog_migrate.engine.port import (
     BindRequest,
     BindResult,
     CopyResult,
+    FillRequest,
     FunctionSpec,
     Registration,
     ShardSpec,
@@ -32,6 +33,7 @@ from catalog_migrate.testing.bodies import (
     analyse,
     bind,
     compile_expression,
+    evaluate,
     read_body,
     scalar_returns,
 )
@@ -298,6 +300,34 @@ class SimulatedEngine:
             if any(version.act not in _APPEND_ONLY for version in between):
                 return None
             return self._insert(until[len(before) :], target, projection)
+
+    def fill_rows(self, target: str, request: FillRequest) -> CopyResult:
+        with self._call("fill_rows", target):
+            views = {each.name.folded: each for each in request.objects
+                     if isinstance(each, ViewSpec)}
+            tables = {name.folded: place for name, place in request.tables.items()}
+
+            def rows_of(name: ItemName) -> Sequence[Row]:
+                if name.folded in tables:
+                    return self.world.rows(*tables[name.folded])
+                view = views.get(name.folded)
+                if view is None:
+                    raise EngineFailure(
+                        f"the relation {name} cannot be found",
+                        condition="TABLE_OR_VIEW_NOT_FOUND",
+                    )
+                names = [column.name for column in view.columns]
+                return evaluate(read_body(view.sql), names, rows_of)
+
+            given = evaluate(read_body(request.query), request.columns, rows_of)
+            if not given:
+                return CopyResult(0, len(self.world.shard(target).versions) - 1)
+            try:
+                return CopyResult(len(given), self.world.append(target, given))
+            except EngineFailure as failure:
+                raise RowNotConverted(
+                    f"fails [{failure.condition}]", condition=failure.condition
+                ) from failure
 
     def truncate_shard(self, path: str) -> None:
         """Remove all rows; refused on a sealed (append-only) shard."""

@@ -49,7 +49,7 @@ def test_the_readme_lists_every_exit_code_with_its_page() -> None:
 
 def test_the_documented_statements_are_a_release() -> None:
     """The statements of the release format page load, with the decisions that they show."""
-    [sql] = fenced("sql", FORMAT)
+    sql, _ = fenced("sql", FORMAT)
     release = load_texts([("page.sql", sql)], name="2", default_schema="s")
     assert {str(definition.key) for definition in release.objects} == {
         "type:s.money", "function:s.vat", "s.cache", "s.new_name", "s.t", "s.v",
@@ -58,6 +58,16 @@ def test_the_documented_statements_are_a_release() -> None:
     assert table.dropped == ("legacy",)
     assert {c.name: c.earlier_names for c in table.columns if c.earlier_names} == {
         "note": ("remark", "memo")
+    }
+
+
+def test_the_documented_split_is_a_release() -> None:
+    """The statements that fill a table from another load too."""
+    _, sql = fenced("sql", FORMAT)
+    release = load_texts([("page.sql", sql)], name="2", default_schema="s")
+    assert {definition.name: definition.filled_from for definition in release.objects} == {
+        "customers": None,
+        "addresses": "SELECT id, street, city FROM s.customers WHERE street IS NOT NULL",
     }
 
 

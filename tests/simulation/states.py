@@ -26,6 +26,7 @@ from catalog_migrate.catalog.operation_kinds import (
     LATER,
     MIGRATE,
     ROLLBACK,
+    SEALED,
     SEALING,
     UNSAFE,
     OperationState,
@@ -92,6 +93,10 @@ _MIGRATIONS_SHOWN: dict[str, tuple[str, ...]] = {
     ABANDONED: (SCAN + "test_every_call_of_an_upgrade_that_fails_may_be_its_last",),
     LATER: (
         _REFILL_KILLED, "tests/simulation/test_reshaping.py::test_every_call_may_be_the_last",
+    ),
+    SEALED: (
+        "tests/simulation/test_filling.py::test_every_call_may_be_the_last",
+        "tests/crash/test_filled_table.py::test_a_split_that_is_killed_is_taken_to_its_end",
     ),
     FAILED: (SCAN + "test_a_step_that_is_refused_after_the_commit",),
     COMMITTED[0]: (

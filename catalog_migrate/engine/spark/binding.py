@@ -17,8 +17,8 @@ from catalog_migrate.engine.port import (
     BindRequest,
     BindResult,
     FunctionSpec,
-    ViewSpec,
     contract_reason,
+    fill_reason,
 )
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.statements import run
@@ -182,7 +182,7 @@ class Binding:
                 pass  # every body is tried again by itself
             else:
                 return [
-                    self._compared(request.view, _columns(field["type"]["fields"]))
+                    self._compared(request, _columns(field["type"]["fields"]))
                     for request, field in zip(requests, together, strict=True)
                 ]
         return [
@@ -199,10 +199,13 @@ class Binding:
                 columns = self._columns(text)
         except EngineFailure as error:
             return BindResult(view.name, _readable(error, relations, functions))
-        return self._compared(view, columns)
+        return self._compared(request, columns)
 
-    def _compared(self, view: ViewSpec, columns: Sequence[Column]) -> BindResult:
+    def _compared(self, request: BindRequest, columns: Sequence[Column]) -> BindResult:
         """Analysed columns against the contract; what fits is remembered."""
+        view = request.view
+        if request.fills:
+            return BindResult(view.name, fill_reason(view.columns, columns), columns)
         reason = contract_reason(view.columns, columns)
         if reason is None:
             self._analysed[_key(view.name, view.sql, view.columns)] = tuple(

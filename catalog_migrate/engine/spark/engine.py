@@ -18,6 +18,7 @@ from catalog_migrate.delta.table import view_table
 from catalog_migrate.engine.port import FunctionSpec, Registration, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
+from catalog_migrate.engine.spark.fills import Fills
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Copies, Shards
 from catalog_migrate.engine.spark.statements import by_path, rows, run
@@ -107,7 +108,7 @@ def check_scheme(spark: SparkSession, address: str) -> None:
         ) from error
 
 
-class SparkEngine(Registrations, Shards, Copies, Binding):
+class SparkEngine(Registrations, Shards, Copies, Fills, Binding):
     """Implements :class:`~catalog_migrate.engine.port.Engine`; methods may be called in parallel.
 
     ``threads`` is how many statements :meth:`bind` runs at once. Raises
@@ -121,6 +122,7 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
         Registrations.__init__(self, spark)
         Shards.__init__(self, spark)
         Copies.__init__(self, spark)
+        Fills.__init__(self, spark)
         Binding.__init__(self, spark, threads)
         self._remote = is_connect(spark)
 

@@ -302,7 +302,7 @@ class Copies:
             raise RowNotConverted(
                 f"cannot copy {source} into {target}: {place}", condition=failure.condition
             ) from failure
-        return _newest_write(target)
+        return newest_write(target)
 
     def _refuse_cast_structs(self, rows: str, target: str, projection: Projection) -> None:
         """EngineFailure where the INSERT itself would cast a struct.
@@ -429,7 +429,7 @@ def _plain(type_: str) -> str:
     return datatypes.without_lengths(type_).replace(" NOT NULL", "")
 
 
-def _newest_write(target: str) -> CopyResult:
+def newest_write(target: str) -> CopyResult:
     """Rows and version of the last commit; the target is private, so it is ours."""
     with failing(f"read the shard {target}"):
         commit = view_table(target).history(1)[0]

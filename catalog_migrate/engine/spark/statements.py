@@ -314,6 +314,11 @@ def insert(target: str, projection: Sequence[tuple[str, str]], source: str) -> s
     return f"INSERT INTO {by_path(target)} ({columns}) {select(projection, source)}"
 
 
+def insert_query(target: str, columns: Sequence[str], query: str) -> str:
+    """INSERT INTO target (columns) what a query gives."""
+    return f"INSERT INTO {by_path(target)} ({_names(columns)}) {query.rstrip().rstrip(';')}"
+
+
 def select(projection: Sequence[tuple[str, str]], source: str) -> str:
     """SELECT of a projection."""
     items = ", ".join(f"{expression} AS {quote_sql(column)}" for column, expression in projection)

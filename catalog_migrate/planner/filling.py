@@ -1,0 +1,99 @@
+"""A new table that is filled from tables in force: what its query reads there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from catalog_migrate.model.names import Identity, ItemName, quote_part
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.contents import Movement
+from catalog_migrate.planner.diff import Compared
+from catalog_migrate.planner.plan import Blocked, Fill
+from catalog_migrate.planner.policy_evaluation import Approvals, Risk
+from catalog_migrate.sql.references import Occurrence, occurrences, splice, whole_relation
+from catalog_migrate.sql.tokens import tokenise
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.planner.baseline import BaselineObject
+
+FILL_SOURCE_MISSING = "CM0334"
+
+_READ = ("table", "view", "function")
+
+
+def filled_movement(
+    compared: Compared,
+    old: Mapping[Identity, BaselineObject],
+    new: Mapping[Identity, Compared],
+    graph: DependencyGraph,
+    approvals: Approvals,
+) -> Movement:
+    """How a new table gets its first rows by its ``FILLED FROM``.
+
+    ``old`` are the objects in force and ``graph`` theirs, ``new`` those of the release: where
+    nothing has a name in force, the object of the release under that name leads to the one in force
+    that it continues. Without any object in force the table starts empty, and so it does by an
+    approval where what the query reads is missing.
+    """
+    query = compared.definition.filled_from
+    if query is None or not old:
+        return Movement()
+    found: set[Identity] = set()
+    missing: list[str] = []
+    pieces: list[tuple[int, int, str | None]] = []
+    for name in occurrences(tokenise(query)):
+        identity = _identity(name, compared.definition)
+        if identity is None:
+            continue
+        earlier = identity
+        if identity not in old and identity in new:
+            earlier = new[identity].old_identity or identity
+        if earlier not in old:
+            if name.kind == "relation":
+                missing.append(str(ItemName(*(name.parts if len(name.parts) == 2 else (
+                    compared.definition.schema, name.parts[-1]
+                )))))
+            continue
+        found.add(earlier)
+        standing = old[earlier].definition
+        pieces.append((
+            name.start, name.end, f"{quote_part(standing.schema)}.{quote_part(standing.name)}"
+        ))
+    if missing:
+        return _without(compared, missing, approvals)
+    reached = found | graph.dependencies(found)
+    objects = tuple(
+        old[identity].definition for identity in graph.topological()
+        if identity in reached and old[identity].definition.kind in _READ
+    )
+    text = splice(query, pieces)
+    whole = whole_relation(text)
+    counted = None if whole is None else ("relation", *whole)
+    if counted is not None and old[counted].definition.kind != "table":
+        counted = None
+    return Movement("fill", fill=Fill(text, objects, counted))
+
+
+def _identity(name: Occurrence, definition: ObjectDefinition) -> Identity | None:
+    """What a name in the query may mean; None for what is not an object of a release."""
+    if name.name is None or name.kind == "type":
+        return None
+    schema, bare = name.name
+    return name.kind, schema or definition.schema.lower(), bare
+
+
+def _without(compared: Compared, missing: Sequence[str], approvals: Approvals) -> Movement:
+    """What is read is not in force: nothing can be taken from it."""
+    names = ", ".join(dict.fromkeys(missing))
+    reason = f"FILLED FROM reads {names}, which the release in force does not have"
+    if approvals.cover("start_empty", compared.key):
+        return Movement(risks=(Risk("start_empty", f"{reason}: the table starts empty"),))
+    return Movement(blocked=(
+        Blocked(
+            str(compared.key), FILL_SOURCE_MISSING, reason,
+            f"--approve {compared.key.item_name} (the table starts empty), or read in FILLED FROM"
+            " what is in force",
+        ),
+    ))
