@@ -197,7 +197,7 @@ def definition_at(path: str, described: ObjectDefinition) -> tuple[ObjectDefinit
 
 
 def _checks(configuration: Mapping[str, str], described: ObjectDefinition) -> Iterator[Check]:
-    from catalog_migrate.sql.references import normalised_tokens
+    from catalog_migrate.sql.normalisation import normalised_tokens
 
     def meaning(expression: str) -> tuple[str, ...]:
         return tuple(normalised_tokens(expression))

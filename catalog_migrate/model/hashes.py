@@ -1,19 +1,19 @@
 """The hashes that say whether something changed (DESIGN section 4), recipe by recipe.
 
-Every hash is ``1:`` and the 32 hex digits of xxh3_128 (seed 0, canonical byte order) over::
+Every hash is the number of its scheme, ``:`` and the 32 hex digits of xxh3_128 (seed 0, canonical
+byte order) over::
 
     tag byte | part | part | ...        part = length (4 bytes, big-endian) | bytes
 
-The tag's low four bits are the scheme (1), its high four bits say what is hashed, so that two
+The tag's low four bits are the scheme, its high four bits say what is hashed, so that two
 kinds of hash never agree by accident. Texts are UTF-8; *folded* is ``str.lower``; an *n* below is
-a part of four big-endian bytes; a *list* is its n, then its parts; SQL expressions have each run
-of white space outside quotes replaced by one space.
+a part of four big-endian bytes; a *list* is its n, then its parts.
 
 ======== ===== ==================================================================================
 hash     tag   parts
 ======== ===== ==================================================================================
 schema   0x01  n of columns; each in order: folded name, folded canonical type, 01 or 00 (nullable)
-defin.   0x11  the normalised tokens in order
+defin.   0x12  the normalised tokens in order
 depend.  0x21  the folded names, sorted, each once
 text     0x31  the text as it is
 storage  0x41  list of folded partitioned_by; list of folded clustered_by; n of checks, each sorted
@@ -24,13 +24,19 @@ decision 0x61  label, then what was decided (the expression; the folded earlier 
 ======== ===== ==================================================================================
 
 The schema hash folds the type too, which touches nothing but the field names of structs: names
-compare without case everywhere. A new recipe is scheme 2 and re-stamps what is stored.
+compare without case everywhere.
+
+In SQL expressions each run of white space and comments outside quotes is one space. Scheme 1 took
+white space alone, wherever a comment or a raw string ends: storage and decisions with a text that
+it took for another one are of scheme 2 (tags 0x42, 0x62), and equal ones kept their hash. The
+definitions of scheme 1 (0x11) folded the case of every name. What is stored under it is compared by
+its definition, and is stamped again by the commit that writes the object.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from xxhash import xxh3_128_hexdigest
@@ -38,17 +44,23 @@ from xxhash import xxh3_128_hexdigest
 from catalog_migrate.model.objects import ObjectDefinition
 
 SCHEME = "1"
+"""That of the schema's hash, by which a catalog is known to be comparable."""
 _SCHEMA = b"\x01"
-_DEFINITION = b"\x11"
+_DEFINITION = b"\x12"
 _DEPENDENCY = b"\x21"
 _TEXT = b"\x31"
 _STORAGE = b"\x41"
 _COMMENT = b"\x51"
 _DECISION = b"\x61"
 
-_SPACE_OR_QUOTED = re.compile(
-    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|(?P<space>\s+)", re.DOTALL
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`"
+_SPACE_OR_QUOTED = re.compile(rf"{_QUOTED}|(?P<space>\s+)", re.DOTALL)
+_BLANK_OR_QUOTED = re.compile(
+    rf"[rR]'[^']*'|[rR]\"[^\"]*\"|{_QUOTED}"
+    r"|(?P<space>(?:\s|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*|\*/).)*\*/)+)",
+    re.DOTALL,
 )
+_NESTED_COMMENT = re.compile(r"/\*(?!\+)(?:(?!\*/).)*/\*", re.DOTALL)
 
 
 def schema_fingerprint(columns: Iterable[tuple[str, str, bool]]) -> str:
@@ -60,6 +72,11 @@ def schema_fingerprint(columns: Iterable[tuple[str, str, bool]]) -> str:
 def definition_hash(tokens: Iterable[str]) -> str:
     """The hash of a view's or function's normalised tokens."""
     return _hash(_DEFINITION + b"".join(map(_part, tokens)))
+
+
+def is_present(definition_hash: str) -> bool:
+    """Whether the hash of a text is of the scheme that :func:`definition_hash` gives."""
+    return definition_hash.startswith("2:")
 
 
 def dependency_hash(names: Iterable[str]) -> str:
@@ -90,8 +107,11 @@ def storage_hash(definition: ObjectDefinition) -> str:
         or definition.clustered_by
     ):
         return _PLAIN_STORAGE
+    written = [check.expression for check in definition.checks] + [
+        column.generated for column in definition.columns if column.generated is not None
+    ]
     return _hash(
-        _STORAGE
+        _scheme_of(_STORAGE, written)
         + _list(name.lower() for name in definition.partitioned_by)
         + _list(name.lower() for name in definition.clustered_by)
         + _pairs(checks)
@@ -119,6 +139,22 @@ def decision_hashes(definition: ObjectDefinition) -> dict[str, str]:
     return {label: _decision(label, parts) for label, parts in _decisions(definition)}
 
 
+def restamped_storage(stored: str, definition: ObjectDefinition) -> str:
+    """The hash of how a table is stored, made again where ``stored`` is of scheme 1."""
+    present = storage_hash(definition)
+    return present if stored[:2] != present[:2] else stored
+
+
+def restamped_decisions(applied: Sequence[str], definition: ObjectDefinition) -> tuple[str, ...]:
+    """Decisions that ran, with the hash of scheme 2 for each that ran under one of scheme 1."""
+    found = list(applied)
+    for label, parts in _decisions(definition):
+        present = _decision(label, parts)
+        if present not in found and _decision_in_scheme_1(label, parts) in applied:
+            found.append(present)
+    return tuple(found)
+
+
 def _decisions(definition: ObjectDefinition) -> Iterator[tuple[str, tuple[str, ...]]]:
     if definition.renamed_from is not None:
         yield "renamed_from", tuple(name.lower() for name in definition.earlier_names)
@@ -130,24 +166,51 @@ def _decisions(definition: ObjectDefinition) -> Iterator[tuple[str, tuple[str, .
             yield f"renamed_from:{column.name.lower()}", earlier
         # The type is no part of a USING decision: an old one must not decide a later change.
         if column.using is not None:
-            yield f"using:{column.name.lower()}", (_expression(column.using),)
+            yield f"using:{column.name.lower()}", (column.using,)
         if column.default is not None:
-            yield f"default:{column.name.lower()}", (_expression(column.default),)
+            yield f"default:{column.name.lower()}", (column.default,)
     for name in definition.dropped:
         yield f"dropped:{name.lower()}", ()
 
 
 @lru_cache(maxsize=4096)
 def _decision(label: str, parts: tuple[str, ...]) -> str:
-    return _hash(_DECISION + _encode(label) + b"".join(map(_encode, parts)))
+    if not label.startswith(("using:", "default:")):
+        return _hash(_DECISION + _encode(label) + b"".join(map(_encode, parts)))
+    return _hash(
+        _scheme_of(_DECISION, parts) + _encode(label)
+        + b"".join(_encode(_expression(part)) for part in parts)
+    )
+
+
+def _decision_in_scheme_1(label: str, parts: tuple[str, ...]) -> str:
+    return _hash(
+        _DECISION + _encode(label) + b"".join(_encode(_expression_in_scheme_1(x)) for x in parts)
+    )
+
+
+def _scheme_of(tag: bytes, expressions: Iterable[str]) -> bytes:
+    """The tag, of scheme 2 where scheme 1 would take one of the expressions for another."""
+    plain = all(_expression(each) == _expression_in_scheme_1(each) for each in expressions)
+    return tag if plain else bytes((tag[0] + 1,))
 
 
 def _expression(sql: str) -> str:
+    if "--" not in sql and "/*" not in sql and "'" not in sql and '"' not in sql:
+        return _expression_in_scheme_1(sql)
+    if _NESTED_COMMENT.search(sql):
+        return sql
+    return _BLANK_OR_QUOTED.sub(
+        lambda match: " " if match["space"] else match[0], sql.strip()
+    ).strip()
+
+
+def _expression_in_scheme_1(sql: str) -> str:
     return _SPACE_OR_QUOTED.sub(lambda match: " " if match["space"] else match[0], sql.strip())
 
 
 def _hash(data: bytes) -> str:
-    return f"{SCHEME}:{xxh3_128_hexdigest(data)}"
+    return f"{data[0] & 0x0F}:{xxh3_128_hexdigest(data)}"
 
 
 def _encode(text: str) -> bytes:

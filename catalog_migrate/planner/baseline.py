@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.model.hashes import restamped_decisions, restamped_storage
 from catalog_migrate.model.names import Allocator, Identity
 from catalog_migrate.planner.plan import Base
 
@@ -122,10 +123,13 @@ class Baseline(msgspec.Struct, frozen=True):
                 global_id=mapping.global_id,
                 fingerprint=mapping.fingerprint,
                 definition_hash=mapping.definition_hash,
-                storage_hash=mapping.storage_hash,
+                storage_hash=restamped_storage(mapping.storage_hash, item.definition)
+                if item.definition.checks or _is_generated(item.definition)
+                else mapping.storage_hash,
                 text_hash=mapping.text_hash,
                 comment_hash=mapping.comment_hash,
-                applied=mapping.applied,
+                applied=restamped_decisions(mapping.applied, item.definition)
+                if mapping.applied else (),
                 uses=tuple(identities[used] for used in item.uses if used in identities),
                 column_ids=item.column_ids,
             )
@@ -151,3 +155,7 @@ class Baseline(msgspec.Struct, frozen=True):
             ),
             record_format=int(state.setting("format_version")),
         )
+
+
+def _is_generated(definition: ObjectDefinition) -> bool:
+    return any(column.generated is not None for column in definition.columns)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import ColumnIds, ItemRecord
-from catalog_migrate.model.hashes import decision_hashes
+from catalog_migrate.model.hashes import decision_hashes, restamped_decisions
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.contents import Movement, changes_values
 from catalog_migrate.planner.diff import Compared, compare_columns
@@ -189,7 +189,8 @@ def _ids_at(
         return restored(then.ids, new, before.ids, old, together=moment.together)
     if old == new:
         return before.ids
-    decisions, ran = decision_hashes(item.definition), history[len(found) - 1].applied
+    decisions = decision_hashes(item.definition)
+    ran = restamped_decisions(history[len(found) - 1].applied, item.definition)
     pairs = compare_columns(old, new, decisions, ran).pairs
     return continued(before.ids, old, pairs, decisions, ran)
 

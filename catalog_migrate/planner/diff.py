@@ -12,7 +12,7 @@ from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_n
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.plan import Action, ColumnChange, OptionChange
-from catalog_migrate.release.release import Facts, Release, facts_in
+from catalog_migrate.release.release import Facts, Release, facts_in, is_same_definition
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -82,7 +82,7 @@ def is_unchanged(baseline: Baseline, release: Release) -> bool:
         old = old_objects.get(identity)
         if old is None or old.definition.kind != definition.kind:
             return False
-        facts = facts_in(release, definition, old.text_hash, old.definition_hash)
+        facts = _facts_against(release, identity, definition, old)
         if (
             facts.fingerprint != old.fingerprint
             or facts.definition_hash != old.definition_hash
@@ -184,7 +184,7 @@ def _compare_one(
     if old is None or old_identity is None:
         facts = facts_in(release, definition)
         return Compared(identity, key, definition, facts, uses, None, None, "create", _NO_DELTA)
-    facts = facts_in(release, definition, old.text_hash, old.definition_hash)
+    facts = _facts_against(release, identity, definition, old)
     if old.definition.kind != definition.kind:
         kept_item_id = old.item_id if definition.was == old.definition.kind else None
         return Compared(
@@ -281,6 +281,21 @@ def _own_action(
     if facts.storage_hash != old.storage_hash or facts.comment_hash != old.comment_hash:
         return "update"
     return None
+
+
+def _facts_against(
+    release: Release, identity: Identity, definition: ObjectDefinition, old: BaselineObject
+) -> Facts:
+    """The hashes of an object of the release, those in force where they stand for the same."""
+    facts = release.facts.get(identity) or facts_in(
+        release, definition, old.text_hash, old.definition_hash, old.definition.columns
+    )
+    other_scheme = facts.definition_hash[:2] != old.definition_hash[:2]
+    if other_scheme and is_same_definition(
+        facts.definition_hash, definition, old.definition_hash, old.definition
+    ):
+        return facts._replace(definition_hash=old.definition_hash)
+    return facts
 
 
 def signature(definition: ObjectDefinition) -> tuple[object, ...]:

@@ -22,7 +22,12 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.model.hashes import SCHEME, decision_hashes
+from catalog_migrate.model.hashes import (
+    SCHEME,
+    decision_hashes,
+    restamped_decisions,
+    restamped_storage,
+)
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.planner.column_ids import Moment, over
@@ -95,7 +100,8 @@ def release_of(then: State) -> Release | None:
     for identity, row in own.items():
         if row.fingerprint.startswith(f"{SCHEME}:"):
             release.facts[identity] = Facts(
-                row.fingerprint, row.definition_hash, row.text_hash, row.storage_hash,
+                row.fingerprint, row.definition_hash, row.text_hash,
+                restamped_storage(row.storage_hash, then.items[row.item_id].definition),
                 row.comment_hash, decision_hashes(then.items[row.item_id].definition),
             )
     return release
@@ -131,7 +137,9 @@ class _Walk:
         for row in self._then.mappings.values():
             if row.owner != "release":
                 continue
-            applied[row.identity] = row.applied
+            applied[row.identity] = restamped_decisions(
+                row.applied, self._then.items[row.item_id].definition
+            )
             if row.kind != "table":
                 continue
             now = self._mapping_now.get(predecessors.get(row.identity))

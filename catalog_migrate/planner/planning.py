@@ -52,6 +52,7 @@ from catalog_migrate.planner.rollback import (
     movement_back,
     revived,
 )
+from catalog_migrate.release.release import is_same_definition
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -484,7 +485,9 @@ def _looks_like(old: BaselineObject, new: Compared) -> bool:
     if signature(old.definition) != signature(new.definition):
         return False
     return (
-        old.definition_hash == new.facts.definition_hash
+        is_same_definition(
+            old.definition_hash, old.definition, new.facts.definition_hash, new.definition
+        )
         or (new.key.kind == "function"
             and likeness(old.definition.name, new.key.name) >= ENOUGH_ALIKE)
     )

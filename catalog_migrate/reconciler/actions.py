@@ -19,14 +19,17 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, Registration, ShardSpec, ViewSpec
 from catalog_migrate.model.graph import DependencyGraph
+from catalog_migrate.model.hashes import is_present
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, namespace_of
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import without_placeholder
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.reconciler.execution_context import relative
+from catalog_migrate.release.release import is_same_definition
 from catalog_migrate.store.address import is_remote, is_same_place
 
 PREFIX = "catalog_migrate."
+DEFINITION = PREFIX + "definition"
 SHARD_KINDS = frozenset({"table", "source", "log"})
 """Kinds whose rows lie in a shard: all are tables to Spark."""
 REGISTERED_KINDS = SHARD_KINDS | {"view", "function"}
@@ -36,7 +39,8 @@ class DesiredName(msgspec.Struct, frozen=True):
     """One name that should stand in Spark's catalog.
 
     ``location`` (tables) is a relative shard path; ``view`` / ``function`` hold the statement to
-    issue. ``uses`` are the item ids that must be there first.
+    issue, and ``definition`` is what they were made of. ``uses`` are the item ids that must be
+    there first.
     """
 
     identity: Identity
@@ -48,6 +52,7 @@ class DesiredName(msgspec.Struct, frozen=True):
     location: str | None = None
     view: ViewSpec | None = None
     function: FunctionSpec | None = None
+    definition: ObjectDefinition | None = None
 
 
 def stamps(
@@ -58,7 +63,7 @@ def stamps(
         PREFIX + "lineage": lineage,
         PREFIX + "id": global_id,
         PREFIX + "fingerprint": fingerprint,
-        PREFIX + "definition": definition_hash,
+        DEFINITION: definition_hash,
         PREFIX + "comment": comment_hash,
     }
 
@@ -121,6 +126,7 @@ def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> Desi
         location=item.shard if mapping.kind in SHARD_KINDS else None,
         view=view_spec(definition, properties) if mapping.kind == "view" else None,
         function=function_spec(definition, properties) if mapping.kind == "function" else None,
+        definition=definition,
     )
 
 
@@ -265,8 +271,17 @@ def matches(desired: DesiredName, registration: Registration, warehouse: str) ->
         )
     return all(
         registration.properties.get(key) == value
+        or (key == DEFINITION and _is_defined_by(desired, registration.properties.get(key), value))
         for key, value in _stamps(desired).items()
     ) and _reads_as(desired, registration.text)
+
+
+def _is_defined_by(desired: DesiredName, stamp: str | None, wanted: str) -> bool:
+    """Whether a stamp of the present scheme is of the definition that is stored under another."""
+    definition = desired.definition
+    return definition is not None and stamp is not None and is_present(stamp) and (
+        is_same_definition(stamp, definition, wanted, definition)
+    )
 
 
 def _reads_as(desired: DesiredName, text: str | None) -> bool:
@@ -281,9 +296,9 @@ def _reads_as(desired: DesiredName, text: str | None) -> bool:
     from catalog_migrate.sql.tokens import escape_doubled_quotes, tokenise
 
     wanted = escape_doubled_quotes(desired.view.sql.rstrip().rstrip(";"))
-    body = [token.value for token in tokenise(wanted)]
-    found = [token.value for token in tokenise(escape_doubled_quotes(text))]
-    inside = "\0".join(["(", *body, ")", "as", "body", "("])
+    body = [token.text for token in tokenise(wanted, hints=True)]
+    found = [token.text for token in tokenise(escape_doubled_quotes(text), hints=True)]
+    inside = "\0".join(["(", *body, ")", "AS", "body", "("])
     return body == found or inside in "\0".join(found)
 
 

@@ -34,6 +34,7 @@ from catalog_migrate.release.manifest import (
 from catalog_migrate.release.release import Declared, Place, Release, inside
 from catalog_migrate.release.validation import BAD_DECISION, Resolved, resolve
 from catalog_migrate.sql.release_dialect import Statement, parse
+from catalog_migrate.sql.tokens import LineIndex
 from catalog_migrate.store.local import read_file
 
 SETTINGS_FILE = "release.toml"
@@ -204,7 +205,7 @@ def decoded(data: bytes, file: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line, _ = LineIndex(data[: error.start].decode("utf-8-sig")).place(error.start)
         raise InvalidRelease(
             f"{file} cannot be read",
             problems=[
@@ -485,10 +486,8 @@ def _texts(entry: Declared) -> Iterator[_Text]:
 
 def _line(text: str, offset: int) -> str:
     """The line of ``offset``, the part around it where it is long."""
-    start = text.rfind("\n", 0, offset) + 1
-    end = text.find("\n", offset)
-    line = text[start : len(text) if end < 0 else end]
-    at = offset - start
+    start, end = LineIndex(text).span(offset)
+    line, at = text[start:end], offset - start
     if len(line) <= _SHOWN:
         return line.strip()
     first = max(0, at - _SHOWN // 2)

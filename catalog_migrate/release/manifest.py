@@ -15,6 +15,7 @@ import msgspec
 import xxhash
 
 from catalog_migrate.errors import InvalidRelease, Problem, UnsupportedFormat
+from catalog_migrate.model.hashes import is_present
 from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
 from catalog_migrate.model.types import canonical_type
@@ -267,7 +268,7 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
     a view counts as stale when anything it reads, however far off, does.
     """
     written = decode_manifest(manifest)
-    compiled = {entry.identity: entry for entry in written.objects}
+    compiled = {entry.identity: _in_present_scheme(entry) for entry in written.objects}
     columns = {
         identity: [(column.name, column.type, column.nullable) for column in entry.columns]
         for identity, entry in compiled.items()
@@ -295,6 +296,16 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
     given_up = set(written.dropped) ^ set(release.dropped)
     return tuple(
         sorted({*given_up, *(str((fresh.get(one) or compiled[one]).key) for one in stale)})
+    )
+
+
+def _in_present_scheme(entry: ObjectDefinition) -> ObjectDefinition:
+    """The object with its hash made again, where an earlier scheme made it."""
+    stored = entry.definition_hash
+    if stored is None or entry.text_hash is None or is_present(stored):
+        return entry
+    return msgspec.structs.replace(
+        entry, definition_hash=definition_facts(entry)[1] or stored
     )
 
 

@@ -5,7 +5,7 @@ The facts of a definition are its hashes, made with as little work as possible (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from catalog_migrate.model.hashes import (
     decision_hashes,
     definition_hash,
     dependency_hash,
+    is_present,
     schema_fingerprint,
     storage_hash,
     text_hash,
@@ -45,7 +46,7 @@ def facts_of(
 
     ``known_text`` and ``known_definition`` are the hashes in force: when the text is the same the
     definition's hash is taken over and nothing is tokenised. Hashes of a compiled manifest are
-    taken as they are.
+    taken as they are where they are of the present scheme.
     """
     text, defined = definition_facts(
         definition, known_text=known_text, known_definition=known_definition
@@ -65,17 +66,50 @@ def definition_facts(
     """(text hash, definition hash) of a view, function or type; both empty for a table."""
     if definition.kind == "table":
         return "", ""
-    if definition.text_hash is not None and definition.definition_hash is not None:
-        return definition.text_hash, definition.definition_hash
-    text = definition_text(definition)
-    if text is None:
-        return "", dependency_hash(definition.depends_on or ())
-    hashed = text_hash(text)
+    hashed = definition.text_hash
+    text = None
+    if hashed is None:
+        text = definition_text(definition)
+        if text is None:
+            return "", dependency_hash(definition.depends_on or ())
+        hashed = text_hash(text)
     if known_definition and hashed == known_text:
         return hashed, known_definition
-    from catalog_migrate.sql.references import normalised_tokens
+    compiled = definition.definition_hash
+    if compiled is not None and definition.text_hash is not None and is_present(compiled):
+        return hashed, compiled
+    text = definition_text(definition) if text is None else text
+    return hashed, _hash_of(definition, text) if text is not None else compiled or ""
 
-    return hashed, definition_hash(normalised_tokens(text))
+
+def is_same_definition(
+    left: str, left_definition: ObjectDefinition, right: str, right_definition: ObjectDefinition
+) -> bool:
+    """Whether two hashes stand for one definition, be they of different schemes.
+
+    A hash of an earlier scheme is made again, from its definition, where the two are not equal.
+    """
+    if left == right or is_present(left) == is_present(right):
+        return left == right
+    return _in_present_scheme(left, left_definition) == (
+        _in_present_scheme(right, right_definition)
+    )
+
+
+def _in_present_scheme(stored: str, definition: ObjectDefinition) -> str:
+    text = None if is_present(stored) else definition_text(definition)
+    return stored if text is None else _hash_of(definition, text)
+
+
+def _hash_of(definition: ObjectDefinition, text: str) -> str:
+    """The hash of the text's tokens, and of a view's column names in their case.
+
+    That case is no part of a schema, and can be read in what ``to_json(struct(v.*))`` gives.
+    """
+    from catalog_migrate.sql.normalisation import normalised_tokens
+
+    names = [column.name for column in definition.columns] if definition.kind == "view" else []
+    return definition_hash((*normalised_tokens(text), *names))
 
 
 def definition_text(definition: ObjectDefinition) -> str | None:
@@ -124,10 +158,12 @@ def inside(start: Place, text: str, offset: int) -> Place:
     """The place of an offset in a text that starts at ``start``."""
     if start.line is None or start.column is None:
         return start
-    newlines = text.count("\n", 0, offset)
-    if not newlines:
+    from catalog_migrate.sql.tokens import LineIndex
+
+    line, column = LineIndex(text).place(offset)
+    if line == 1:
         return Place(start.file, start.line, start.column + offset)
-    return Place(start.file, start.line + newlines, offset - text.rfind("\n", 0, offset))
+    return Place(start.file, start.line + line - 1, column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +207,22 @@ class Release:
 
 
 def facts_in(
-    release: Release, definition: ObjectDefinition, known_text: str = "", known_definition: str = ""
+    release: Release, definition: ObjectDefinition, known_text: str = "",
+    known_definition: str = "", known_columns: Sequence[Column] | None = None,
 ) -> Facts:
     """:func:`~catalog_migrate.release.release.facts_of` an object of the release, computed once.
 
-    What was taken over from ``known_definition`` is not kept: it holds for that baseline only.
+    What was taken over from ``known_definition`` is not kept: it holds for that baseline only, and
+    for a view only with ``known_columns`` of the same names.
     """
     identity = definition.identity
+    if known_definition and known_columns is not None and definition.kind == "view" and [
+        column.name for column in definition.columns
+    ] != [column.name for column in known_columns]:
+        known_text = known_definition = ""
     facts = release.facts.get(identity)
     if facts is None:
         facts = facts_of(definition, known_text=known_text, known_definition=known_definition)
-        if not known_definition or definition.definition_hash is not None:
+        if not known_definition or is_present(definition.definition_hash or ""):
             release.facts[identity] = facts
     return facts

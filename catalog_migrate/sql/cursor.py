@@ -96,10 +96,8 @@ class Source:
 
     def _excerpt(self, offset: int, masked_from: int | None) -> tuple[str, str]:
         """The line of ``offset``, cut to a window around it, and the caret to put under it."""
-        start = self.text.rfind("\n", 0, offset) + 1
-        end = self.text.find("\n", offset)
-        end = len(self.text) if end < 0 else end
-        line = list(self.text[start:end].rstrip("\r"))
+        start, end = self._lines.span(offset)
+        line = list(self.text[start:end])
         spans = list(self._masked)
         if masked_from is not None:
             spans.append((masked_from + 1, len(self.text)))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from catalog_migrate.model.names import quote_sql
-from catalog_migrate.sql.tokens import Token, tokenise
+from catalog_migrate.sql.tokens import Token, string_value, tokenise
 
 NameKind = Literal["relation", "function", "type"]
 Name = tuple[str | None, str]
@@ -221,7 +220,8 @@ def _name(
         end = _type_end(tokens, index)
         found.extend(_type_occurrences(tokens, index, end))
         return max(end, index + 1)
-    parts, end = _dotted(tokens, index)
+    spelt = _identifier_clause(tokens, index)
+    parts, end = _dotted(tokens, index) if spelt is None else spelt
     start, stop = tokens[index].start, tokens[end - 1].end
     called = end < len(tokens) and tokens[end].is_operator("(")
     awaited, frame.awaits = frame.awaits, False
@@ -229,7 +229,7 @@ def _name(
         before = tokens[index - 1] if index else None
         alias = before is not None and before.is_word("as")
         bare_keyword = len(parts) == 1 and tokens[index].kind == "word" and (
-            tokens[index].value in _NOT_CALLS
+            spelt is None and tokens[index].value in _NOT_CALLS
         )
         if not alias and not bare_keyword and not (frame.with_ and len(parts) == 1):
             found.append(Occurrence("function", parts, start, stop))
@@ -238,6 +238,68 @@ def _name(
         if not (bare and any(parts[0].lower() in level.ctes for level in frames)):
             found.append(Occurrence("relation", parts, start, stop))
     return end
+
+
+def _identifier_clause(
+    tokens: Sequence[Token], index: int
+) -> tuple[tuple[str, ...], int] | None:
+    """The parts of the name that ``IDENTIFIER('s' || '.t').u`` spells, and the index behind it.
+
+    None where this is no such clause, or where only a session knows what it spells.
+    """
+    if not tokens[index].is_word("identifier") or not (
+        index + 1 < len(tokens) and tokens[index + 1].is_operator("(")
+    ):
+        return None
+    spelt, end = _constant(tokens, index + 2)
+    if spelt is None or end >= len(tokens) or not tokens[end].is_operator(")"):
+        return None
+    name = tokenise(spelt)
+    if not name or not name[0].is_name:
+        return None
+    parts, behind = _dotted(name, 0)
+    if behind != len(name):
+        return None
+    end += 1
+    if end + 1 < len(tokens) and tokens[end].is_operator(".") and tokens[end + 1].is_name:
+        more, end = _dotted(tokens, end + 1)
+        parts += more
+    return parts, end
+
+
+def _constant(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
+    """The text that constants at ``index`` make together (side by side, by ``||`` or concat), and
+    the index behind them."""
+    spelt: str | None = None
+    while index < len(tokens):
+        token = tokens[index]
+        if token.is_string:
+            piece: str | None = string_value(token.text)
+            index += 1
+            while index < len(tokens) and tokens[index].is_string:
+                piece = f"{piece}{string_value(tokens[index].text)}"
+                index += 1
+        elif token.is_operator("(") or (
+            token.is_word("concat") and index + 1 < len(tokens)
+            and tokens[index + 1].is_operator("(")
+        ):
+            called = token.is_word("concat")
+            piece, index = _constant(tokens, index + 1 + called)
+            while called and index < len(tokens) and tokens[index].is_operator(","):
+                more, index = _constant(tokens, index + 1)
+                piece = None if piece is None or more is None else piece + more
+            if index >= len(tokens) or not tokens[index].is_operator(")"):
+                return None, index
+            index += 1
+        else:
+            return None, index
+        if piece is None:
+            return None, index
+        spelt = piece if spelt is None else spelt + piece
+        if index >= len(tokens) or not tokens[index].is_operator("||"):
+            break
+        index += 1
+    return spelt, index
 
 
 def _dotted(tokens: Sequence[Token], index: int) -> tuple[tuple[str, ...], int]:
@@ -310,33 +372,6 @@ def splice(text: str, pieces: Iterable[tuple[int, int, str | None]]) -> str:
             result += (text[position:start], replacement)
             position = end
     return "".join((*result, text[position:])) if result else text
-
-
-def normalised_tokens(sql: str) -> tuple[str, ...]:
-    """What the definition hash is made of: no comments, blanks or keyword case.
-
-    A relation becomes one token, folded and quoted, so that ``s.t`` and `` `s`.`T` `` are the same.
-    """
-    tokens = tokenise(sql)
-    relations = {
-        name.start: name for name in occurrences(tokens)
-        if name.kind == "relation" and name.name is not None
-    }
-    result: list[str] = []
-    skip_to = 0
-    for token in tokens:
-        if token.start < skip_to:
-            continue
-        relation = relations.get(token.start)
-        if relation is not None and relation.name is not None:
-            schema, name = relation.name
-            result.append(f"{quote_sql(schema)}.{quote_sql(name)}" if schema else quote_sql(name))
-            skip_to = relation.end
-        elif token.kind == "quoted":
-            result.append(quote_sql(token.value.lower()))
-        else:
-            result.append(token.value)
-    return tuple(result)
 
 
 def whole_relation(sql: str) -> tuple[str, str] | None:

@@ -93,17 +93,15 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
             problems.append(
                 Problem(
                     code=code, message=refused.message, file=file, line=line, column=column,
-                    text=_source_line(text, tokens, refused.offset), remedy=refused.remedy,
+                    text=_source_line(text, lines, tokens, refused.offset), remedy=refused.remedy,
                 )
             )
     return Parsed(tuple(statements), tuple(problems), tuple(others), tuple(dropped))
 
 
-def _source_line(text: str, tokens: Sequence[Token], offset: int) -> str:
+def _source_line(text: str, lines: LineIndex, tokens: Sequence[Token], offset: int) -> str:
     """The line of ``offset``; of a statement about a secret, nothing behind that word."""
-    start = text.rfind("\n", 0, offset) + 1
-    end = text.find("\n", offset)
-    end = len(text) if end < 0 else end
+    start, end = lines.span(offset)
     told = next((token.end for token in tokens[:4] if token.is_word("secret")), end)
     return text[start : min(end, max(start, told))].strip()
 

@@ -4,6 +4,8 @@ Only what the two grammars and the definition hash need: words, quoted names, st
 operators. It never fails: text that cannot be a token becomes one of kind ``error``, so that a
 grammar reports it with its place. A library's lexer is not used, because the tokens go into the
 definition hash, which must not change with a library's version.
+
+Blanks, comments and hints begin and end where those of Spark's lexer (``SqlBaseLexer.g4``) do.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ TokenKind = Literal["word", "quoted", "string", "number", "operator", "variable"
 
 _TOKEN = re.compile(
     r"""
-    (?P<blank>\s+)
-  | (?P<line>--[^\n]*)
+    (?P<blank>[ \t\n\f\r\v\u00a0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000]+)
+  | (?P<line>--(?:\\\n|[^\r\n])*)
+  | (?P<hint>/\*\+)
   | (?P<block>/\*)
   | (?P<string>[rR]'[^']*'|[rR]"[^"]*"
       |[xX]?'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
@@ -27,11 +30,12 @@ _TOKEN = re.compile(
   | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:[bB][dD]|[lLsSyYdDfF])?(?!\w))
   | (?P<word>\w+)
   | (?P<broken>['"`])
-  | (?P<operator><=>|<=|>=|<>|!=|==|\|\||::|->|=>|\|>|.)
+  | (?P<operator>\*/|<=>|<=|>=|<>|!=|==|\|\||::|->|=>|\|>|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
-_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
+_LINE_END = re.compile("\r\n|\r|\n")
 _DOUBLED = {
     "'": re.compile(r"\\.|''", re.DOTALL),
     '"': re.compile(r'\\.|""', re.DOTALL),
@@ -90,9 +94,13 @@ def end_token(offset: int) -> Token:
     return Token("end", "", offset, offset, "")
 
 
-def tokenise(sql: str) -> list[Token]:
-    """All tokens of ``sql`` in order, without a closing ``end`` token."""
+def tokenise(sql: str, *, hints: bool = False) -> list[Token]:
+    """All tokens of ``sql`` in order, without a closing ``end`` token.
+
+    With ``hints`` the tokens of hints are among them, between the operators ``/*+`` and ``*/``.
+    """
     tokens: list[Token] = []
+    hint: int | None = None  # the place among the tokens where the open hint begins
     add = tokens.append
     match_at = _TOKEN.match
     position, length = 0, len(sql)
@@ -106,6 +114,14 @@ def tokenise(sql: str) -> list[Token]:
         elif kind == "operator":
             text = match[0]
             add(Token("operator", text, position, end, text))
+            if text == "*/" and hint is not None:
+                if not hints:
+                    del tokens[hint:]
+                hint = None
+        elif kind == "hint":
+            if hint is None:
+                hint = len(tokens)
+            add(Token("operator", match[0], position, end, match[0]))
         elif kind == "quoted":
             text = match[0]
             add(Token("quoted", text, position, end, text[1:-1].replace("``", "`")))
@@ -126,6 +142,10 @@ def tokenise(sql: str) -> list[Token]:
         elif kind == "variable":
             add(Token("variable", match[0], position, end, match[0]))
         position = end
+    if hint is not None:
+        start = tokens[hint].start
+        del tokens[hint:]
+        add(Token("error", sql[start:], start, length, "a hint that never ends"))
     return tokens
 
 
@@ -152,17 +172,28 @@ def _comment_end(sql: str, start: int) -> int | None:
 
 
 class LineIndex:
-    """Offsets of one text into (line, column), both counted from 1."""
+    """Offsets of one text into (line, column), both counted from 1.
 
-    __slots__ = ("_starts",)
+    A line ends with CR, LF or both: a ``--`` comment ends there too.
+    """
+
+    __slots__ = ("_starts", "_text")
 
     def __init__(self, text: str) -> None:
-        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self._text = text
+        self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
     def place(self, offset: int) -> tuple[int, int]:
         """(line, column) of the character at ``offset``."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
+
+    def span(self, offset: int) -> tuple[int, int]:
+        """Where the line of ``offset`` begins and ends, without its line end."""
+        line = bisect_right(self._starts, offset)
+        end = self._starts[line] if line < len(self._starts) else len(self._text)
+        start = self._starts[line - 1]
+        return start, start + len(self._text[start:end].rstrip("\r\n"))
 
 
 def escape_doubled_quotes(sql: str) -> str:

@@ -68,8 +68,8 @@ def test_the_schema_recipe_is_the_documented_one() -> None:
 
 def test_the_definition_recipe_is_the_documented_one() -> None:
     """Its own tag byte, then the tokens."""
-    data = b"\x11" + part(b"SELECT") + part("Ä".encode())
-    assert hashes.definition_hash(["SELECT", "Ä"]) == "1:" + xxh3_128(data).hexdigest()
+    data = b"\x12" + part(b"SELECT") + part("Ä".encode())
+    assert hashes.definition_hash(["SELECT", "Ä"]) == "2:" + xxh3_128(data).hexdigest()
 
 
 _columns = st.lists(
@@ -190,3 +190,44 @@ def test_a_decision_keeps_its_hash_when_only_the_type_changes() -> None:
     before = changed(columns=(Column("x", "INT", using="length(x)"),))
     after = changed(columns=(Column("X", "BIGINT", using="length(x)\n"),))
     assert hashes.decision_hashes(before) == hashes.decision_hashes(after)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a > 0 -- c\n AND b > 0", "a > 0 -- c AND b > 0"),
+        ("a > 0 -- c\r AND b > 0", "a > 0 -- c AND b > 0"),
+        (r"a <> r'\' || 'x  y'", r"a <> r'\' || 'x y'"),
+        ("a /* /* */ */ > 'x  y'", "a /* /* */ */ > 'x y'"),
+        ("a > 0 /* 'x */ AND b = 'y  z'", "a > 0 /* 'x */ AND b = 'y z'"),
+    ],
+)
+def test_where_a_comment_or_a_raw_string_ends_counts(one: str, other: str) -> None:
+    """What scheme 1 took for one expression is two: a constraint, a decision each."""
+    for make in (hashes.storage_hash, hashes.decision_hashes):
+        assert make(expressed(one)) != make(expressed(other))  # type: ignore[operator]
+
+
+def test_comments_in_expressions_are_blanks() -> None:
+    """A comment in an expression can change, and can come or go with the blanks around it."""
+    texts = ["a > 0 -- c\n AND b", "a > 0 /* other */ AND b", "a > 0\n\tAND b -- end"]
+    assert len({hashes.storage_hash(expressed(text)) for text in texts}) == 1
+
+
+def test_what_is_stored_under_scheme_1_is_stamped_again() -> None:
+    """Where the recipe changed, the stored hashes are those of scheme 2; others stay."""
+    plain, comment = expressed("a  > 0"), expressed("a > 0 -- c\n")
+    old = hashes._decision_in_scheme_1("using:x", ("a > 0 -- c\n",))
+    assert hashes.restamped_storage("1:0", comment) == hashes.storage_hash(comment)
+    assert hashes.restamped_storage("1:0", plain) == "1:0"
+    assert hashes.restamped_decisions([old], comment) == (
+        old, hashes.decision_hashes(comment)["using:x"]
+    )
+    assert hashes.restamped_decisions([], comment) == ()
+
+
+def expressed(text: str) -> ObjectDefinition:
+    """A table with a CHECK and a USING of that text."""
+    return ObjectDefinition(
+        "s", "table", "t", columns=(Column("x", "INT", using=text),), checks=(Check("c", text),)
+    )

@@ -421,3 +421,30 @@ def test_the_policy_allows_properties_that_are_not_known(tmp_path: Path) -> None
     for action, name in [("allow", "delta.other"), ("approve", "*"), ("refuse", "*")]:
         with pytest.raises(InvalidRelease, match="CM0125"):
             load(action, name)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_in_spark(end: str) -> None:
+    """A ``--`` comment ends with CR as with LF, and places are counted by both."""
+    text = end.join((
+        "CREATE TABLE s.t (id INT);", "-- c", "CREATE VIEW s.v (id INT) AS SELECT id -- d",
+        "FROM s.t;", "CREATE VIEW s.w (id INT) AS SELECT id FROM s.nowhere;",
+    ))
+    with pytest.raises(InvalidRelease) as caught:
+        load_texts([("r.sql", text)], name="r")
+    [problem] = caught.value.problems
+    assert (problem.code, problem.line, problem.column) == ("CM0104", 5, 44)
+    assert len(load_texts([("r.sql", text.replace("nowhere", "t"))], name="r").objects) == 3
+
+
+def test_a_comment_that_ends_in_a_backslash_goes_on() -> None:
+    """The next line belongs to it, unless the line ends with CR LF."""
+    for end, objects in (("\n", 1), ("\r\n", 2)):
+        text = f"CREATE TABLE s.t (id INT);\n-- c\\{end}CREATE TABLE s.u (id INT);"
+        assert len(load_texts([("r.sql", text)], name="r").objects) == objects
+
+
+def test_a_mark_at_the_start_of_a_file_is_no_text(tmp_path: Path) -> None:
+    """A byte order mark is left out; it is no letter of the first word."""
+    (tmp_path / "a.sql").write_bytes(b"\xef\xbb\xbfCREATE TABLE s.t (id INT);\r\n")
+    assert len(load_release(tmp_path).objects) == 1

@@ -18,7 +18,7 @@ def with_sql(sql: str) -> ObjectDefinition:
 
 def test_blanks_case_and_comments_change_the_text_hash_only() -> None:
     """Another way to write the same query keeps the definition hash."""
-    one, other = facts_of(VIEW), facts_of(with_sql("select A from S.t /* x */\nWHERE a > 1"))
+    one, other = facts_of(VIEW), facts_of(with_sql("select a from S.t /* x */\nWHERE a > 1"))
     assert one.definition_hash == other.definition_hash
     assert one.text_hash != other.text_hash
     assert one.fingerprint == other.fingerprint

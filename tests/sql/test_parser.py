@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -304,7 +305,7 @@ def _parse_or_place(text: str) -> tuple[Parsed, ...] | None:
         return parse(text)
     except SyntaxProblem as error:
         problem = error
-    lines = text.split("\n")
+    lines = re.split("\r\n|\r|\n", text)
     assert 1 <= problem.line <= len(lines)
     assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
     assert problem.caret.endswith("^")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.sql.references import normalised_tokens, references, rewrite
+from catalog_migrate.sql.references import references, rewrite
 
 
 @pytest.mark.parametrize(
@@ -49,26 +49,6 @@ def test_functions_and_types() -> None:
     assert {name for name in found.types if name[0]} == {
         ("shop", "money"), ("s", "big"), ("s", "t"), ("s", "u")
     }
-
-
-def test_normalised_tokens_ignore_what_means_nothing() -> None:
-    """Blanks, comments, case and quotes make no difference to the token stream."""
-    written = "select A.x from  shop.Orders a -- c\nwhere `Odd` = 'V'"
-    same = "SELECT a.x /* c */ FROM `shop`.`orders` a WHERE `odd` = 'V'"
-    assert normalised_tokens(written) == normalised_tokens(same) == (
-        "select", "a", ".", "x", "from", "`shop`.`orders`", "a", "where", "`odd`", "=", "'V'"
-    )
-
-
-@pytest.mark.parametrize("other", ["SELECT y FROM s.t", "SELECT x FROM s.u", "SELECT 'x' FROM s.t"])
-def test_normalised_tokens_tell_meanings_apart(other: str) -> None:
-    """Another column, relation or literal is another token stream."""
-    assert normalised_tokens("SELECT x FROM s.t") != normalised_tokens(other)
-
-
-def test_a_quoted_name_is_not_a_keyword() -> None:
-    """`current_date` in backticks is a column, without them a function: they differ."""
-    assert normalised_tokens("SELECT `current_date`") != normalised_tokens("SELECT current_date")
 
 
 def test_rewrite_touches_names_only() -> None:
