@@ -223,6 +223,7 @@ def facts_in(
     facts = release.facts.get(identity)
     if facts is None:
         facts = facts_of(definition, known_text=known_text, known_definition=known_definition)
-        if not known_definition or is_present(definition.definition_hash or ""):
+        compiled = definition.definition_hash
+        if not known_definition or (compiled is not None and is_present(compiled)):
             release.facts[identity] = facts
     return facts
