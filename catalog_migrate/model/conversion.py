@@ -30,7 +30,7 @@ def conversion(expression: str, source: str, target: str, *, or_null: bool = Fal
     A CAST where Spark has one; it has none between structs with other fields, so these are put
     together field by field, by name, in arrays and maps too. What cannot be derived is a text in
     angle brackets (:func:`is_complete`). ``or_null``: NULL takes the place of a value that is none
-    of ``target``, and of what has no CAST.
+    of ``target``, and of what has no CAST; a key of a map goes with its value.
     """
     return _conversion(expression, parse_type(source), parse_type(target), or_null=or_null, depth=1)
 
@@ -44,7 +44,7 @@ def _conversion(
     def inner(name: str, of: Type, to: Type) -> str:
         return _conversion(name, of, to, or_null=or_null, depth=depth + 1)
 
-    if _has_cast(source, target):
+    if _has_cast(source, target) and not (or_null and _changes_keys(source, target)):
         return _cast(expression, target, or_null=or_null)
     if isinstance(source, Array) and isinstance(target, Array):
         name = f"e{depth}"
@@ -54,10 +54,12 @@ def _conversion(
         for what, name, of, to in (
             ("values", value, source.value, target.value), ("keys", key, source.key, target.key)
         ):
-            if of != to:
-                expression = (
-                    f"transform_{what}({expression}, ({key}, {value}) -> {inner(name, of, to)})"
-                )
+            if of == to:
+                continue
+            made = inner(name, of, to)
+            if or_null and what == "keys":
+                expression = f"map_filter({expression}, ({key}, {value}) -> {made} IS NOT NULL)"
+            expression = f"transform_{what}({expression}, ({key}, {value}) -> {made})"
         return expression
     if isinstance(source, Struct) and isinstance(target, Struct):
         parts: list[str] = []
@@ -97,6 +99,20 @@ def _literal(tree: Type) -> str | None:
     if isinstance(tree, Sized):
         return "''"
     return "0BD" if isinstance(tree, Decimal) else None
+
+
+def _changes_keys(source: Type, target: Type) -> bool:
+    """Whether keys of a map are converted, at any depth: Spark has no TRY_CAST that gives none."""
+    if isinstance(source, Array) and isinstance(target, Array):
+        return _changes_keys(source.element, target.element)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return source.key != target.key or _changes_keys(source.value, target.value)
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        return any(
+            before is not None and _changes_keys(before.type, field.type)
+            for field, before in continued_fields(source, target)
+        )
+    return False
 
 
 def _cast(expression: str, target: Type, *, or_null: bool) -> str:

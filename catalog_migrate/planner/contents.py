@@ -336,7 +336,7 @@ def _decide(
             name = quote_part(column.name)
             risk = risk or Risk("convert", f"NULL in {name} becomes {default}", column.name)
         elif tightened and not approvals.cover("not_null", compared.key, column.name):
-            return _Decided(source, _undecided_null(compared.key, column))
+            return _Decided(source, _undecided_null(compared.key, column, before))
         elif risk is None:
             risk = Risk(
                 "not_null", f"{quote_part(column.name)}: fails if a row holds NULL", column.name
@@ -396,25 +396,24 @@ def _decide_new(key: ItemKey, column: Column, fill: str | None) -> _Decided:
 
 
 def _undecided_retype(key: ItemKey, column: Column, before: Column) -> Blocked:
-    name = quote_part(column.name)
     return Blocked(
         str(key),
         LOSSY_RETYPE,
         f"{quote_part(before.name)} turns from {before.type} to {column.type}, which may lose "
         "values or what they mean",
-        f"{name} {column.type}{'' if column.nullable else ' NOT NULL'} "
-        f"USING {conversion(quote_part(before.name), before.type, column.type)}",
+        f"{_continuing(column)} USING "
+        + conversion(quote_part(before.name), before.type, column.type),
         column.name,
     )
 
 
-def _undecided_null(key: ItemKey, column: Column) -> Blocked:
+def _undecided_null(key: ItemKey, column: Column, before: Column) -> Blocked:
     name = quote_part(column.name)
     return Blocked(
         str(key),
         BECOMES_NOT_NULL,
         f"column {name} becomes NOT NULL and may hold NULL",
-        f"{name} {column.type} NOT NULL USING COALESCE({name}, <value for NULL>)",
+        f"{_continuing(column)} USING COALESCE({quote_part(before.name)}, <value for NULL>)",
         column.name,
     )
 
@@ -447,6 +446,14 @@ def undecided_drop(key: ItemKey, *, in_release: bool = True) -> Blocked:
 def _declared(column: Column) -> str:
     """A column as the release writes it: name, type and NOT NULL."""
     return f"{quote_part(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _continuing(column: Column) -> str:
+    """A column as the release writes it, with the names that it had."""
+    names = ", ".join(map(quote_part, column.earlier_names))
+    if not names:
+        return _declared(column)
+    return f"{_declared(column)} RENAMED FROM {f'({names})' if ', ' in names else names}"
 
 
 def probable_column_renames(compared: Compared) -> tuple[Question, ...]:

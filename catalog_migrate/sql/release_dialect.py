@@ -408,7 +408,8 @@ class _Parser(Cursor):
                     self.text_place = self.lines.place(self.peek(1).start)
                 self.set_once(fields, "filled_from", self.parenthesised("a query"), start)
             elif kind == "table" and self.accept("DROPPED"):
-                self.set_once(fields, "dropped", self.name_list(), start)
+                # what plans offer, one clause a column, may be written one behind the other
+                fields["dropped"] = (*fields.get("dropped", ()), *self.name_list())
             elif kind == "table" and self.accept("PARTITIONED", "BY"):
                 self.set_once(fields, "partitioned_by", self.name_list(), start)
             elif kind == "table" and (
