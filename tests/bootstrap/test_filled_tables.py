@@ -61,7 +61,8 @@ FIRST = (
     "CREATE TABLE {s}.orders (id BIGINT NOT NULL, customer BIGINT, price DECIMAL(10,2));"
     "CREATE TABLE {s}.customers (id BIGINT NOT NULL, name STRING);"
     "CREATE VIEW {s}.named (id BIGINT, label STRING) AS"
-    " SELECT c.id, upper(c.name) AS label FROM {s}.customers c WHERE c.name IS NOT NULL -- all with a name\n;"
+    " SELECT c.id, upper(c.name) AS label FROM {s}.customers c"
+    " WHERE c.name IS NOT NULL -- all with a name\n;"
 )
 TOTALS = (
     "CREATE TABLE {s}.totals (id BIGINT NOT NULL, label VARCHAR(9), double_id INT, total DOUBLE,"
