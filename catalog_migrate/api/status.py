@@ -132,6 +132,7 @@ def described(state: State, name: str) -> dict[str, Any]:
         "contents": definition.contents if mapping.kind == "table" else None,
         "comment": definition.comment,
         "sql": definition.sql,
+        "filled_from": definition.filled_from,
     }
 
 

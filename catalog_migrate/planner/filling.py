@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from catalog_migrate.model.names import Identity, ItemName, quote_part
+from catalog_migrate.model.names import Identity, ItemName, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.contents import Movement
 from catalog_migrate.planner.diff import Compared
@@ -33,13 +33,14 @@ def filled_movement(
     """How a new table gets its first rows by its ``FILLED FROM``.
 
     ``old`` are the objects in force and ``graph`` theirs, ``new`` those of the release: where
-    nothing has a name in force, the object of the release under that name leads to the one in force
-    that it continues. Without any object in force the table starts empty, and so it does by an
-    approval where what the query reads is missing.
+    nothing has a name in force, the object of the release that has it, or had it, leads to the one
+    in force that it continues. Without any object in force the table starts empty, and so it does
+    by an approval where what the query reads is missing.
     """
     query = compared.definition.filled_from
     if query is None or not old:
         return Movement()
+    continued = _continued(new)
     found: set[Identity] = set()
     missing: list[str] = []
     pieces: list[tuple[int, int, str | None]] = []
@@ -47,14 +48,11 @@ def filled_movement(
         identity = _identity(name, compared.definition)
         if identity is None:
             continue
-        earlier = identity
-        if identity not in old and identity in new:
-            earlier = new[identity].old_identity or identity
+        earlier = identity if identity in old else continued.get(identity, identity)
         if earlier not in old:
             if name.kind == "relation":
-                missing.append(str(ItemName(*(name.parts if len(name.parts) == 2 else (
-                    compared.definition.schema, name.parts[-1]
-                )))))
+                schema = name.parts[-2] if len(name.parts) > 1 else compared.definition.schema
+                missing.append(str(ItemName(schema, name.parts[-1])))
             continue
         found.add(earlier)
         standing = old[earlier].definition
@@ -74,6 +72,19 @@ def filled_movement(
     if counted is not None and old[counted].definition.kind != "table":
         counted = None
     return Movement("fill", fill=Fill(text, objects, counted))
+
+
+def _continued(new: Mapping[Identity, Compared]) -> dict[Identity, Identity]:
+    """The name in force of each renamed object, by the name that it gets and those it had."""
+    found: dict[Identity, Identity] = {}
+    for identity, compared in new.items():
+        if compared.old_identity is None or compared.old_identity == identity:
+            continue
+        names = (split_name(name) for name in compared.definition.earlier_names)
+        for schema, bare in ((compared.definition.schema, identity[2]), *names):
+            folded = (schema or compared.definition.schema).lower(), bare.lower()
+            found.setdefault((identity[0], *folded), compared.old_identity)
+    return found
 
 
 def _identity(name: Occurrence, definition: ObjectDefinition) -> Identity | None:

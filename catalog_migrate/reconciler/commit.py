@@ -159,7 +159,8 @@ def _changes(
     changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
     changes.delete("intent", str(work.epoch))
-    _keep_seals(changes, state, prepared, work.epoch)
+    if prepared.unsealing:
+        _keep_seals(changes, state, prepared, work.epoch)
     later = [step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)]
     changes.put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later)))
     _put_release(
@@ -170,8 +171,6 @@ def _changes(
 
 def _keep_seals(changes: Changes, state: State, prepared: Prepared, epoch: int) -> None:
     """Put on record which tables stay in force sealed, until their changes in place are made."""
-    if not prepared.unsealing:
-        return
     intent = state.intents[str(epoch)]
     kept = tuple(seal for seal in intent.seals if seal.path in prepared.unsealing)
     changes.put("intent", f"{epoch}/sealed", msgspec.structs.replace(

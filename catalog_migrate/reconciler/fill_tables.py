@@ -11,7 +11,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FillRequest, FunctionSpec, ViewSpec
 from catalog_migrate.errors import RowNotConverted
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.planner.plan import Fill, Migration
+from catalog_migrate.planner.plan import Fill
 from catalog_migrate.reconciler.actions import function_spec, view_spec
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, PrepareFailed
 
@@ -30,14 +30,6 @@ def read_shards(state: State, fill: Fill) -> dict[ItemName, str]:
                 )
             found[each.item_name] = path
     return found
-
-
-def shards_to_read(state: State, migration: Migration) -> frozenset[str]:
-    """The shards in force that any new table of a migration is filled from."""
-    return frozenset(
-        path for target in migration.targets if target.fill is not None
-        for path in read_shards(state, target.fill).values()
-    )
 
 
 def fill_shard(

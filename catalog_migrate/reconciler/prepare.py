@@ -57,7 +57,7 @@ from catalog_migrate.reconciler.execution_context import (
 from catalog_migrate.reconciler.fill_tables import (
     fill_again_if_read_too_early,
     fill_shard,
-    shards_to_read,
+    read_shards,
 )
 from catalog_migrate.reconciler.reshape import ReshapeDecision, choose
 
@@ -231,7 +231,9 @@ def prepare(
     work.journal.steps += [step for step in steps if step.phase == PREPARE]
     if not shards and not retiring:
         return Prepared(shapes=choice.shapes, steps=steps)
-    closing = {**dict.fromkeys(shards_to_read(state, migration)), **retiring}
+    filled = [target.fill for target in migration.targets if target.fill is not None]
+    read = [path for fill in filled for path in read_shards(state, fill).values()]
+    closing = {**dict.fromkeys(read), **retiring}
     _require_no_backfill(work.streams, state, closing)
     attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
     prepared = _carry_over(work, state, attempt, shards, closing, populate)

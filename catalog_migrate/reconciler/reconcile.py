@@ -10,7 +10,7 @@ would have made it, and put in the other's place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +20,13 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import FAILED
-from catalog_migrate.catalog.records import RECONCILE, ItemRecord, OperationRecord, ShardRecord
+from catalog_migrate.catalog.records import (
+    RECONCILE,
+    IntentRecord,
+    ItemRecord,
+    OperationRecord,
+    ShardRecord,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
@@ -396,11 +402,14 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     commit; only after that their data goes. Raises NotReconciled (recorded for ``status``) when a
     step keeps failing.
     """
+    sealed = {key: intent for key, intent in state.intents.items() if intent.committed}
     try:
         program, before = stored_program(state), state
-        _unseal(work, state, program, evolving=False)
+        if sealed:
+            _unseal(work, state, program, sealed, evolving=False)
         state, evolved = _evolve(work, state, program)
-        _unseal(work, state, program, evolving=True)
+        if sealed:
+            _unseal(work, state, program, sealed, evolving=True)
         if work.engine.persistent_names:
             # a table that was copied after all is registered anew, which no program has
             reconcile_names(work, state, program if state is before else ())
@@ -412,11 +421,9 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )
 
-    unsealed = tuple(key for key, intent in state.intents.items() if intent.committed)
-
     def changes_for(current: State) -> Changes | None:
         changes = Changes()
-        for key in unsealed:
+        for key in sealed:
             if key in current.intents:
                 changes.delete("intent", key)
         for key in cleared:
@@ -433,7 +440,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
             changes.delete("operation", RECONCILE)
         return changes
 
-    if cleared or evolved or given_up or unsealed or RECONCILE in state.operations:
+    if cleared or evolved or given_up or sealed or RECONCILE in state.operations:
         with work.journal.unlogged() as executed:
             state = commit(
                 work.log, changes_for, epoch=work.epoch, kind="reconcile", executed=executed
@@ -446,7 +453,8 @@ def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
 
 
 def _unseal(
-    work: ExecutionContext, state: State, program: Sequence[Operation], *, evolving: bool
+    work: ExecutionContext, state: State, program: Sequence[Operation],
+    sealed: Mapping[str, IntentRecord], *, evolving: bool,
 ) -> None:
     """Take the seals off that a commit left on tables in force; idempotent.
 
@@ -454,8 +462,8 @@ def _unseal(
     between could have values for columns that go, and no table would have them any more.
     """
     planned = {step.id: step for step in program if isinstance(step, UnsealTable)}
-    for intent in state.intents.values():
-        for seal in intent.seals if intent.committed else ():
+    for intent in sealed.values():
+        for seal in intent.seals:
             record = state.shards.get(seal.path)
             if record is None or record.state != "live" or record.evolve != evolving:
                 continue
