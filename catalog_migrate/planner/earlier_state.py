@@ -291,7 +291,8 @@ class _Walk:
         for path in since:
             if whole and path in has and path != present:
                 continue  # it is in the present one, which is taken whole, whatever became of it
-            after = None if whole and path == present else shards[path].version or 0
+            taken = whole and path == present and not _is_filled(shards[path])
+            after = None if taken else shards[path].version or 0
             rows = -1 if gone else self._grown(path, after or 0, None)
             if rows is None and after is not None:
                 rewritten = True
@@ -411,6 +412,11 @@ def _holder(state: State, path: str) -> str | None:
     record = state.shards.get(path)
     item = None if record is None else state.items.get(record.item_id)
     return None if record is None or item is None or item.shard != path else record.item_id
+
+
+def _is_filled(record: ShardRecord) -> bool:
+    """Whether a table began with rows of others, which are those that it began with then too."""
+    return record.source is None and bool(record.version)
 
 
 def _gone(path: str) -> str:

@@ -471,7 +471,8 @@ def _unseal(
             key = item.definition.key
             step = planned.get(record.item_id) or UnsealTable(key.kind, str(key), record.item_id)
             work.journal.steps.append(step)
-            declared = item.definition.properties
+            # what the release declares has been set just now
+            declared = item.definition.properties if evolving else {}
             earlier = {name: declared.get(name, was) for name, was in seal.properties.items()}
             with work.executing(step):
                 work.retrying(lambda path=seal.path, to=earlier: work.engine.unseal(  # type: ignore[misc]

@@ -33,6 +33,7 @@ from tests.simulation.releases import draft_chain
 ROOT = Path(__file__).parents[2]
 CHANGES = ("drop", "create_view", "create_function", "register_table")
 OPERATIONS = {
+    "fill_rows": "fill", "unseal": "unseal",
     "copy_rows": "copy", "seal": "seal", "evolve": "evolve", "drop": "drop",
     "create_view": "create", "create_function": "create", "register_table": "create",
 }

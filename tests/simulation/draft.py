@@ -31,10 +31,20 @@ class ColumnShape(msgspec.Struct, frozen=True):
     default: str | None
 
 
+class Filling(msgspec.Struct, frozen=True):
+    """Where a new table's rows come from: a table by its lasting number and name, and the numbers
+    and names of its columns by those of the new one's."""
+
+    source: int
+    name: str
+    columns: Mapping[int, tuple[int, str]]
+
+
 class TableShape(msgspec.Struct, frozen=True):
     """A table of one release: its lasting number, name, columns in order and CHECKs by name.
 
-    ``derived``: its rows are the application's, not the writers'.
+    ``derived``: its rows are the application's, not the writers'. ``filled`` says where the first
+    ones come from.
     """
 
     number: int
@@ -42,6 +52,7 @@ class TableShape(msgspec.Struct, frozen=True):
     columns: tuple[ColumnShape, ...]
     derived: bool = False
     checks: tuple[tuple[str, str], ...] = ()
+    filled: Filling | None = None
 
 
 class DraftedRelease(msgspec.Struct, frozen=True):
@@ -118,6 +129,7 @@ class DraftTable:
     checks: dict[str, str] = field(default_factory=dict)
     derived: bool = False
     was: str | None = None
+    filled: Filling | None = None
 
 
 @dataclass(slots=True)
@@ -187,6 +199,8 @@ class Draft:
         self.types: dict[int, DraftType] = {}
         self.approve: list[str] = []
         self.started = False
+        self.former: set[int] = set()
+        """Tables of the release before, by number."""
 
     def number(self) -> int:
         """A number that nothing in this chain had."""
@@ -257,6 +271,33 @@ class Draft:
             table.columns.append(self._column(self.random.random() < 0.7))
         self.tables[number] = table
         return table
+
+    def add_filled_table(self) -> None:
+        """A new table with the key and some columns of one of the release before.
+
+        Of one that was not filled itself, and of columns that never had another name: an
+        installation may skip any release.
+        """
+        found = [
+            table for table in self.tables.values()
+            if table.number in self.former
+            and not (table.derived or table.earlier or table.was or table.filled)
+        ]
+        if not found:
+            return
+        source = self.random.choice(found)
+        number = self.number()
+        key = self.key(number)
+        table = DraftTable(number, self.schema(), f"t{number}", [key])
+        pairs = {key.number: (source.columns[0].number, source.columns[0].name)}
+        for column in source.columns[1:]:
+            if column.initial and column.nullable and not (column.earlier or column.using):
+                new = DraftColumn(self.number(), "", column.type, True, True)
+                new.name = f"c{new.number}"
+                table.columns.append(new)
+                pairs[new.number] = (column.number, column.name)
+        table.filled = Filling(source.number, f"{source.schema}.{source.name}", pairs)
+        self.tables[number] = table
 
     def add_view(self) -> None:
         """A new view of one or two relations that there are."""
@@ -345,10 +386,14 @@ class Draft:
                 ),
                 table.derived,
                 tuple(table.checks.items()),
+                table.filled,
             )
             for table in self.tables.values()
         }
-        return DraftedRelease(name, tuple(objects), shapes, tuple(self.approve), mutations)
+        self.former = set(self.tables)
+        # where the one that is read is not there yet, the new one starts empty
+        empty = (f"{t.schema}.{t.name}" for t in self.tables.values() if t.filled is not None)
+        return DraftedRelease(name, tuple(objects), shapes, (*self.approve, *empty), mutations)
 
 
 def _render_table(draft: Draft, table: DraftTable) -> ObjectDefinition:
@@ -373,7 +418,17 @@ def _render_table(draft: Draft, table: DraftTable) -> ObjectDefinition:
         was=table.was,
         partitioned_by=() if partition is None else (partition,),
         checks=tuple(Check(name, expression) for name, expression in table.checks.items()),
+        filled_from=None if table.filled is None else _query(table, table.filled),
     )  # fmt: skip
+
+
+def _query(table: DraftTable, filled: Filling) -> str:
+    """One value for each column that there is by now."""
+    items = (
+        filled.columns[c.number][1] if c.number in filled.columns else c.default or "NULL"
+        for c in table.columns
+    )
+    return f"SELECT {', '.join(items)} FROM {filled.name}"
 
 
 def _type_name(draft: Draft, number: int) -> str:

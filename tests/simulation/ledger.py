@@ -78,9 +78,16 @@ class Ledger:
                 (column.number, None if column.default is None else _value(column.default))
                 for column in shape.columns
             ]
+            rows = before.get(number)
+            if rows is None and shape.filled is not None:
+                pairs = shape.filled.columns
+                rows = {
+                    key: {new: row[old] for new, (old, _) in pairs.items() if old in row}
+                    for key, row in before.get(shape.filled.source, {}).items()
+                }
             self._rows[number] = {
                 key: {column: row.get(column, fill) for column, fill in fills}
-                for key, row in before.get(number, {}).items()
+                for key, row in (rows or {}).items()
             }
 
     def _go_back(self, serial: int) -> None:

@@ -252,6 +252,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "drop table": _drop_table,
     "add table": Draft.add_table,
     "add derived table": _add_derived,
+    "add filled table": Draft.add_filled_table,
     "partition": _partition,
     "add check": _add_check,
     "drop check": _drop_check,

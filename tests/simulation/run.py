@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Literal
 
+from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.reconciler.execution_context import PrepareFailed
@@ -60,6 +61,7 @@ class Run:
         self.tables = {
             shape.name: number for draft in chain for number, shape in draft.tables.items()
         }
+        self.fills = any(shape.filled for draft in chain for shape in draft.tables.values())
         self.known_paths: list[tuple[int, str]] = []
         self.starts = self.crashes = self.rows = self.rollbacks = 0
         self._looked = 0
@@ -126,9 +128,7 @@ class Run:
             return
         self.log_sum.follow(self.place.log.rows)
         self.log_sum.check(state)
-        held = state.release_in_force()
-        if held is not None:
-            self.ledger.put_in_force(held.name, serial=state.serial, back_to=self._went_back())
+        self.follow(state)
         items = state.raw.get("item")
         if items is not self._items:
             self._items = items
@@ -143,6 +143,13 @@ class Run:
             self.records.see(state)
         self.watch.see(state, self.tables)
         self.keys.see(state, self._shards)
+
+    def follow(self, state: State | None = None) -> None:
+        """Let the oracle hear which release is in force."""
+        state = state or self.place.state()
+        held = None if state is None else state.release_in_force()
+        if state is not None and held is not None:
+            self.ledger.put_in_force(held.name, serial=state.serial, back_to=self._went_back())
 
     def _went_back(self) -> int | None:
         """The serial that a commit since the last look went back to."""
@@ -175,6 +182,8 @@ class Run:
         Where a table has CHECKs, some rows break them: those must be refused.
         """
         world = self.place.world
+        if self.fills and self.known_paths:
+            self.follow()  # whether a row came before a table was filled is told by the release
         for _ in range(rows if self.known_paths else 0):
             table, path = self.random.choice(self.known_paths)
             newest = world.newest(path)
