@@ -11,6 +11,9 @@ PYTEST ?=
 WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
+# What make test runs, by marks: tests without a JVM, and a story of each mechanism (tests/stories.py).
+FIRST := story or not jvm
+
 # The tests of another minor of Spark: make test-spark VERSION=4.0. SAMPLE=1 runs a few of each kind.
 VERSION ?= 4.1
 MINOR := build/spark-$(VERSION)
@@ -19,18 +22,20 @@ SPARK_TESTS := $(if $(SAMPLE),tests/engine/test_contract.py tests/bootstrap/test
   tests/streams/checkpoint/test_restarts.py tests/streams/running/test_alter_under_queries.py::test_rotation,\
   tests/engine tests/bootstrap tests/streams/checkpoint tests/streams/spark tests/streams/running)
 
-.PHONY: help install jars java compile test test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
+.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make install         create .venv with the command line in it (quick when up to date)"
 	@echo "make jars            fetch Spark's and the broker's jars, those for S3, checksums compared"
 	@echo "make java            compile our Java (conditional PUT on S3) into the jar of the package"
-	@echo "make test            all tests that guard a merge; build/times.md says where the time went"
+	@echo "make test            tests without a JVM, and a real story of each mechanism; minutes"
+	@echo "make test-all        all tests that guard a merge: make test, then make test-rest"
+	@echo "make test-rest       those of make test-all that make test does not run"
 	@echo "make test-fast       those that need no Java and no server, for every save"
 	@echo "make test-spark      engine, starts and streams on another Spark; VERSION=4.0 or 4.1, SAMPLE=1"
 	@echo "make soak            every long series, with a table: crashes, races, faults, simulation; hours"
-	@echo "make coverage        make test with its coverage by lines and branches; slow"
+	@echo "make coverage        make test-all with its coverage by lines and branches; slow"
 	@echo "make lint            ruff, mypy --strict, layers"
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice; on S3: WAREHOUSE=s3://demo"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
@@ -68,7 +73,13 @@ build/spark-classes.jsa: $(STAMP)
 	@$(BIN)/python -m tests.services.spark_classes
 
 test: jars compile build/spark-classes.jsa
-	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md $(PYTEST)
+	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md -m "$(FIRST)" $(PYTEST)
+
+test-rest: jars compile build/spark-classes.jsa
+	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times-rest.md -m "not ($(FIRST))" $(PYTEST)
+
+test-all:
+	@failed=0; $(MAKE) test || failed=1; $(MAKE) test-rest || failed=1; exit $$failed
 
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile

@@ -17,6 +17,7 @@ from hypothesis import settings
 from catalog_migrate.engine.spark.jars import prefer_short_runs, pyspark_version
 from catalog_migrate.engine.spark.object_stores.settings import S3_PYSPARK
 from tests.services import spark_classes
+from tests.stories import STORIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,9 @@ _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
         "connect_server",
     }),
     "spark": frozenset({"spark"}),
+    "jvm": frozenset({
+        "spark", "spark_connect", "connect_server", "kafka", "kafka_other", "metastore",
+    }),
 }
 _SLOW = ("spark", "services", "crash")
 
@@ -88,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Each test gets its worker, and the marks of the servers that it asks for.
+    """Each test gets its worker, and the marks of what it asks for: servers, a JVM.
 
     What takes long comes first, so that the end of a run is short tests on both workers.
     """
@@ -98,12 +102,17 @@ def pytest_collection_modifyitems(
         # a contract suite names the implementation that it runs on by a parameter
         named = {} if callspec is None else callspec.params
         used = fixtures | set(map(str, named.values()))
-        group = _group_of(used)
+        story = item.nodeid in STORIES.values()
+        if story:
+            item.add_marker("story")
+        group = _group_of(used, story)
         if group is not None:
             item.add_marker(pytest.mark.xdist_group(group))
         for mark, servers in _FIXTURES_OF_MARKS.items():
             if fixtures & servers:
                 item.add_marker(mark)
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker("jvm")
         if not HAS_S3 and "object_store" in used and item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.skip("the Hadoop of this Spark is too old for S3"))
     if not config.getoption("--soak"):
@@ -125,8 +134,10 @@ def _is_soak(item: pytest.Item) -> bool:
     return item.get_closest_marker("soak") is not None
 
 
-def _group_of(fixtures: frozenset[str]) -> str | None:
+def _group_of(fixtures: frozenset[str], story: bool) -> str | None:
     if fixtures & _SPARK:
+        if story and "spark" in fixtures:  # the stories of a run have one session
+            return "streams"
         return "streams" if fixtures & {*_SERVERS, "queries"} else "spark"
     if "kafka_other" in fixtures:  # a broker that one worker has is not started in another
         return "streams"

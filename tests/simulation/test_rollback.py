@@ -872,14 +872,15 @@ def test_lease() -> None:
     assert place.back(approve=("s.wide.more", "s.fresh"), wait=0).outcome == "rolled_back"
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_killed_anywhere(persistent: bool) -> None:
+def test_killed_anywhere(persistent: bool, every: int) -> None:
     """After a kill at any call, the next start of either release or rollback resumes or undoes."""
     at = 0
     approve = ("s.wide.more", "s.fresh")
     seen: set[str] = set()
     while True:
-        at += 1
+        at += every
         place = upgraded(persistent=persistent)
         place.append("orders", {"id": 3, "qty": 30, "remark": "c"})
         calls = 0

@@ -20,14 +20,13 @@ from tests.simulation.simulate import main, simulate, spread
 SCHEDULES = int(os.environ.get("SOAK_SCHEDULES", "100000"))
 
 
-@pytest.mark.parametrize("seed", [0, 800])
-def test_invariants_hold_in_200_schedules(seed: int) -> None:
+def test_invariants_hold_in_100_schedules() -> None:
     """No crash, pause or lost reply at any call, no process of any release, no rollback, no writer
     and no user breaks an invariant."""
-    starts, crashes, rows = simulate(200, seed=seed)
-    assert starts > 350
-    assert crashes > 20
-    assert rows > 500
+    starts, crashes, rows = simulate(100)
+    assert starts > 175
+    assert crashes > 10
+    assert rows > 250
 
 
 @pytest.mark.soak
@@ -41,8 +40,8 @@ def test_invariants_hold_in_100000_schedules(record_property: Any) -> None:
 
 def test_invariants_hold_with_one_process_at_a_time() -> None:
     """After every single start the world is checked whole, row by row."""
-    reports = [run_schedule(seed) for seed in range(75)]
-    assert sum(report.crashes for report in reports) > 60
+    reports = [run_schedule(seed) for seed in range(50)]
+    assert sum(report.crashes for report in reports) > 40
 
 
 def test_a_schedule_is_a_function_of_its_seed() -> None:

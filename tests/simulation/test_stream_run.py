@@ -35,30 +35,37 @@ def kept() -> list[StreamScenario]:
     return [decode_streams(file.read_bytes()) for file in sorted(SEEDS.glob("*.json"))]
 
 
-def test_no_runtime_that_dies_loses_or_doubles_a_record() -> None:
+schedules = pytest.mark.parametrize("count", [20, pytest.param(400, marks=pytest.mark.soak)])
+
+
+@schedules
+def test_no_runtime_that_dies_loses_or_doubles_a_record(count: int) -> None:
     """Killed, stopped, suspended, cut off in any state of an operation: every operation ends, and
     every record is in its table as often as the committed positions say."""
-    assert [seed for seed in range(40) if failure_of(draw_streams(seed))] == []
+    assert [seed for seed in range(count) if failure_of(draw_streams(seed))] == []
 
 
-def test_no_row_changes_its_key_while_sources_go_from_topic_to_topic() -> None:
+@schedules
+def test_no_row_changes_its_key_while_sources_go_from_topic_to_topic(count: int) -> None:
     """Whatever topic a source goes over to, back to, or finds created again: its sinks, however
     late, send each row with the key of the topic that it was read of."""
-    assert [seed for seed in range(40) if failure_of(draw_moves(seed))] == []
+    assert [seed for seed in range(count) if failure_of(draw_moves(seed))] == []
 
 
-def test_no_runtime_that_dies_loses_or_doubles_a_change_of_postgresql() -> None:
+@schedules
+def test_no_runtime_that_dies_loses_or_doubles_a_change_of_postgresql(count: int) -> None:
     """Whoever is killed or overtaken in a snapshot, and whatever becomes of the server: each row of
     a snapshot is there once, and each change as often as the committed positions say."""
-    assert [seed for seed in range(40) if failure_of(draw_database(seed))] == []
+    assert [seed for seed in range(count) if failure_of(draw_database(seed))] == []
 
 
-def test_an_object_store_loses_or_doubles_nothing() -> None:
+@schedules
+def test_an_object_store_loses_or_doubles_nothing(count: int) -> None:
     """With checkpoints and snapshots on an object store, whose requests are refused, lost, or
     carried out after their process was killed: as on a disk."""
     drawn = (draw_streams, draw_moves, draw_database)
     assert [
-        (draw.__name__, seed) for draw in drawn for seed in range(12)
+        (draw.__name__, seed) for draw in drawn for seed in range(count // 3)
         if failure_of(on_object_store(draw(seed)))
     ] == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -269,10 +269,16 @@ CHAPTERS = (
 )
 
 
-@pytest.mark.soak
-def test_a_bank(bank: Bank) -> None:
+@pytest.mark.parametrize(
+    "chapters",
+    [
+        pytest.param(CHAPTERS[:1], id="a mirror"),
+        pytest.param(CHAPTERS, marks=pytest.mark.soak, id="whole"),
+    ],
+)
+def test_a_bank(bank: Bank, chapters: tuple[Callable[[Bank], None], ...]) -> None:
     """From its snapshot over columns that change and a password to the end of one source."""
-    for chapter in CHAPTERS:
+    for chapter in chapters:
         chapter(bank)
 
 
