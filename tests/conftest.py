@@ -62,10 +62,10 @@ _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
         "connect_server",
     }),
     "spark": frozenset({"spark"}),
-    "jvm": frozenset({
-        "spark", "spark_connect", "connect_server", "kafka", "kafka_other", "metastore",
-    }),
 }
+_JVM = frozenset({
+    "spark", "spark_connect", "connect_server", "kafka", "kafka_other", "metastore",
+})
 _SLOW = ("spark", "services", "crash")
 
 
@@ -111,7 +111,9 @@ def pytest_collection_modifyitems(
         for mark, servers in _FIXTURES_OF_MARKS.items():
             if fixtures & servers:
                 item.add_marker(mark)
-        if item.get_closest_marker("spark") is not None:
+        if any(item.get_closest_marker(mark) for mark in _FIXTURES_OF_MARKS) and (
+            used & _JVM or item.get_closest_marker("spark") is not None
+        ):
             item.add_marker("jvm")
         if not HAS_S3 and "object_store" in used and item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.skip("the Hadoop of this Spark is too old for S3"))
