@@ -18,7 +18,7 @@ from catalog_migrate.model.types import (
     is_lossless,
 )
 from catalog_migrate.planner.baseline import BaselineObject
-from catalog_migrate.planner.diff import Compared, decision
+from catalog_migrate.planner.diff import Compared, IgnoredRename, decision
 from catalog_migrate.planner.plan import Blocked, Fill, Question, Segment
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
@@ -29,6 +29,7 @@ BECOMES_NOT_NULL = "CM0304"
 TABLE_DROPPED = "CM0305"
 NAME_TAKEN = "CM0306"
 VIEW_WITHOUT_SQL = "CM0307"
+RENAME_IGNORED = "CM0312"
 
 Contents = Literal["none", "keep", "evolve", "copy", "derived", "fill"]
 
@@ -426,6 +427,17 @@ def _undecided_removal(key: ItemKey, column: Column) -> Blocked:
         f"column {name} is gone and its values with it",
         f"DROPPED ({name})",
         column.name,
+    )
+
+
+def ignored_rename(rename: IgnoredRename) -> Blocked:
+    """The refusal of a rename that would come to nothing, without a word."""
+    key, earlier = rename.key, rename.earlier.item_name
+    return Blocked(
+        str(key), RENAME_IGNORED,
+        f"RENAMED FROM {earlier} cannot be: {rename.reason}",
+        f"take {earlier} out of RENAMED FROM, or let what has the name go on under another one "
+        "(RENAMED FROM there as well, in a circle or a chain)",
     )
 
 

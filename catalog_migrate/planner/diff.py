@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.model.hashes import decision_hashes
 from catalog_migrate.model.layout import longest_increasing
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.renames import match
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.plan import Action, ColumnChange, OptionChange
 from catalog_migrate.release.release import Facts, Release, facts_in, is_same_definition
@@ -59,11 +62,23 @@ class Compared(msgspec.Struct, frozen=True):
         return self.old_identity is not None and self.old_identity != self.identity
 
 
+class IgnoredRename(msgspec.Struct, frozen=True):
+    """An object that does not continue what is in force under an earlier name of it, and why."""
+
+    key: ItemKey
+    earlier: ItemKey
+    reason: str
+
+
 class Difference(msgspec.Struct, frozen=True):
-    """All objects of the release, compared, and the identities of OLD that have no successor."""
+    """All objects of the release, compared, and the identities of OLD that have no successor.
+
+    ``ignored`` are renames that the release asks for, of what is in force, and does not get.
+    """
 
     objects: Mapping[Identity, Compared]
     removed: tuple[Identity, ...]
+    ignored: tuple[IgnoredRename, ...] = ()
 
 
 _NO_DELTA = ColumnDelta((), (), ())
@@ -114,8 +129,9 @@ def compare(
     identity -> old one) and ``former_columns`` for the columns of tables (folded names, likewise).
     ``refilled`` are tables that get other rows, however alike their definitions are.
     """
+    ignored: tuple[IgnoredRename, ...] = ()
     if predecessors is None:
-        predecessors = _predecessors(baseline, release.by_identity)
+        predecessors, ignored = _predecessors(baseline, release.by_identity)
     known = former_columns or {}
     objects = {
         identity: _compare_one(
@@ -133,39 +149,97 @@ def compare(
         compared.old_identity for compared in objects.values() if compared.old is not None
     }
     removed = tuple(identity for identity in baseline.objects if identity not in continued)
-    return Difference(objects, removed)
+    return Difference(objects, removed, ignored)
 
 
 def _predecessors(
     baseline: Baseline, objects: Mapping[Identity, ObjectDefinition]
-) -> dict[Identity, Identity]:
-    """New identity -> the old identity that it continues: by name, else by an earlier name."""
+) -> tuple[dict[Identity, Identity], tuple[IgnoredRename, ...]]:
+    """(new identity -> the old one that it continues, earlier names in force that nothing gets).
+
+    By name, but for renames that were not applied yet.
+    """
+    old = baseline.objects
     found: dict[Identity, Identity] = {}
-    claimed: set[Identity] = set()
-    renamed: list[Identity] = []
+    asked: dict[Identity, list[Identity]] = {}
     for identity, definition in objects.items():
-        if identity in baseline.objects:
+        held = old.get(identity)
+        if held is not None and _may_continue(definition, held):
             found[identity] = identity
-        elif definition.renamed_from is not None:
-            renamed.append(identity)
-    for identity in sorted(renamed):
-        definition = objects[identity]
-        for name in definition.earlier_names:
-            schema, bare = split_name(name)
-            earlier = (
-                namespace_of(definition.was or definition.kind),
-                (schema or definition.schema).lower(),
-                bare.lower(),
-            )
-            old = baseline.objects.get(earlier)
-            if old is None or earlier in objects or earlier in claimed:
-                continue
-            if old.definition.kind not in (definition.kind, definition.was):
-                continue
-            found[identity] = earlier
-            claimed.add(earlier)
-            break
-    return found
+        if definition.renamed_from is not None:
+            asked[identity] = _earlier_objects(old, identity, definition, held)
+    if not any(asked.values()):
+        return found, ()
+    fitting = {
+        identity: [name for name in names if _may_continue(objects[identity], old[name])]
+        for identity, names in asked.items()
+    }
+    moved = match(found.keys(), fitting)
+    heirs = {source: identity for identity, source in (found | moved).items()}
+    ignored = tuple(
+        IgnoredRename(objects[identity].key, old[names[0]].definition.key,
+                      _reason(objects[identity], old[names[0]], objects, heirs))
+        for identity, names in sorted(asked.items())
+        if names and moved.get(identity) not in names
+    )
+    return found | moved, ignored
+
+
+def _may_continue(definition: ObjectDefinition, held: BaselineObject) -> bool:
+    return held.definition.kind in (definition.kind, definition.was)
+
+
+def _earlier_objects(
+    old: Mapping[Identity, BaselineObject], identity: Identity, definition: ObjectDefinition,
+    held: BaselineObject | None,
+) -> list[Identity]:
+    """What is in force under an earlier name of an object, newest first, less what was applied.
+
+    What is in force says which renames led to it: a release that carries them on, with names added
+    or another schema before them, asks for nothing.
+    """
+    if held is not None and decision_hashes(definition)["renamed_from"] in held.applied:
+        return []
+    names = [name for name in _named_before(definition) if name != identity]
+    listed = [name for name in names if name in old]
+    if held is None and not listed:  # it may be a name of another kind, which is no rename
+        listed = [
+            other for _, schema, bare in names for space in ("relation", "function", "type")
+            if (other := (space, schema, bare)) in old
+        ]
+    own = identity if held is not None else next(
+        (name for name in listed if name[2] == identity[2]), None
+    )
+    if own is None:
+        return listed
+    led_to_it = set(_named_before(old[own].definition))
+    new = [*takewhile(lambda name: name not in led_to_it, listed)]
+    return new if own == identity or own in new else [*new, own]
+
+
+def _named_before(definition: ObjectDefinition) -> list[Identity]:
+    """The identities of an object's earlier names."""
+    space = namespace_of(definition.was or definition.kind)
+    return [
+        (space, (schema or definition.schema).lower(), bare.lower())
+        for schema, bare in map(split_name, definition.earlier_names)
+    ]
+
+
+def _reason(
+    definition: ObjectDefinition, earlier: BaselineObject,
+    objects: Mapping[Identity, ObjectDefinition], heirs: Mapping[Identity, Identity],
+) -> str:
+    """Why an object does not continue what is in force under its earlier name."""
+    name = earlier.definition.key
+    if not _may_continue(definition, earlier):
+        return f"{name} is a {earlier.definition.kind} in force"
+    heir = heirs.get(earlier.definition.identity)
+    if heir is None:
+        return f"{definition.key} is in force itself, beside {name}"
+    if heir == earlier.definition.identity:
+        return f"the release still has {name}, under its own name"
+    return f"{objects[heir].key} continues {name}"
 
 
 def _compare_one(
@@ -183,7 +257,10 @@ def _compare_one(
     old = baseline.objects[old_identity] if old_identity is not None else None
     if old is None or old_identity is None:
         facts = facts_in(release, definition)
-        return Compared(identity, key, definition, facts, uses, None, None, "create", _NO_DELTA)
+        return Compared(
+            identity, key, definition, facts, uses, None, None, "create", _NO_DELTA,
+            created_over=identity in baseline.objects,
+        )
     facts = _facts_against(release, identity, definition, old)
     if old.definition.kind != definition.kind:
         kept_item_id = old.item_id if definition.was == old.definition.kind else None
@@ -351,41 +428,16 @@ def _renames(
     decisions: Mapping[str, str],
     ran: frozenset[str],
 ) -> dict[str, str]:
-    """New name -> the old name that it continues, folded, for renames not yet applied.
-
-    The first earlier name counts that exists in OLD and is free: no column of NEW has it, or the
-    one that has it is renamed itself (chains and swaps). A name that stands in OLD is given to
-    another column only when its own goes on under a third one, so that no rename drops anything.
-    """
-    candidates = {
-        column.name.lower(): [
-            name.lower()
-            for name in column.earlier_names
-            if name.lower() in old and name.lower() != column.name.lower()
-        ]
-        for column in new
-        if column.earlier_names
-        and decision(decisions, "renamed_from", column.name) not in ran
-    }
-    new_names = {column.name.lower() for column in new}
-    excluded: set[tuple[str, str]] = set()
-    while True:
-        moves: dict[str, str] = {}
-        taken: set[str] = set()
-        for name, sources in candidates.items():
-            for source in sources:
-                if (name, source) not in excluded and source not in taken:
-                    moves[name] = source
-                    taken.add(source)
-                    break
-        wrong = {
-            (name, source)
-            for name, source in moves.items()
-            if (source in new_names and source not in moves) or (name in old and name not in taken)
-        }
-        if not wrong:
-            return moves
-        excluded |= wrong
+    """New name -> the old name that it continues, folded, for renames not yet applied."""
+    earlier: dict[str, list[str]] = {}
+    for column in new:
+        folded = column.name.lower()
+        if column.earlier_names and decision(decisions, "renamed_from", column.name) not in ran:
+            held = old.get(folded)
+            applied = {folded, *map(str.lower, () if held is None else held.earlier_names)}
+            listed = [name.lower() for name in column.earlier_names if name.lower() in old]
+            earlier[folded] = [*takewhile(lambda name, done=applied: name not in done, listed)]
+    return match({column.name.lower() for column in new} & old.keys(), earlier)
 
 
 def decision(decisions: Mapping[str, str], label: str, column: str) -> str | None:

@@ -18,6 +18,7 @@ from catalog_migrate.planner.contents import (
     VIEW_WITHOUT_SQL,
     Movement,
     created_contents,
+    ignored_rename,
     likeness,
     movement_of,
     undecided_drop,
@@ -158,6 +159,7 @@ class _Planning:
              for name, held in self._baseline.objects.items()},
             order.drops, order.creates, (self._old_graph, self._new_graph),
         )
+        self._blocked.extend(map(ignored_rename, difference.ignored))
         plan = self._finished_plan(order, [decided[identity] for identity in topological], steps)
         heirs = {
             compared.old_identity

@@ -155,7 +155,13 @@ def _names(
         identity for identity in creates
         if by_identity[identity].definition.kind in NAMED_KINDS
     }
-    for wave in order_waves(*graphs, drops=drops, creates=creates, redefines=replaced):
+    renames = {  # no directory has two names at any moment
+        identity: target.old for identity, target in by_identity.items()
+        if target.old not in (None, identity) and target.definition.kind == "table"
+    }
+    for wave in order_waves(
+        *graphs, drops=drops, creates=creates, redefines=replaced, renames=renames
+    ):
         yield [
             _gone(DropName, old[identity]) if op == "drop"
             else replaced[identity] if op == "redefine"

@@ -8,6 +8,7 @@ Precedence, as edges of one graph over steps:
 * a drop comes before the drops of what the object used in OLD,
 * a create comes after the creates of what the object uses in NEW,
 * a name is dropped before it is created again,
+* what goes on under another name loses the old one before it gets the new one,
 * a redefine comes after the creates and redefines that it reads in NEW, and before the drops of
   what it read in OLD and reads no more.
 
@@ -18,6 +19,7 @@ object on the cycle and its users are dropped and created instead, with their id
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _DROP, _REDEFINE, _CREATE, _PASS = "drop", "redefine", "create", "pass"
 _RANK = {_PASS: 0, _DROP: 1, _REDEFINE: 2, _CREATE: 3}
+
+_NO_RENAMES: Mapping[Identity, Identity] = MappingProxyType({})
 
 _Node = tuple[str, str, Identity]
 """(side ``old`` or ``new``, what happens, identity on that side)."""
@@ -57,14 +61,17 @@ def order_steps(
     creates: Collection[Identity],
     redefines: Collection[Identity],
 ) -> Order:
-    """Order the steps; ``drops`` are names of OLD, ``creates`` and ``redefines`` names of NEW."""
+    """Order the steps; ``drops`` are names of OLD, ``creates`` and ``redefines`` names of NEW.
+
+    All drops come before all creates here, so that no rename has a say in it.
+    """
     if not redefines:
         dropped, created = set(drops), set(creates)
         return Order(
             tuple(name for name in old.reverse_topological() if name in dropped),
             tuple(name for name in new.topological() if name in created),
         )
-    _, ordered, recreated = _ordered(old, new, set(drops), set(creates), set(redefines))
+    _, ordered, recreated = _ordered(old, new, set(drops), set(creates), set(redefines), {})
     return Order(
         tuple(name for _, what, name in ordered if what == _DROP),
         tuple(name for _, what, name in ordered if what == _CREATE),
@@ -79,13 +86,19 @@ def order_waves(
     drops: Collection[Identity],
     creates: Collection[Identity],
     redefines: Collection[Identity],
+    renames: Mapping[Identity, Identity] = _NO_RENAMES,
 ) -> tuple[Wave, ...]:
-    """The steps in waves: a step stands in the wave behind the last one that it waits for."""
+    """The steps in waves: a step stands in the wave behind the last one that it waits for.
+
+    ``renames`` are the names of NEW, with those of OLD, of what must never have both.
+    """
     if not drops and not redefines:  # a session gets its names: nothing has to go for them
         return tuple(tuple((_CREATE, name) for name in wave) for wave in new.waves(creates))
     waves: dict[int, list[tuple[str, Identity]]] = {}
     if redefines:
-        before, ordered, _ = _ordered(old, new, set(drops), set(creates), set(redefines))
+        before, ordered, _ = _ordered(
+            old, new, set(drops), set(creates), set(redefines), renames
+        )
         level = dict.fromkeys(before, 0)
         for node in ordered:
             _, what, name = node
@@ -96,7 +109,7 @@ def order_waves(
             for follower in before[node]:
                 level[follower] = max(level[follower], depth)
     else:
-        _drops_then_creates(old, new, set(drops), set(creates), waves)
+        _drops_then_creates(old, new, set(drops), set(creates), waves, renames)
     back = {*drops} & {*creates}
 
     def place(step: tuple[str, Identity]) -> tuple[int, Identity]:
@@ -115,6 +128,7 @@ def _drops_then_creates(
     dropped: Collection[Identity],
     created: Collection[Identity],
     waves: dict[int, list[tuple[str, Identity]]],
+    renames: Mapping[Identity, Identity],
 ) -> None:
     """Fill ``waves`` where nothing is redefined: linear in the edges, without a graph of steps."""
     free: dict[Identity, int] = {}  # the first wave in which the name is free
@@ -130,8 +144,9 @@ def _drops_then_creates(
     for name in new.topological():
         depth = there.get(name, 0)
         if name in created:
-            if name in dropped:
-                depth = max(depth, free[name])
+            for before in (name, renames.get(name)):
+                if before in dropped:
+                    depth = max(depth, free[before])
             waves.setdefault(depth, []).append((_CREATE, name))
             depth += 1
         for user in new.used_by(name):
@@ -144,12 +159,15 @@ def _ordered(
     dropped: set[Identity],
     created: set[Identity],
     redefined: set[Identity],
+    renames: Mapping[Identity, Identity],
 ) -> tuple[Mapping[_Node, set[_Node]], list[_Node], frozenset[Identity]]:
     """(step -> the steps after it, all in order, what is recreated so that there is an order)."""
     drop_order, create_order = old.reverse_topological(), new.topological()
     recreated: set[Identity] = set()
     while True:
-        before = _precedence(old, new, drop_order, create_order, dropped, created, redefined)
+        before = _precedence(
+            old, new, drop_order, create_order, dropped, created, redefined, renames
+        )
         places = {identity: place for place, identity in enumerate(create_order)}
         ordered, stuck = _sort(
             before, {identity: place for place, identity in enumerate(drop_order)}, places
@@ -181,6 +199,7 @@ def _precedence(
     dropped: Collection[Identity],
     created: Collection[Identity],
     redefined: Collection[Identity],
+    renames: Mapping[Identity, Identity],
 ) -> dict[_Node, set[_Node]]:
     """Step -> the steps that must come after it; objects that stay put pass the order on."""
 
@@ -197,6 +216,9 @@ def _precedence(
         after[going(identity)].update(going(used) for used in old.uses(identity))
         if identity in dropped and identity in created:
             after[going(identity)].add(coming(identity))
+    for identity, before in renames.items():
+        if before in dropped and identity in created:
+            after[going(before)].add(coming(identity))
     for identity in create_order:
         for used in new.uses(identity):
             after[coming(used)].add(coming(identity))

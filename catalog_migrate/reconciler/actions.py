@@ -367,7 +367,7 @@ def actions_for(
                       "catalog-migrate drift --repair")
             )
     return Actions(
-        waves=_waves(state, desired, drops, replaced, missing),
+        waves=_waves(state, desired, drops, replaced, missing, warehouse),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
     )
@@ -379,12 +379,16 @@ def _waves(
     drops: Mapping[Identity, Registration],
     replaced: Mapping[Identity, Registration],
     missing: Collection[Identity],
+    warehouse: str,
 ) -> tuple[tuple[Step, ...], ...]:
     if not drops and not replaced and not missing:
         return ()
     new = graph_of(desired).with_dependencies({*missing, *replaced})
     old = _old_graph(state, desired, drops, replaced)
-    ordered = order_waves(old, new, drops=drops, creates=missing, redefines=replaced)
+    moves = _moves(desired, drops, missing, warehouse)
+    ordered = order_waves(
+        old, new, drops=drops, creates=missing, redefines=replaced, renames=moves
+    )
     there = {**drops, **replaced}
 
     def step(op: str, identity: Identity) -> Step:
@@ -394,11 +398,30 @@ def _waves(
         after = frozenset(new.uses(identity))
         if op == "redefine":
             return Step("replace", identity, after, there[identity], desired[identity])
+        if identity in moves:
+            after |= {moves[identity]}
         return Step("create", identity, after, None, desired[identity])
 
     return tuple(
         tuple(step(op, identity) for op, identity in wave) for wave in ordered
     )
+
+
+def _moves(
+    desired: Mapping[Identity, DesiredName],
+    drops: Mapping[Identity, Registration],
+    missing: Collection[Identity],
+    warehouse: str,
+) -> dict[Identity, Identity]:
+    """Missing names of tables with the name that goes, where that points at the same directory."""
+    standing: dict[str, Identity] = {}
+    for identity, found in drops.items():
+        if found.kind == "table" and found.location is not None:
+            standing[relative(warehouse, found.location) or found.location] = identity
+    return {
+        identity: standing[location] for identity in missing
+        if (location := desired[identity].location) is not None and location in standing
+    }
 
 
 def _old_graph(
