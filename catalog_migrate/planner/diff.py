@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -213,8 +214,12 @@ def _earlier_objects(
     if own is None:
         return listed
     led_to_it = set(_named_before(old[own].definition))
-    new = [*takewhile(lambda name: name not in led_to_it, listed)]
+    new = [*takewhile(partial(_is_not_in, led_to_it), listed)]
     return new if own == identity or own in new else [*new, own]
+
+
+def _is_not_in(names: Collection[object], name: object) -> bool:
+    return name not in names
 
 
 def _named_before(definition: ObjectDefinition) -> list[Identity]:
@@ -434,9 +439,10 @@ def _renames(
         folded = column.name.lower()
         if column.earlier_names and decision(decisions, "renamed_from", column.name) not in ran:
             held = old.get(folded)
-            applied = {folded, *map(str.lower, () if held is None else held.earlier_names)}
-            listed = [name.lower() for name in column.earlier_names if name.lower() in old]
-            earlier[folded] = [*takewhile(lambda name, done=applied: name not in done, listed)]
+            led_to_it = {folded, *map(str.lower, () if held is None else held.earlier_names)}
+            names = map(str.lower, column.earlier_names)
+            new_ones = takewhile(partial(_is_not_in, led_to_it), names)
+            earlier[folded] = [name for name in new_ones if name in old]
     return match({column.name.lower() for column in new} & old.keys(), earlier)
 
 

@@ -144,7 +144,7 @@ def _drops_then_creates(
     for name in new.topological():
         depth = there.get(name, 0)
         if name in created:
-            for before in (name, renames.get(name)):
+            for before in (name, renames.get(name, name)):
                 if before in dropped:
                     depth = max(depth, free[before])
             waves.setdefault(depth, []).append((_CREATE, name))

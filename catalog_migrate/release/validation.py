@@ -18,11 +18,14 @@ from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.names import (
     Identity,
     InvalidName,
+    identity_of,
     parse_reference,
     quote_part,
     spark_refuses,
+    split_name,
 )
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
+from catalog_migrate.model.renames import find_clashes
 from catalog_migrate.model.table_properties import OWN, canonical_key, faults_of
 from catalog_migrate.model.types import UnknownType, canonical_type
 from catalog_migrate.policy import Policy
@@ -95,6 +98,7 @@ def resolve(
         definition, used = resolver.object(entry)
         objects.append(definition)
         uses[definition.identity] = used
+    resolver.problems.extend(rename_problems(declared))
     if not declared:
         resolver.problems.append(
             Problem(EMPTY, "the release declares nothing", remedy="add a CREATE statement")
@@ -613,6 +617,53 @@ class _Resolver:
         return splice(text, pieces)
 
 
+def rename_problems(declared: Sequence[Declared]) -> list[Problem]:
+    """Objects that are renamed from themselves, or more than one from the same earlier name.
+
+    Whether an earlier name is in force, and as what, is for the planner to see.
+    """
+    found: list[Problem] = []
+    renamed = {
+        entry.definition.identity: entry
+        for entry in declared if entry.definition.renamed_from is not None
+    }
+    earlier: dict[Identity, list[tuple[str, Identity]]] = {}
+    for identity, entry in renamed.items():
+        definition = entry.definition
+        earlier[identity] = []
+        for old in definition.earlier_names:
+            try:
+                schema, bare = split_name(old)
+            except InvalidName as error:
+                found.append(Problem(
+                    BAD_DECISION, f"{definition.key} is renamed from {error.message}",
+                    entry.place.file, entry.place.line, entry.place.column, old, error.remedy,
+                ))
+                continue
+            name = identity_of(
+                definition.was or definition.kind, schema or definition.schema, bare
+            )
+            if name == identity:
+                found.append(Problem(
+                    BAD_DECISION, f"{definition.key} is renamed from itself", entry.place.file,
+                    entry.place.line, entry.place.column, old, "leave it out of RENAMED FROM",
+                ))
+                continue
+            # one that was a view may have an earlier name that another gets which was a table
+            kinds = dict.fromkeys(filter(None, (definition.was, definition.kind)))
+            earlier[identity] += [(kind, name) for kind in kinds]
+    for one, other in find_clashes(earlier):
+        entry = renamed[other]
+        old = entry.definition.earlier_names[0]
+        found.append(Problem(
+            BAD_DECISION,
+            f"{renamed[one].definition.key} and {entry.definition.key} are both renamed from {old}",
+            entry.place.file, entry.place.line, entry.place.column, old,
+            "an object can have only one successor: take the name out of one of them",
+        ))
+    return found
+
+
 def decision_problems(
     definition: ObjectDefinition, place: Place, columns: Mapping[str, Place]
 ) -> list[Problem]:
@@ -629,7 +680,6 @@ def decision_problems(
                 f"{definition.key} drops column {quote_part(name)}, which it also declares",
                 name, "take the column out of the list, or out of DROPPED",
             )
-    claimed: dict[str, str] = {}
     for column in definition.columns:
         at = columns.get(column.name.lower(), place)
         for old in column.earlier_names:
@@ -645,12 +695,18 @@ def decision_problems(
                     f"{quote_part(old)}, which {definition.key} still declares",
                     old, f"take {quote_part(old)} out of the list, or RENAMED FROM", at,
                 )
-            elif claimed.setdefault(old.lower(), column.name) != column.name:
-                report(
-                    f"columns {quote_part(claimed[old.lower()])} and {quote_part(column.name)} of "
-                    f"{definition.key} are both renamed from {quote_part(old)}",
-                    old, "one column can have only one successor", at,
-                )
+    earlier = {
+        name: [old.lower() for old in column.earlier_names if old.lower() != name]
+        for name, column in present.items() if column.earlier_names
+    }
+    for one, another in find_clashes(earlier):
+        first, second = present[one], present[another]
+        old = second.earlier_names[0]
+        report(
+            f"columns {quote_part(first.name)} and {quote_part(second.name)} of "
+            f"{definition.key} are both renamed from {quote_part(old)}",
+            old, "one column can have only one successor", columns.get(another, place),
+        )
     for clause, names in (
         ("partitioned", definition.partitioned_by), ("clustered", definition.clustered_by)
     ):

@@ -187,14 +187,6 @@ def test_rename_keeps_the_item_and_moves_the_dependents(make: Any) -> None:
     assert migration.removed == ()
 
 
-def test_earlier_name_that_is_taken_in_the_release_is_no_rename(make: Any) -> None:
-    """An earlier name that the release still has does not count; the object is created."""
-    old = [make.table("t")]
-    new = [make.table("t"), make.table("n", renamed_from="t")]
-    plan = plan_migration(make.baseline(*old), make.release(*new)).plan
-    assert actions(plan) == [("s.n", "create", None)]
-
-
 def test_kind_change_is_drop_and_create_with_a_new_item(make: Any) -> None:
     """A view that becomes a table is dropped and created anew, and its users migrate."""
     old = [make.table("t"), make.view("x", ["s.t"]), make.view("u", ["s.x"])]

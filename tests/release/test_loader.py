@@ -133,6 +133,11 @@ def test_relations_outside_are_ignored() -> None:
         ("CREATE TABLE s.t (a INT RENAMED FROM c, b INT RENAMED FROM c)",
          (1, 41, "CM0106", "columns a and b of s.t are both renamed from c",
           "one column can have only one successor")),
+        ("CREATE TABLE s.t (a INT) RENAMED FROM s.T",
+         (1, 14, "CM0106", "s.t is renamed from itself", "leave it out of RENAMED FROM")),
+        ("CREATE TABLE s.t (a INT) RENAMED FROM s.x; CREATE TABLE s.u (a INT) RENAMED FROM x",
+         (1, 57, "CM0106", "s.t and s.u are both renamed from x",
+          "an object can have only one successor: take the name out of one of them")),
         ("CREATE TABLE s.t (a INT) PARTITIONED BY (b)",
          (1, 14, "CM0106", "s.t is partitioned by b, which is not one of its columns",
           "name a column of the table")),
@@ -164,6 +169,15 @@ def test_swapped_names_are_no_problem() -> None:
     """Two columns may swap their names: each is renamed from the other."""
     text = "CREATE TABLE s.t (a INT RENAMED FROM b, b INT RENAMED FROM a)"
     assert len(load_texts([("a", text)], name="r").objects) == 1
+
+
+def test_one_earlier_name_of_two_is_no_problem_where_each_can_have_one() -> None:
+    """After a swap a name may be in two lists: of who had it first, and of who got it."""
+    text = (
+        "CREATE TABLE s.c (x INT RENAMED FROM (y, z), z INT RENAMED FROM y)"
+        " RENAMED FROM (a, b); CREATE TABLE s.b (a INT) RENAMED FROM a"
+    )
+    assert len(load_texts([("a", text)], name="r").objects) == 2
 
 
 @pytest.mark.parametrize(
