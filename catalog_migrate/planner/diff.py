@@ -443,6 +443,8 @@ def _renames(
             names = map(str.lower, column.earlier_names)
             new_ones = takewhile(partial(_is_not_in, led_to_it), names)
             earlier[folded] = [name for name in new_ones if name in old]
+    if not any(earlier.values()):
+        return {}
     return match({column.name.lower() for column in new} & old.keys(), earlier)
 
 
