@@ -35,7 +35,13 @@ def test_a_table_is_split(shop: Any) -> None:
     """
     shop.start(release(shop, "1", WHOLE))
     shop.append("customers", [(1, "a", "s1", "c1"), (2, "b", None, None)])
-    report = shop.start(release(shop, "2", SPLIT, ADDRESSES))
+    shard = shop.shard("customers")
+
+    def late(progress: Any) -> None:
+        if progress.phase == "fill":  # a writer between the first read and the seal
+            shop.spark.sql(f"INSERT INTO delta.`{shard}` VALUES (7, 'late', 's7', 'c7')")
+
+    report = shop.start(release(shop, "2", SPLIT, ADDRESSES), on_progress=late)
     assert report.outcome == "migrated"
     filled = next(c for c in report.plan.changes if c.name == f"{shop.schema}.addresses")
     assert (filled.action, filled.contents, filled.rows) == ("create", "fill", 2)
@@ -44,16 +50,19 @@ def test_a_table_is_split(shop: Any) -> None:
         f"evolve table {shop.schema}.customers", f"unseal table {shop.schema}.customers",
     ]
     assert shop.rows("addresses") == [
-        Row(customer_id=1, street="s1", city="c1"), Row(customer_id=2, street=None, city=None)
+        Row(customer_id=1, street="s1", city="c1"), Row(customer_id=2, street=None, city=None),
+        Row(customer_id=7, street="s7", city="c7"),
     ]
-    assert shop.rows("customers") == [Row(id=1, name="a"), Row(id=2, name="b")]
+    assert shop.rows("customers") == [
+        Row(id=1, name="a"), Row(id=2, name="b"), Row(id=7, name="late")
+    ]
     shop.append("customers", [(3, "c")])
     shop.append("addresses", [(3, "s3", "c3")])
     assert shop.start(release(shop, "2", SPLIT, ADDRESSES)).outcome == "unchanged"
-    assert len(shop.rows("addresses")) == 3
+    assert len(shop.rows("addresses")) == 4
     renamed = SPLIT.replace("name STRING", "label STRING RENAMED FROM name")
     shop.start(release(shop, "3", renamed, ADDRESSES))
-    assert len(shop.rows("addresses")) == 3
+    assert len(shop.rows("addresses")) == 4
 
 
 FIRST = (

@@ -8,12 +8,13 @@ from msgspec.structs import replace
 from catalog_migrate.engine.port import (
     BindRequest,
     Engine,
+    FillRequest,
     FunctionSpec,
     Registration,
     ShardSpec,
     ViewSpec,
 )
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
 from tests.engine import direct
@@ -306,6 +307,35 @@ def test_rows_are_copied_in_bulk_and_then_the_tail(kit):
     assert kit.engine.count_rows(target, tail.version) == 3
     assert kit.engine.count_rows(source, 1) == 2
     assert kit.engine.shard_size(target)[0] == 3
+
+
+def test_a_table_is_filled_by_a_query_over_versions(kit):
+    """Through a view, by position, whatever names there are; a row that does not fit is told by
+    what it violates, and leaves nothing."""
+    source = kit.shard("a")
+    columns = (Column("key", "BIGINT", False), Column("text", "STRING"))
+    target = kit.shard("b", columns, checks=(Check("early", "key > 1"),))
+    kit.append(source, [(1, "x"), (2, "y"), (3, None)])
+    kit.append(source, [(4, "z")])
+    view = ViewSpec(
+        kit.name("v"), COLUMNS, f"SELECT id, note FROM {kit.schema}.a WHERE id > 1"
+    )
+    request = FillRequest(
+        f"SELECT id, note FROM {kit.schema}.v", ("key", "text"), {kit.name("a"): (source, 1)},
+        (view,),
+    )
+    filled = kit.engine.fill_rows(target, request)
+    assert (filled.rows, filled.version) == (2, kit.engine.shard_version(target))
+    assert kit.engine.count_rows(target, filled.version) == 2
+    kit.engine.truncate_shard(target)
+    assert kit.engine.fill_rows(target, request).rows == 2
+    broken = replace(request, query=f"SELECT id, note FROM {kit.schema}.a")
+    with pytest.raises(RowNotConverted) as caught:
+        kit.engine.fill_rows(target, broken)
+    assert caught.value.condition == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+    assert "x" not in caught.value.message.replace("fails", "")
+    assert kit.engine.shard_size(target)[0] == 2
+    assert list(kit.engine.observe(kit.schema)) == []
 
 
 def test_an_empty_tail_copies_nothing(kit):
