@@ -161,6 +161,18 @@ def test_a_rule_that_asks() -> None:
     assert planned(old, new, "s.t.c", policy=policy).applyable
 
 
+def test_a_rename_that_cannot_be() -> None:
+    """CM0312: either thing that is offered: leave it out, or let the other one go on elsewhere."""
+    old = "CREATE TABLE a (x INT); CREATE TABLE b (y INT);"
+    new = "CREATE TABLE a (x INT){}; CREATE TABLE b (y INT){};".format
+    entry = blocked(planned(old, new(" RENAMED FROM b", "")))
+    assert entry.code == "CM0312"
+    assert entry.remedy.startswith("take s.b out of RENAMED FROM, or let what has the name go on")
+    assert planned(old, new("", "")).applyable
+    swapped = "CREATE TABLE a (y INT) RENAMED FROM b; CREATE TABLE b (x INT) RENAMED FROM a;"
+    assert planned(old, swapped).applyable
+
+
 def test_what_is_to_be_called_otherwise_or_written() -> None:
     """CM0306 and CM0307: another name, and the SQL of a view."""
     free = "CREATE TABLE kept (a INT);"

@@ -57,7 +57,7 @@ def test_a_fault_shrinks_to_its_story() -> None:
         stories(releases=2, starts=2),
         breaks,
         settings=settings(
-            max_examples=500,
+            max_examples=400,
             database=None,
             derandomize=True,
             phases=(Phase.generate, Phase.shrink),
