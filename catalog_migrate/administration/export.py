@@ -258,7 +258,7 @@ def _statement(state: State, name: DesiredName) -> str:
         ]
         view = replace(name.view, columns=columns, properties=_plain(name.view.properties))
         # without an analyser at hand each column is cast to the contract's type
-        return statements.create_view(view, [""] * len(columns))
+        return statements.create_view(view, [statements.BodyColumn("")] * len(columns))
     if name.function is not None:
         return statements.create_function(replace(name.function, properties={}))
     location = shard_location(state.setting("warehouse"), name.location or "")

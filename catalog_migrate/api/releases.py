@@ -211,11 +211,11 @@ def _migration(
 
 def _bound(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
     """The plan with every view bound against stand-ins, where there is no catalog."""
-    from catalog_migrate.reconciler.prepare import bind_requests, with_bind_results
+    from catalog_migrate.reconciler.prepare import prove
 
     with configured_spark(settings, on_note) as spark:
         engine: Engine = engine_on(spark, settings)
-        return with_bind_results(list(engine.bind(bind_requests(migration))), migration).plan
+        return prove(migration, engine.bind).plan
 
 
 def applying_policy(settings: Settings, release: Release, *, allow_downgrade: bool) -> Policy:

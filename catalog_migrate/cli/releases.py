@@ -226,12 +226,16 @@ def _checked(found: Check, format_: str, settings: Settings) -> str:
                 for b in entries
             ],
             "warnings": warnings,
+            "unproven": [
+                {"name": u.name, "kind": u.kind, "what": u.what, **_place(loaded, u.name)}
+                for u in plan.unproven
+            ],
         })
     lines = [
         f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
         f"against {base}: {judged.line}",
         *_irreversible(plan),
-        "bound" if plan.bound else "not bound: check --bind tries every view with Spark",
+        *_proven(plan),
         *(
             line
             for trouble, entry in zip(told, entries, strict=True)
@@ -241,6 +245,26 @@ def _checked(found: Check, format_: str, settings: Settings) -> str:
         *(f"warning: {line}" for line in warnings),
     ]
     return "\n".join(map(one_line, lines)) + "\n"
+
+
+_UNPROVEN_SHOWN = 12
+
+
+def _proven(plan: Plan) -> list[str]:
+    """Whether Spark has tried everything, and what it has still to try."""
+    from catalog_migrate.report.verdict import unproven_lines
+
+    if plan.bound:
+        return ["bound"]
+    waiting = unproven_lines(plan)
+    if not waiting:
+        return ["not bound: nothing to try with Spark"]
+    more = len(waiting) - _UNPROVEN_SHOWN
+    return [
+        "not bound: check --bind has Spark try",
+        *(f"  {line}" for line in waiting[:_UNPROVEN_SHOWN]),
+        *([f"  … and {more:,} more (--format json lists all)"] if more > 0 else []),
+    ]
 
 
 def _irreversible(plan: Plan) -> list[str]:

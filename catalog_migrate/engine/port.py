@@ -89,7 +89,7 @@ class FunctionSpec(msgspec.Struct, frozen=True):
 
 
 class BindRequest(msgspec.Struct, frozen=True):
-    """Bind one view (or SQL function) against stand-ins of its parents.
+    """Bind one view against stand-ins of its parents.
 
     ``parents`` maps each relation that the body may read to its columns in the NEW state;
     ``functions`` are those of the NEW state that the body may call. ``fills``: the body fills a
@@ -101,11 +101,48 @@ class BindRequest(msgspec.Struct, frozen=True):
     functions: Sequence[FunctionSpec] = ()
     fills: bool = False
 
+    @property
+    def name(self) -> ItemName:
+        """Whose text it is."""
+        return self.view.name
+
+
+class FunctionRequest(msgspec.Struct, frozen=True):
+    """Bind one SQL function; ``parents`` and ``functions`` as in :class:`BindRequest`."""
+
+    function: FunctionSpec
+    parents: Mapping[ItemName, Sequence[Column]]
+    functions: Sequence[FunctionSpec] = ()
+
+    @property
+    def name(self) -> ItemName:
+        """Whose text it is."""
+        return self.function.name
+
+
+class ExpressionRequest(msgspec.Struct, frozen=True):
+    """Bind one expression of a table over ``columns``; its value must fit ``type``.
+
+    A ``check`` must be what every INSERT can evaluate: boolean and deterministic, without
+    subqueries, aggregates and functions that are not built in. A ``generated`` column must also
+    be what Delta allows there. A ``default`` has no columns and is evaluated; ``using`` is any
+    expression of a SELECT.
+    """
+
+    name: ItemName
+    role: Literal["check", "default", "generated", "using"]
+    sql: str
+    type: str
+    columns: Sequence[Column] = ()
+
+
+AnyRequest = BindRequest | FunctionRequest | ExpressionRequest
+
 
 class BindResult(msgspec.Struct, frozen=True):
-    """``reason`` is None when the view binds and its types fit the contract.
+    """``reason`` is None when what was asked binds; of a view, when its types fit the contract.
 
-    ``columns`` are the analysed columns of the uncast body (None when it does not analyse).
+    ``columns`` are the analysed columns of a view's uncast body (None when it does not analyse).
     """
 
     name: ItemName
@@ -355,6 +392,10 @@ class Engine(Protocol):
         ...
 
     # binding -------------------------------------------------------------------------------
-    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
-        """Analyse each body against typed empty stand-ins of its parents; writes nothing."""
+    def bind(self, requests: Sequence[AnyRequest]) -> Sequence[BindResult]:
+        """Analyse each text against typed empty stand-ins of what it reads; writes nothing.
+
+        What passes here can be created, and a table under it takes rows. Results are in the order
+        of the requests; no reason holds a value of a row.
+        """
         ...

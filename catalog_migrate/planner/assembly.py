@@ -22,6 +22,7 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
+    Unproven,
     Validation,
     point_of_no_return,
 )
@@ -50,6 +51,7 @@ def assemble(
     blocked: Sequence[Blocked] = (),
     approved: Sequence[str] = (),
     locks_out: str | None = None,
+    unproven: Sequence[Unproven] = (),
 ) -> Plan:
     """The plan of these parts with its summary and its hash; ``unchanged`` counts the others."""
     summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
@@ -74,6 +76,7 @@ def assemble(
         applyable=not blocked and all(validation.ok for validation in validations),
         point_of_no_return=point_of_no_return(changes),
         locks_out=locks_out,
+        unproven=tuple(unproven),
     )
     return replace(plan, plan_hash=plan_hash(plan))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from catalog_migrate.model.names import Identity, quote_part
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.program.operations import AnyOperation
 
 if TYPE_CHECKING:
@@ -100,6 +100,14 @@ class Unparsed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Unproven(msgspec.Struct, frozen=True):
+    """What of an object only Spark can prove, in words: its query, a CHECK with its expression."""
+
+    name: str
+    kind: str
+    what: str
+
+
 class Question(msgspec.Struct, frozen=True):
     """A probable rename that is not guessed: what to write if it is one."""
 
@@ -144,6 +152,7 @@ class Plan(msgspec.Struct, frozen=True):
     catalog is now, whatever the changes are; None when it may. ``unparsed`` are the objects of the
     release whose SQL neither the grammar of this tool nor Spark has read. ``locks_out`` says which
     older versions can no longer open the catalog behind the commit; None where none is locked out.
+    ``unproven`` is what only Spark can prove and has not: empty once ``bound``.
     """
 
     format_version: str
@@ -168,6 +177,7 @@ class Plan(msgspec.Struct, frozen=True):
     fenced_out: str | None = None
     unparsed: tuple[Unparsed, ...] = ()
     locks_out: str | None = None
+    unproven: tuple[Unproven, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -264,6 +274,8 @@ class Target(msgspec.Struct, frozen=True):
     ``reshape`` holds, for an ``evolve`` that renames, drops or moves columns, (column, column of
     OLD that it continues); what is in neither is added or dropped. Such a table has a projection
     too, for the case that it has to be copied after all. ``column_ids`` are there for a table.
+    ``reads`` are the columns of OLD that ``projection`` is over, where there is a table to read;
+    ``decided`` names the columns whose DEFAULT was not applied before.
     """
 
     definition: ObjectDefinition
@@ -285,6 +297,8 @@ class Target(msgspec.Struct, frozen=True):
     reshape: tuple[tuple[str, str], ...] = ()
     column_ids: ColumnIds | None = None
     fill: Fill | None = None
+    reads: tuple[Column, ...] = ()
+    decided: tuple[str, ...] = ()
 
 
 class Migration(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ And says of a plan that may not be carried out what stands in the way, and what 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -19,16 +19,66 @@ from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.proofs import TableExpression
     from catalog_migrate.release.release import Release
 
 
 DOES_NOT_BIND = "CM0330"
+DOES_NOT_HOLD = "CM0334"
 NAME_HELD = "CM0331"
 ROWS_GONE = "CM0332"
 SCHEMA_REFUSED = "CM0333"
 
 
 _ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
+
+
+class Proof(NamedTuple):
+    """What Spark says of one text of an object: ``reason`` None when it accepts it.
+
+    ``expression`` is there for a text of a table: what it is, in the words of the release.
+    """
+
+    name: str
+    kind: str
+    reason: str | None
+    expression: TableExpression | None = None
+
+    def as_blocked(self, in_force: str | None) -> Blocked:
+        """The entry for a text that Spark refuses; ``in_force`` is the release of OLD."""
+        if self.expression is None and self.kind == "table":
+            return Blocked(
+                name=self.name, code=DOES_NOT_BIND,
+                reason=f"FILLED FROM does not bind to what is in force: {self.reason}",
+                remedy=f"correct FILLED FROM of {self.name}: it reads the names and columns of"
+                f" release {in_force}, and gives one value for each column of the table",
+            )
+        if self.expression is None:
+            what = "its body" if self.kind == "function" else "the column list"
+            return Blocked(
+                name=self.name, code=DOES_NOT_BIND,
+                reason=f"the {self.kind} does not bind: {self.reason}",
+                remedy=f"correct the SQL or {what} of {self.name} in the release",
+            )
+        each = self.expression
+        return Blocked(
+            name=self.name, code=DOES_NOT_HOLD,
+            reason=f"{each.label} ({each.written}) cannot be in force: {self.reason}",
+            remedy=_CURES[each.role].format(name=self.name),
+            column=None if each.role == "check" else each.part,
+        )
+
+
+_CURES = {
+    "check": "correct the CHECK of {name} in the release: a boolean expression over the columns of"
+    " the table, by built-in functions that give the same result each time",
+    "default": "write a constant of the column's type; an expression over the old columns of"
+    " {name} is written USING",
+    "generated": "correct the expression in the release: over columns of {name} that are not"
+    " generated themselves, of exactly the column's type",
+    "using": "correct the USING of {name} in the release: an expression over the columns that the"
+    " table has now",
+}
 
 
 class Held(NamedTuple):
@@ -69,35 +119,18 @@ def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
     return replace(plan, unparsed=tuple(Unparsed(*each) for each in unparsed))
 
 
-def with_validations(
-    migration: Migration, proofs: Sequence[tuple[str, str | None]],
-    filled: Collection[str] = (),
-) -> Migration:
-    """The migration with the outcome of each query's proof: (name, None or Spark's reason).
+def with_proofs(migration: Migration, proofs: Sequence[Proof]) -> Migration:
+    """The migration with the outcome of each proof; one that failed blocks its plan.
 
-    A view that does not bind blocks the plan, and so does what fills a table (``filled``);
     ``bound`` says that all were tried.
     """
-    blocked = [
-        Blocked(
-            name=name,
-            code=DOES_NOT_BIND,
-            reason=f"FILLED FROM does not bind to what is in force: {reason}",
-            remedy=f"correct FILLED FROM of {name}: it reads the names and columns of release"
-            f" {migration.plan.base.release}, and gives one value for each column of the table",
-        )
-        if name in filled
-        else Blocked(
-            name=name,
-            code=DOES_NOT_BIND,
-            reason=f"the view does not bind: {reason}",
-            remedy=f"correct the SQL or the column list of {name} in the release",
-        )
-        for name, reason in proofs
-        if reason is not None
+    in_force = migration.plan.base.release
+    blocked = [proof.as_blocked(in_force) for proof in proofs if proof.reason is not None]
+    validations = [
+        Validation(proof.name, proof.reason is None, proof.reason) for proof in proofs
     ]
-    validations = [Validation(name, reason is None, reason) for name, reason in proofs]
-    return _extended(migration, blocked, validations, bound=True)
+    found = _extended(migration, blocked, validations, bound=True)
+    return replace(found, plan=replace(found.plan, unproven=()))
 
 
 def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:

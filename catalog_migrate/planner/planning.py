@@ -27,6 +27,7 @@ from catalog_migrate.planner.diff import (
     Compared,
     Difference,
     compare,
+    decision,
     impact_paths,
     is_unchanged,
     roots_of,
@@ -47,6 +48,7 @@ from catalog_migrate.planner.plan import (
 )
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk, ruled, undecided
 from catalog_migrate.planner.program import program
+from catalog_migrate.planner.proofs import unproven
 from catalog_migrate.planner.rollback import (
     GoingBack,
     behind_adoption,
@@ -160,7 +162,9 @@ class _Planning:
             order.drops, order.creates, (self._old_graph, self._new_graph),
         )
         self._blocked.extend(map(ignored_rename, difference.ignored))
-        plan = self._finished_plan(order, [decided[identity] for identity in topological], steps)
+        plan = self._finished_plan(
+            order, [decided[identity] for identity in topological], steps, targets
+        )
         heirs = {
             compared.old_identity
             for compared in difference.objects.values()
@@ -303,10 +307,20 @@ class _Planning:
             reshape=decided.movement.reshape,
             column_ids=planned_column_ids(compared, decided.movement, self._back),
             fill=decided.movement.fill,
+            reads=compared.old.definition.columns
+            if compared.old is not None and decided.movement.projection
+            and not decided.movement.segments
+            and compared.old.definition.kind == "table" else (),
+            decided=tuple(
+                column.name for column in compared.definition.columns
+                if column.default is not None and self._back is None
+                and decision(facts.decisions, "default", column.name) not in ran
+            ),
         )
 
     def _finished_plan(
-        self, order: Order, decided: Sequence[_Decided], steps: tuple[AnyOperation, ...]
+        self, order: Order, decided: Sequence[_Decided], steps: tuple[AnyOperation, ...],
+        targets: Sequence[Target],
     ) -> Plan:
         changes = [self._drop_change(identity) for identity in self._gone(order)]
         for one in decided:
@@ -337,6 +351,8 @@ class _Planning:
             blocked=self._blocked,
             approved=sorted(self._approvals.used),
             locks_out=self._locks_out(decided),
+            # what was in force before was proven then
+            unproven=unproven(targets) if self._back is None else (),
         )
 
     def _locks_out(self, decided: Sequence[_Decided]) -> str | None:

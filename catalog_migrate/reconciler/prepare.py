@@ -8,7 +8,7 @@ A crash leaves what the intent names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,14 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.port import BindRequest, BindResult, ViewSpec
+from catalog_migrate.engine.port import (
+    AnyRequest,
+    BindRequest,
+    BindResult,
+    ExpressionRequest,
+    FunctionRequest,
+    ViewSpec,
+)
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.layout import Shape
@@ -34,8 +41,9 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Fill, Migration, Target
-from catalog_migrate.planner.plan_validation import blocked
+from catalog_migrate.planner.plan_validation import Proof, blocked, with_proofs
 from catalog_migrate.planner.program import program
+from catalog_migrate.planner.proofs import TableExpression, expressions
 from catalog_migrate.program.operations import (
     PREPARE,
     BuildTable,
@@ -98,8 +106,12 @@ class Prepared:
         return sum(shard.rows for shard in self.shards.values())
 
 
-def bind_requests(migration: Migration) -> list[BindRequest]:
-    """What Spark's analyser must bind: every new or changed view and every dependent."""
+Asked = tuple[Target, AnyRequest, TableExpression | None]
+"""Whose text it is, what Spark is asked, and which expression of a table it is."""
+
+
+def bind_requests(migration: Migration) -> list[Asked]:
+    """What Spark must bind: every object that changes and every dependent, text by text."""
     by_identity = {target.identity: target for target in migration.targets}
     functions = {
         identity: function_spec(target.definition, {})
@@ -110,25 +122,46 @@ def bind_requests(migration: Migration) -> list[BindRequest]:
         {name: [use for use in by_identity[name].uses if use in functions] for name in functions},
         {name: by_identity[name].definition.key for name in functions},
     )
-    requests = []
-    for target in migration.targets:
-        definition = target.definition
-        if target.fill is not None:
-            requests.append(_fill_request(target, target.fill))
-        if definition.kind != "view" or target.action is None or definition.sql is None:
-            continue
+
+    def callees(target: Target) -> list[Identity]:
         own = functions.keys() & set(target.uses)
         # what a function calls comes before it
-        called = [name for wave in calls.waves(own | calls.dependencies(own)) for name in wave]
-        parents: dict[ItemName, tuple[Column, ...]] = {}
+        return [name for wave in calls.waves(own | calls.dependencies(own)) for name in wave]
+
+    def parents(target: Target, called: list[Identity]) -> dict[ItemName, tuple[Column, ...]]:
+        found: dict[ItemName, tuple[Column, ...]] = {}
         for reader in (*called, target.identity):
             for use in by_identity[reader].uses:
                 if use in by_identity and use not in functions:
                     parent = by_identity[use].definition
                     if parent.columns:
-                        parents[parent.item_name] = parent.columns
-        view: ViewSpec = view_spec(definition, {})
-        requests.append(BindRequest(view, parents, tuple(functions[name] for name in called)))
+                        found[parent.item_name] = parent.columns
+        return found
+
+    requests: list[Asked] = []
+    for target in migration.targets:
+        definition = target.definition
+        if target.fill is not None:
+            requests.append((target, _fill_request(target, target.fill), None))
+        if target.action is None:
+            continue
+        if definition.kind == "table":
+            requests += [
+                (target, ExpressionRequest(
+                    definition.item_name, each.role, each.sql, each.type, each.columns
+                ), each)
+                for each in expressions(target)
+            ]
+            continue
+        called = callees(target)
+        read = parents(target, called)
+        callable_ = tuple(functions[name] for name in called)
+        if definition.kind == "view" and definition.sql is not None:
+            view = view_spec(definition, {})
+            requests.append((target, BindRequest(view, read, callable_), None))
+        elif target.identity in functions and definition.body is not None:
+            function = functions[target.identity]
+            requests.append((target, FunctionRequest(function, read, callable_), None))
     return requests
 
 
@@ -146,25 +179,24 @@ def _fill_request(target: Target, fill: Fill) -> BindRequest:
     )
 
 
-def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:
-    """Bind all views of a migration; writes nothing."""
-    requests = bind_requests(migration)
-    if not requests:
-        return []
+def prove(
+    migration: Migration, bind: Callable[[list[AnyRequest]], Sequence[BindResult]]
+) -> Migration:
+    """The migration with what :meth:`Engine.bind` says of all that changes."""
+    asked = bind_requests(migration)
+    results = bind([request for _, request, _ in asked]) if asked else []
+    return with_proofs(migration, [
+        Proof(str(target.definition.key), target.definition.kind, result.reason, expression)
+        for (target, _, expression), result in zip(asked, results, strict=True)
+    ])
+
+
+def bind(work: ExecutionContext, requests: list[AnyRequest]) -> list[BindResult]:
+    """Bind what a migration changes; writes nothing."""
     work.on_progress(Progress("bind", 0, len(requests)))
     results = list(work.retrying(lambda: work.engine.bind(requests)))
     work.on_progress(Progress("bind", len(requests), len(requests)))
     return results
-
-
-def with_bind_results(results: list[BindResult], migration: Migration) -> Migration:
-    """The migration with the outcome of every validation in its plan; failures block it."""
-    from catalog_migrate.planner.plan_validation import with_validations
-
-    return with_validations(
-        migration, [(str(result.name), result.reason) for result in results],
-        {str(each.definition.item_name) for each in migration.targets if each.fill is not None},
-    )
 
 
 def foreign_names(work: ExecutionContext, state: State, migration: Migration) -> list[Held]:
@@ -192,12 +224,12 @@ def foreign_names(work: ExecutionContext, state: State, migration: Migration) ->
 
 
 def with_validation(work: ExecutionContext, state: State, migration: Migration) -> Migration:
-    """The migration with what stands under its names, and whether its views bind."""
+    """The migration with what stands under its names, and what Spark says of its texts."""
     from catalog_migrate.planner.plan_validation import with_foreign
 
     foreign = foreign_names(work, state, migration)
     migration = with_foreign(migration, foreign)
-    return with_bind_results(bind(work, migration), migration)
+    return prove(migration, lambda requests: bind(work, requests))
 
 
 def validate(work: ExecutionContext, state: State, migration: Migration) -> Migration:
@@ -645,4 +677,4 @@ def _declare_seals(
     return follows
 
 
-__all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "bind", "prepare", "validate"]
+__all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "prepare", "prove", "validate"]

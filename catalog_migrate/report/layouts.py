@@ -12,8 +12,8 @@ from catalog_migrate.report.outline import Entry, Outline, Section, outline
 
 # -- text: verdict on the first line ---------------------------------------------------------------
 _COLORS = {
-    "safe": "32", "nothing": "32", "losses": "33", "decisions": "33", "blocked": "31",
-    "fenced": "31",
+    "safe": "32", "nothing": "32", "unproven": "32", "losses": "33", "decisions": "33",
+    "blocked": "31", "fenced": "31",
     "+": "32", "-": "31", "~": "33", "!": "31", "?": "33", "*": "36",
 }
 
@@ -187,9 +187,9 @@ def _escape(text: str) -> str:
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "code,.sign{font-family:ui-monospace,monospace}"
-    ".safe,.nothing{color:#17692e}.losses,.decisions{color:#8a5a00}.blocked,.fenced{color:#a31515}"
+    ".safe,.nothing,.unproven{color:#17692e}.losses,.decisions{color:#8a5a00}.blocked,.fenced{color:#a31515}"
     "@media (prefers-color-scheme:dark){body{background:#111;color:#ddd}"
-    ".safe,.nothing{color:#6c6}.losses,.decisions{color:#eb5}.blocked,.fenced{color:#f77}}"
+    ".safe,.nothing,.unproven{color:#6c6}.losses,.decisions{color:#eb5}.blocked,.fenced{color:#f77}}"
 )
 
 

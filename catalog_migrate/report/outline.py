@@ -18,6 +18,7 @@ from catalog_migrate.report.verdict import (
     incurable,
     losses,
     unparsed_lines,
+    unproven_lines,
     verdict,
 )
 
@@ -83,9 +84,7 @@ def outline(plan: Plan) -> Outline:
         _absences(plan),
         _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
-        Section(
-            "Validation", tuple(Entry(line, "!") for line in unparsed_lines(plan)), _proof(plan)
-        ),
+        _validation(plan),
     )
     kept = tuple(part for part in sections if part.entries or part.note or part.more)
     return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
@@ -421,21 +420,33 @@ def _untouched(plan: Plan) -> str:
     return f"{counted(plan.summary.get('unchanged', 0), 'object')} unchanged."
 
 
+def _validation(plan: Plan) -> Section:
+    """What was proven, and object by object what only Spark can prove."""
+    waiting = [Entry(line, "?") for line in unproven_lines(plan)]
+    shown = (*(Entry(line, "!") for line in unparsed_lines(plan)), *waiting[:_ABSENT_SHOWN])
+    return Section("Validation", shown, _proof(plan), max(len(waiting) - _ABSENT_SHOWN, 0))
+
+
 def _proof(plan: Plan) -> str:
     if plan.bound:
         # a name that somebody else holds is a validation too, of whatever was to have it
         held = {(entry.name, entry.reason) for entry in plan.blocked if entry.code == NAME_HELD}
         tried = [each for each in plan.validations if (each.name, each.reason) not in held]
         if not tried:
-            return "bound: no view to try with Spark's analyser."
+            return "bound: nothing to try with Spark's analyser."
         bound = sum(1 for each in tried if each.ok)
         return (
             f"bound: Spark's analyser accepted {bound} and refused {len(tried) - bound} of the"
-            " views."
+            " views, functions and expressions."
         )
     if goes_back(plan):
         return "not bound: the rollback tries its views with Spark's analyser before its commit."
-    return "not bound: views were not tried with Spark's analyser; plan --bind does."
+    if not plan.unproven:
+        return "not bound: nothing to try with Spark's analyser."
+    return (
+        "not bound: only Spark can prove what is listed; plan --bind does, and every start before"
+        " its commit."
+    )
 
 
 def _where(name: str, column: str | None) -> str:

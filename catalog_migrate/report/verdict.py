@@ -13,7 +13,7 @@ from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Blocked, Change, ColumnChange, Plan, Validation
 
-Kind = Literal["nothing", "safe", "losses", "decisions", "blocked", "fenced"]
+Kind = Literal["nothing", "safe", "unproven", "losses", "decisions", "blocked", "fenced"]
 
 _DONE = (
     ("create", "created"),
@@ -29,7 +29,8 @@ _DONE = (
 class Verdict(msgspec.Struct, frozen=True):
     """Whether a plan may be applied.
 
-    ``word`` is the fixed text a script may look for (``SAFE``, ``LOSSES DECIDED``,
+    ``word`` is the fixed text a script may look for (``SAFE``, ``SAFE, NOT PROVEN``: no row is
+    lost, and Spark has still to try what the report lists, ``LOSSES DECIDED``,
     ``NEEDS 2 DECISIONS``, ``BLOCKED``, ``FENCED OUT``, ``NOTHING TO DO``), ``line`` the whole first
     line of a report, ``decisions`` how many texts are missing.
     """
@@ -72,6 +73,8 @@ def verdict(plan: Plan) -> Verdict:
             f"rows or values of {counted(losing, 'table')} are lost or converted"
         )
         return Verdict("losses", "LOSSES DECIDED", line)
+    if plan.unproven:
+        return Verdict("unproven", "SAFE, NOT PROVEN", f"SAFE, NOT PROVEN: {_counts(plan)}")
     return Verdict("safe", "SAFE", f"SAFE: {_counts(plan)}")
 
 
@@ -120,6 +123,14 @@ def unparsed_lines(plan: Plan) -> list[str]:
         + ("--bind asks Spark" if entry.kind == "view" else "Spark reads it at the start")
         for entry in plan.unparsed
     ]
+
+
+def unproven_lines(plan: Plan) -> list[str]:
+    """What only Spark can prove, object by object."""
+    by_object: dict[str, list[str]] = {}
+    for each in plan.unproven:
+        by_object.setdefault(each.name, []).append(each.what)
+    return [f"{name}: {', '.join(parts)}" for name, parts in by_object.items()]
 
 
 def change_counts(plan: Plan) -> str:

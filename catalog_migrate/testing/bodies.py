@@ -15,8 +15,10 @@ from functools import lru_cache
 from typing import Any
 
 from catalog_migrate.engine.port import (
+    AnyRequest,
     BindRequest,
     BindResult,
+    ExpressionRequest,
     FunctionSpec,
     contract_reason,
     fill_reason,
@@ -341,8 +343,19 @@ def scalar_returns(function: FunctionSpec | None) -> str | None:
     return function.returns if isinstance(function.returns, str) else "STRUCT"
 
 
-def bind(request: BindRequest) -> BindResult:
-    """Analyse one body against the columns of its parents, and compare it with its contract."""
+def bind(request: AnyRequest) -> BindResult:
+    """Analyse a body with its contract, or an expression of a table, against what it reads."""
+    if isinstance(request, BindRequest):
+        return _bind_view(request)
+    if isinstance(request, ExpressionRequest):
+        try:
+            _require_evaluable(request)
+        except EngineFailure as error:
+            return BindResult(request.name, f"{error.condition}: {error.message}")
+    return BindResult(request.name, None)
+
+
+def _bind_view(request: BindRequest) -> BindResult:
     view = request.view
     parents = {name.folded: columns for name, columns in request.parents.items()}
     functions = {function.name.folded: function for function in request.functions}
@@ -355,3 +368,23 @@ def bind(request: BindRequest) -> BindResult:
         return BindResult(view.name, f"{error.condition}: {error.message}")
     fits = fill_reason if request.fills else contract_reason
     return BindResult(view.name, fits(view.columns, found), found)
+
+
+def _require_evaluable(request: ExpressionRequest) -> None:
+    """EngineFailure for an expression over a column that is not there, or a default of no use."""
+    text = request.sql.strip()
+    if request.role == "default":
+        cast_value(compile_expression(text)({}), request.type)
+        return
+    scope = [("", request.name, request.columns)]
+    above = _ABOVE.match(text)
+    path = above[1] if above else text
+    while cast := _CAST.match(path):
+        path = cast[1].strip()
+    if _PATH.match(path) and path.upper() not in _CONSTANTS:
+        found = _resolve(_parts(path), scope)
+        if request.role == "check" and not above and found.type != "BOOLEAN":
+            raise EngineFailure(
+                f"it gives {found.type}, and a CHECK is BOOLEAN",
+                condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
+            )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.delta.seal import SEAL
 from catalog_migrate.engine.port import (
-    BindRequest,
+    AnyRequest,
     BindResult,
     CopyResult,
     FillRequest,
@@ -476,7 +476,7 @@ class SimulatedEngine:
             return self._listed(sorted(p for p in self.world.shards if p.startswith(below)))
 
     # binding -------------------------------------------------------------------------------
-    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
+    def bind(self, requests: Sequence[AnyRequest]) -> Sequence[BindResult]:
         with self._call("bind"):
             return [bind(request) for request in requests]
 

@@ -269,7 +269,7 @@ def test_init_writes_a_release_that_plans_and_never_overwrites(call: Call, tmp_p
     assert call("init").code == 0
     answer = call("plan")
     assert answer.code == 0
-    assert answer.out.startswith("SAFE: 3 created; 0 unchanged\n")
+    assert answer.out.startswith("SAFE, NOT PROVEN: 3 created; 0 unchanged\n")
     assert "applying creates it" in answer.err
     assert not (tmp_path / "catalog").exists()
     (tmp_path / "release" / "orders.sql").write_text("mine")

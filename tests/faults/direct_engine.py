@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.engine.port import (
+    AnyRequest,
     BindRequest,
     BindResult,
     CopyResult,
@@ -110,9 +111,14 @@ class DirectEngine:
         """Forget a name."""
         self._names.pop(registration.name.folded, None)
 
-    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
-        """Every view of these releases is plain."""
-        return [BindResult(request.view.name, None, request.view.columns) for request in requests]
+    def bind(self, requests: Sequence[AnyRequest]) -> Sequence[BindResult]:
+        """Every text of these releases is plain."""
+        return [
+            BindResult(
+                each.name, None, each.view.columns if isinstance(each, BindRequest) else None
+            )
+            for each in requests
+        ]
 
     # copies --------------------------------------------------------------------------------
     def copy_rows(

@@ -292,11 +292,13 @@ def test_the_proof_counts_views_alone() -> None:
     held = Blocked("shop.new", "CM0331", "a table of others holds the name", "rename it")
     name = Validation("shop.new", False, held.reason)
     for proofs, line in (
-        ((name,), "bound: no view to try with Spark's analyser."),
+        ((name,), "bound: nothing to try with Spark's analyser."),
         ((name, Validation("shop.v1", True)),
-         "bound: Spark's analyser accepted 1 and refused 0 of the views."),
+         "bound: Spark's analyser accepted 1 and refused 0 of the views, functions and"
+         " expressions."),
         ((Validation("shop.v1", False, "[X]"), Validation("shop.v2", True)),
-         "bound: Spark's analyser accepted 1 and refused 1 of the views."),
+         "bound: Spark's analyser accepted 1 and refused 1 of the views, functions and"
+         " expressions."),
     ):
         plan = a_plan(changes=(NEW,), blocked=(held,), validations=proofs, bound=True)
         (proof,) = (part for part in outline(plan).sections if part.title == "Validation")

@@ -22,8 +22,8 @@ STATEMENT = re.compile(
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 QUOTING = {
     "quote_sql", "quote_part", "string_literal", "by_path", "at_version", "column_definition",
-    "select", "_names", "_comment", "_properties", "_argument", "_cast_body", "_like", "_literal",
-    "_path", "_name", "int", "len", "canonical_type", "quoted_name",
+    "select", "_names", "_comment", "_properties", "_argument", "_fitted_body", "_fitted", "_like",
+    "_literal", "_path", "_name", "int", "len", "canonical_type", "quoted_name",
 }
 """Functions whose result is safe in a statement."""
 
@@ -31,7 +31,7 @@ SAFE_PARTS = {
     # made by the quoting functions on the lines above, in the same function
     "engine/spark/statements.py": {
         "columns", "partitioned", "clustered", "place", "pair", "items", "body", "positions",
-        "tables", "source", "feature", "expression", "head",
+        "tables", "source", "feature", "expression", "head", "held", "text", "type_",
     },
     # a number, a constant, a FROM clause of statements.at_version, the release's own expression
     "engine/spark/shards.py": {"numbered", "low", "high", "rows", "expression", "source"},

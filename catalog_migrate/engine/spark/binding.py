@@ -1,4 +1,4 @@
-"""Proving views against typed empty stand-ins of their parents: temporary views, nothing else.
+"""Proving texts against typed empty stand-ins of what they read: temporary views, nothing else.
 
 The names of parents and functions in a body are replaced by those of the stand-ins, the result is
 analysed (never run), and the analysed types are compared with the contract.
@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import (
+    AnyRequest,
     BindRequest,
     BindResult,
+    ExpressionRequest,
+    FunctionRequest,
     FunctionSpec,
+    ShardSpec,
     contract_reason,
     fill_reason,
 )
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.statements import run
+from catalog_migrate.engine.spark.connect import is_connect
+from catalog_migrate.engine.spark.statements import ROW, VALUE, BodyColumn, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
@@ -121,100 +131,206 @@ def _bare(token: Token) -> str:
 
 
 class Binding:
-    """Binds on one session; remembers what it analysed for :meth:`body_types`."""
+    """Binds on one session; remembers what it analysed for :meth:`body_columns`."""
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
         self._spark: SparkSession = spark
         self._threads = threads
-        self._analysed: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._analysed: dict[tuple[str, str, str], tuple[BodyColumn, ...]] = {}
 
-    def body_types(self, name: ItemName, sql: str, contract: Sequence[Column]) -> tuple[str, ...]:
-        """Types of a body's columns: as bound before, else analysed now against the real names."""
+    def body_columns(
+        self, name: ItemName, sql: str, contract: Sequence[Column]
+    ) -> tuple[BodyColumn, ...]:
+        """The columns of a body: as bound before, else analysed now against the real names."""
         known = self._analysed.get(_key(name, sql, contract))
         if known is not None:
             return known
         with failing(f"analyse the view {name}"):
-            columns = self._columns(sql)
-        reason = contract_reason(contract, columns)
+            fields = self._fields(sql)
+        reason = contract_reason(contract, _columns(fields))
         if reason is not None:
             raise EngineFailure(
                 f"cannot create the view {name}: {reason}", condition="CANNOT_UP_CAST_DATATYPE"
             )
-        return tuple(column.type for column in columns)
+        return _body_columns(fields)
 
-    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
+    def bind(self, requests: Sequence[AnyRequest]) -> Sequence[BindResult]:
         """Analyse every request; stand-ins are dropped before it returns."""
         if not requests:
             return []
-        stand_ins: dict[Signature, str] = {}
-        functions: dict[tuple[str, str], str] = {}
+        names = StandIns()
         try:
             with ThreadPoolExecutor(self._threads, "bind") as pool:
-                self._create_relations(requests, stand_ins, pool)
-                self._create_functions(requests, stand_ins, functions)
+                self._create_relations(requests, names, pool)
+                self._create_functions(requests, names)
+                temporary = self._temporary_functions() - set(names.functions.values())
                 size = min(_TOGETHER, -(-len(requests) // self._threads))
                 batches = [requests[at : at + size] for at in range(0, len(requests), size)]
-                found = pool.map(lambda some: self._bind_all(some, stand_ins, functions), batches)
+                found = pool.map(lambda some: self._bind_all(some, names, temporary), batches)
                 return [result for results in found for result in results]
         finally:
-            for view in set(stand_ins.values()):
+            for view in set(names.relations.values()):
                 self._spark.catalog.dropTempView(view)
-            for function in functions.values():
+            for function in names.functions.values():
                 with failing("drop a stand-in"):
                     run(self._spark, f"DROP TEMPORARY FUNCTION IF EXISTS {quote_sql(function)}")
 
     def _bind_all(
-        self, requests: Sequence[BindRequest], stand_ins: Mapping[Signature, str], functions: Names,
+        self, requests: Sequence[AnyRequest], names: StandIns, temporary: Collection[str]
     ) -> list[BindResult]:
-        """Bodies side by side in one analysis; each for itself when they do not analyse so.
-
-        Only the body at fault then fails, with a reason and a line of its own.
-        """
-        texts = [
-            stand_in_text(request.view.sql, _relation_names(request, stand_ins), functions)
-            for request in requests
-        ]
-        if len(requests) > 1:
-            try:
-                with failing("bind views"):
-                    together = self._fields(statements.side_by_side(texts))
-            except EngineFailure:
-                pass  # every body is tried again by itself
+        """What each request comes to, its texts side by side with the others' where they can be."""
+        results: dict[int, BindResult] = {}
+        texts: dict[int, str] = {}
+        for number, request in enumerate(requests):
+            reason = _refused_call(request, temporary)
+            if isinstance(request, FunctionRequest):
+                failure = names.failures.get(request.name.folded)
+                reason = reason or (None if failure is None else self._readable(failure, names))
+                results[number] = BindResult(request.name, reason)
+            elif reason is not None:
+                results[number] = BindResult(request.name, reason)
             else:
-                return [
-                    self._compared(request, _columns(field["type"]["fields"]))
-                    for request, field in zip(requests, together, strict=True)
-                ]
-        return [
-            self._bind(request, text, _relation_names(request, stand_ins), functions)
-            for request, text in zip(requests, texts, strict=True)
+                texts[number] = _query(request, names)
+        results |= self._analyse(requests, texts, names)
+        defaults = [
+            number for number in texts
+            if results[number].reason is None and _role(requests[number]) == "default"
         ]
+        results |= self._evaluate(requests, defaults)
+        return [results[number] for number in range(len(requests))]
 
-    def _bind(
-        self, request: BindRequest, text: str, relations: Names, functions: Names
-    ) -> BindResult:
-        view = request.view
+    def _analyse(
+        self, requests: Sequence[AnyRequest], texts: Mapping[int, str], names: StandIns
+    ) -> dict[int, BindResult]:
+        """Texts side by side in one analysis; each for itself when they do not analyse so.
+
+        Only the text at fault then fails, with a reason and a line of its own.
+        """
+        if len(texts) > 1:
+            try:
+                with failing("bind"):
+                    together = self._fields(statements.side_by_side([*texts.values()]))
+            except EngineFailure:
+                pass  # every text is tried again by itself
+            else:
+                return {
+                    number: self._compared(requests[number], field["type"]["fields"])
+                    for number, field in zip(texts, together, strict=True)
+                }
+        found = {}
+        for number, text in texts.items():
+            request = requests[number]
+            try:
+                with failing(f"bind {request.name}"):
+                    fields = self._fields(text)
+            except EngineFailure as error:
+                found[number] = BindResult(request.name, self._reason(request, error, names))
+            else:
+                found[number] = self._compared(request, fields)
+        return found
+
+    def _reason(self, request: AnyRequest, error: EngineFailure, names: StandIns) -> str:
+        """Why a text does not bind; for an expression in its own words, not the trial's."""
+        if not isinstance(request, ExpressionRequest):
+            return self._readable(error, names)
+        return _PLACE.sub("", self._reason_of(request, error, names))
+
+    def _reason_of(
+        self, request: ExpressionRequest, error: EngineFailure, names: StandIns
+    ) -> str:
+        if request.role not in _EVERY_WRITER:
+            return self._readable(error, names)
+        relation = names.relations[_signature(request.columns)]
         try:
-            with failing(f"bind {view.name}"):
-                columns = self._columns(text)
-        except EngineFailure as error:
-            return BindResult(view.name, _readable(error, relations, functions))
-        return self._compared(request, columns)
+            with failing("bind"):
+                plain = f"SELECT ({request.sql}\n) AS {VALUE} FROM {quote_sql(relation)} AS {ROW}"
+                (field,) = self._fields(plain)
+        except EngineFailure as refused:
+            return self._readable(refused, names)
+        found = datatypes.canonical_of(field["type"])
+        if request.role == "check" and found != "BOOLEAN":
+            return f"it gives {found}, and a CHECK is BOOLEAN"
+        why = _REFUSED.get((error.condition or "").partition(".")[0])
+        return f"[{error.condition}] {why}" if why else self._readable(error, names)
 
-    def _compared(self, request: BindRequest, columns: Sequence[Column]) -> BindResult:
-        """Analysed columns against the contract; what fits is remembered."""
-        view = request.view
-        if request.fills:
-            return BindResult(view.name, fill_reason(view.columns, columns), columns)
-        reason = contract_reason(view.columns, columns)
-        if reason is None:
-            self._analysed[_key(view.name, view.sql, view.columns)] = tuple(
-                column.type for column in columns
+    def _readable(self, error: EngineFailure, names: StandIns) -> str:
+        """Spark's reason with the real names in place of the stand-ins'."""
+        text = error.message.partition(": ")[2] or error.message
+        text = text.replace(f"`{ROW}`.", "").replace(f"{ROW}.", "")
+        for (schema, name), stand_in in names.refused.items():
+            if stand_in in text:
+                return f"it calls {schema}.{name}, which does not bind"
+        for (schema, name), stand_in in (*names.readers.items(), *names.functions.items()):
+            text = text.replace(f"`{stand_in}`", f"`{schema}`.`{name}`")
+            text = text.replace(stand_in, f"{schema}.{name}")
+        return text
+
+    def _compared(self, request: AnyRequest, fields: Sequence[Mapping[str, Any]]) -> BindResult:
+        """Analysed columns against what they are to be; what fits of a view is remembered."""
+        columns = _columns(fields)
+        if isinstance(request, BindRequest):
+            view = request.view
+            if request.fills:
+                return BindResult(view.name, fill_reason(view.columns, columns), columns)
+            reason = contract_reason(view.columns, columns)
+            if reason is None:
+                self._analysed[_key(view.name, view.sql, view.columns)] = _body_columns(fields)
+            return BindResult(view.name, reason, columns)
+        assert isinstance(request, ExpressionRequest)
+        found, reason = columns[0].type, None
+        if request.role == "check" and found != "BOOLEAN":
+            reason = f"it gives {found}, and a CHECK is BOOLEAN"
+        elif request.role == "generated":
+            wanted = _plain(request.type)
+            if _plain(found) != wanted:
+                reason = f"it gives {found}, and the column is {request.type}: write a CAST"
+            else:
+                reason = self._refused_by_delta(request)
+        return BindResult(request.name, reason)
+
+    def _refused_by_delta(self, request: ExpressionRequest) -> str | None:
+        """Why Delta does not take an expression for a generated column.
+
+        It tells only when a table is created: on a directory that goes again, where this process
+        and the driver have one.
+        """
+        if is_connect(self._spark):
+            return None
+        with TemporaryDirectory(prefix="catalog-migrate-") as scratch:
+            shard = ShardSpec(
+                f"file:{scratch}/table",
+                [*request.columns, Column(VALUE, request.type, generated=request.sql)],
             )
-        return BindResult(view.name, reason, columns)
+            try:
+                with failing("create a table"):
+                    run(self._spark, statements.create_shard(shard))
+            except EngineFailure as error:
+                return error.message.partition(": ")[2].replace(f" {VALUE}", "")
+        return None
 
-    def _columns(self, sql: str) -> Sequence[Column]:
-        return _columns(self._fields(sql))
+    def _evaluate(
+        self, requests: Sequence[AnyRequest], defaults: Sequence[int]
+    ) -> dict[int, BindResult]:
+        """Defaults are constants, so their values are taken; no Spark job."""
+        asked = [(number, requests[number]) for number in defaults]
+        pairs = [
+            (request.sql, request.type)
+            for _, request in asked if isinstance(request, ExpressionRequest)
+        ]
+        if not pairs:
+            return {}
+        try:
+            with failing("evaluate the defaults"):
+                statements.rows(self._spark, statements.evaluate(pairs))
+        except EngineFailure as error:
+            if len(pairs) == 1:
+                reason = error.message.partition(": ")[2]
+                return {defaults[0]: BindResult(requests[defaults[0]].name, reason)}
+            return {
+                at: found for number in defaults
+                for at, found in self._evaluate(requests, [number]).items()
+            }
+        return {}
 
     def _fields(self, sql: str) -> Sequence[Mapping[str, Any]]:
         fields: Sequence[Mapping[str, Any]] = json.loads(
@@ -222,56 +338,190 @@ class Binding:
         )["fields"]
         return fields
 
+    def _temporary_functions(self) -> frozenset[str]:
+        """Functions of this session alone, folded: no view or CHECK may call one.
+
+        A catalog that knows no functions lists none.
+        """
+        try:
+            with failing("list the functions of the session"):
+                shown = statements.rows(self._spark, "SHOW USER FUNCTIONS")
+        except EngineFailure:
+            return frozenset()
+        return frozenset(
+            row[0].lower() for row in shown if "." not in row[0] and row[0] not in _OF_DELTA
+        )
+
     def _create_relations(
-        self, requests: Sequence[BindRequest], names: dict[Signature, str],
-        pool: ThreadPoolExecutor,
+        self, requests: Sequence[AnyRequest], names: StandIns, pool: ThreadPoolExecutor
     ) -> None:
         """A temporary view for every relation that is read, all in ``names`` before the first."""
         from pyspark.sql.types import StructType
 
-        wanted = {
-            _signature(columns): columns
-            for request in requests
-            for columns in request.parents.values()
-        }
-        names.update({sign: f"catalog_migrate_bind_{next(_serial)}" for sign in wanted})
+        wanted: dict[Signature, Sequence[Column]] = {}
+        for request in requests:
+            if isinstance(request, ExpressionRequest):
+                wanted[_signature(request.columns)] = request.columns
+                continue
+            for name, columns in request.parents.items():
+                wanted[_signature(columns)] = columns
+                if not isinstance(request, BindRequest) or not request.fills:
+                    names.signatures[name.folded] = _signature(columns)
+                else:  # of OLD: what stays has the same columns in NEW
+                    names.signatures.setdefault(name.folded, _signature(columns))
+        wanted.pop((), None)
+        names.relations.update({
+            sign: f"catalog_migrate_bind_{next(_serial)}" for sign in wanted
+        })
 
         def create(signature: Signature) -> None:
             columns = StructType.fromJson(datatypes.json_schema(wanted[signature], stored=False))
             with failing("create a stand-in"):
                 frame = self._spark.createDataFrame([], columns)
-                frame.createOrReplaceTempView(names[signature])
+                frame.createOrReplaceTempView(names.relations[signature])
 
         list(pool.map(create, wanted))
 
-    def _create_functions(
-        self, requests: Sequence[BindRequest], stand_ins: Mapping[Signature, str],
-        created: dict[tuple[str, str], str],
-    ) -> None:
+    def _create_functions(self, requests: Sequence[AnyRequest], names: StandIns) -> None:
         """Temporary functions, those first that call no other one still missing.
 
-        A function that never comes is left out: the views that call it then say so.
+        A function that never comes is left out, with the reason: what calls it then says so too.
         """
         wanted: dict[tuple[str, str], FunctionSpec] = {}
-        relations: dict[tuple[str, str], str] = {}
         for request in requests:
+            if isinstance(request, ExpressionRequest):
+                continue
             wanted |= {function.name.folded: function for function in request.functions}
-            relations |= _relation_names(request, stand_ins)
-        names = {key: f"catalog_migrate_bind_{next(_serial)}" for key in wanted}
+            if isinstance(request, FunctionRequest):
+                wanted[request.name.folded] = request.function
+        stand_ins = {key: f"catalog_migrate_bind_{next(_serial)}" for key in wanted}
         while wanted:
-            before = len(created)
+            before = len(names.functions)
             for key, function in list(wanted.items()):
-                body = stand_in_text(function.body, relations, names)
-                spec = FunctionSpec(function.name, function.arguments, function.returns, body)
+                body = stand_in_text(function.body, names.readers, stand_ins)
+                spec = replace(function, body=body, comment=None, properties={})
                 try:
                     with failing(f"bind the function {function.name}"):
-                        run(self._spark, statements.create_function(spec, temporary_as=names[key]))
-                except EngineFailure:
+                        run(
+                            self._spark,
+                            statements.create_function(spec, temporary_as=stand_ins[key]),
+                        )
+                except EngineFailure as error:
+                    names.failures[key] = error
                     continue
-                created[key] = names[key]
+                names.functions[key] = stand_ins[key]
+                names.failures.pop(key, None)
                 del wanted[key]
-            if len(created) == before:
+            if len(names.functions) == before:
+                names.refused.update({key: stand_ins[key] for key in wanted})
                 return
+
+
+@dataclass(slots=True)
+class StandIns:
+    """What stands in for relations, by their signature, and for functions, by folded name.
+
+    ``failures`` says why Spark refuses a function, ``refused`` what stood in for it in vain.
+    """
+
+    relations: dict[Signature, str] = field(default_factory=dict)
+    signatures: dict[tuple[str, str], Signature] = field(default_factory=dict)
+    functions: dict[tuple[str, str], str] = field(default_factory=dict)
+    failures: dict[tuple[str, str], EngineFailure] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def readers(self) -> Names:
+        """Folded name of a relation -> its stand-in."""
+        return {name: self.relations[sign] for name, sign in self.signatures.items()}
+
+
+_EVERY_WRITER = frozenset({"check", "generated"})
+_OF_DELTA = frozenset({"table_changes", "table_changes_by_path"})
+"""Functions that Delta's extension brings; Spark lists them like a session's own."""
+_REFUSED = {
+    "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "it must be deterministic",
+    "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY": "it must have no subquery",
+    "UNSUPPORTED_EXPR_FOR_OPERATOR": "it must have no aggregate and no window function",
+    "UNSUPPORTED_FEATURE": "it must call built-in functions only",
+}
+"""What the trial of an expression says by which error class."""
+_PLACE = re.compile(r" \(line \d+,? pos(?:ition)? \d+\)")
+"""Where it is in the text of a trial, which is not the release's."""
+_OF_THE_SESSION = frozenset({
+    "current_user", "user", "session_user", "current_catalog", "current_database", "current_schema",
+})  # fmt: skip
+"""Functions that Spark puts in before it executes a query; Delta's check of a row finds them."""
+
+
+def _role(request: AnyRequest) -> str:
+    return request.role if isinstance(request, ExpressionRequest) else ""
+
+
+def _query(request: AnyRequest, names: StandIns) -> str:
+    """The query that is analysed for a request."""
+    if isinstance(request, BindRequest):
+        own = {name.folded: names.relations[_signature(c)] for name, c in request.parents.items()}
+        return stand_in_text(request.view.sql, own, names.functions)
+    assert isinstance(request, ExpressionRequest)
+    if request.role == "default":
+        return statements.evaluate([(request.sql, request.type)])
+    relation = names.relations[_signature(request.columns)]
+    if request.role in _EVERY_WRITER:
+        return statements.for_every_writer(
+            relation, request.sql, boolean=request.role == "check"
+        )
+    # the row beside it: an aggregate would make one row of all
+    return (
+        f"{statements.evaluate([(request.sql, request.type)])}, struct({ROW}.*) AS {ROW}"
+        f" FROM {quote_sql(relation)} AS {ROW}"
+    )
+
+
+def _refused_call(request: AnyRequest, temporary: Collection[str]) -> str | None:
+    """Why a text must not call a function that it calls; Spark's analyser finds it all the same."""
+    if isinstance(request, BindRequest):
+        text = request.view.sql
+    elif isinstance(request, FunctionRequest):
+        text = request.function.body
+    elif request.role in _EVERY_WRITER:
+        text = request.sql
+    else:
+        return None
+    tokens = tokenise(text)
+    if isinstance(request, ExpressionRequest):
+        columns = {column.name.lower() for column in request.columns}
+        for token in tokens:
+            if token.kind == "word" and token.value in _OF_THE_SESSION - columns:
+                return f"it calls {token.value}, which no INSERT could evaluate"
+    for called in occurrences(tokens):
+        if called.kind != "function":
+            continue
+        if len(called.parts) == 1 and called.parts[0].lower() in temporary:
+            return (
+                f"[INVALID_TEMP_OBJ_REFERENCE] it calls {called.parts[0]}, a function of this"
+                " session alone"
+            )
+        if len(called.parts) > 1 and isinstance(request, ExpressionRequest):
+            return (
+                f"[UNSUPPORTED_SQL_UDF_USAGE] it calls {'.'.join(called.parts)}, which is not built"
+                " in: no INSERT could evaluate it"
+            )
+    return None
+
+
+def _plain(type_: str) -> str:
+    return datatypes.without_lengths(type_).replace(" NOT NULL", "")
+
+
+def _body_columns(fields: Iterable[Mapping[str, Any]]) -> tuple[BodyColumn, ...]:
+    """Types of a body's columns, and which of them have no name but the one Spark made up."""
+    return tuple(
+        BodyColumn(
+            datatypes.canonical_of(each["type"]), "__autoGeneratedAlias" not in each["metadata"]
+        )
+        for each in fields
+    )
 
 
 def _columns(fields: Iterable[Mapping[str, Any]]) -> Sequence[Column]:
@@ -286,22 +536,5 @@ def _signature(columns: Sequence[Column]) -> Signature:
     return tuple((column.name, column.type, column.nullable) for column in columns)
 
 
-def _relation_names(
-    request: BindRequest, stand_ins: Mapping[Signature, str]
-) -> dict[tuple[str, str], str]:
-    return {
-        name.folded: stand_ins[_signature(columns)] for name, columns in request.parents.items()
-    }
-
-
 def _key(name: ItemName, sql: str, contract: Sequence[Column]) -> tuple[str, str, str]:
     return "{}.{}".format(*name.folded), sql, repr(_signature(contract))
-
-
-def _readable(error: EngineFailure, relations: Names, functions: Names) -> str:
-    """Spark's reason with the real names in place of the stand-ins'."""
-    text = error.message.partition(": ")[2] or error.message
-    for (schema, name), stand_in in {**relations, **functions}.items():
-        text = text.replace(f"`{stand_in}`", f"`{schema}`.`{name}`")
-        text = text.replace(stand_in, f"{schema}.{name}")
-    return text

@@ -164,7 +164,7 @@ class SparkEngine(Registrations, Shards, Copies, Fills, Binding):
 
     def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Create (or replace) a view with its column list, casts and SCHEMA BINDING."""
-        types = self.body_types(view.name, view.sql, view.columns)
+        body = self.body_columns(view.name, view.sql, view.columns)
         spec = ViewSpec(
             view.name,
             [
@@ -175,7 +175,7 @@ class SparkEngine(Registrations, Shards, Copies, Fills, Binding):
             view.comment,
             view.properties,
         )
-        self.create_typed_view(spec, types, over=over)
+        self.create_typed_view(spec, body, over=over)
 
 
 # -- what a catalog of names must be able to do, tried on names that go again ----------------------

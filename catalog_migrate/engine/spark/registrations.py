@@ -252,13 +252,13 @@ class Registrations:
                 raise
 
     def create_typed_view(
-        self, view: ViewSpec, body_types: Sequence[str], *, over: Registration | None
+        self, view: ViewSpec, body: Sequence[statements.BodyColumn], *, over: Registration | None
     ) -> None:
         """CREATE VIEW, or OR REPLACE while what it is to go ``over`` stands there."""
         replace = over is not None and over.is_still(self.find(view.name))
         try:
             with failing(f"create the view {view.name}"):
-                run(self._spark, statements.create_view(view, body_types, replace=replace))
+                run(self._spark, statements.create_view(view, body, replace=replace))
         except EngineFailure as error:
             if replace or error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.model.names import ItemName, quote_sql
@@ -228,8 +228,15 @@ def register_table(name: ItemName, path: str) -> str:
     return f"CREATE TABLE {name.sql} USING delta LOCATION {string_literal(path)}"
 
 
-def create_view(view: ViewSpec, body_types: Sequence[str], *, replace: bool = True) -> str:
-    """CREATE [OR REPLACE] VIEW with the contract; ``body_types`` are those of the body's columns.
+class BodyColumn(NamedTuple):
+    """A column that a view's body yields; ``named`` False: Spark made its name up."""
+
+    type: str
+    named: bool = True
+
+
+def create_view(view: ViewSpec, body: Sequence[BodyColumn], *, replace: bool = True) -> str:
+    """CREATE [OR REPLACE] VIEW with the contract; ``body`` are the columns of its query.
 
     Where the body's type is the contract's, the body stays as it is written: a cast that changes
     nothing would hide a later change of the base from SCHEMA BINDING.
@@ -238,23 +245,36 @@ def create_view(view: ViewSpec, body_types: Sequence[str], *, replace: bool = Tr
     create = "CREATE OR REPLACE VIEW" if replace else "CREATE VIEW"
     return (
         f"{create} {view.name.sql} ({columns}){_comment(view.comment)}"
-        f"{_properties(view.properties)} WITH SCHEMA BINDING AS {_cast_body(view, body_types)}"
+        f"{_properties(view.properties)} WITH SCHEMA BINDING AS {_fitted_body(view, body)}"
     )
 
 
-def _cast_body(view: ViewSpec, body_types: Sequence[str]) -> str:
-    body = view.sql.rstrip().rstrip(";")
-    if all(column.type == found for column, found in zip(view.columns, body_types, strict=True)):
-        return body
+def _fitted_body(view: ViewSpec, body: Sequence[BodyColumn]) -> str:
+    text = view.sql.rstrip().rstrip(";")
+    fitted = [
+        (column, found, column.type == found.type)
+        for column, found in zip(view.columns, body, strict=True)
+    ]
+    if all(fits and found.named for _, found, fits in fitted):
+        return text
     positions = ", ".join(f"c{number}" for number in range(len(view.columns)))
     items = ", ".join(
-        f"c{number} AS {quote_sql(column.name)}"
-        if column.type == found
-        else f"CAST(c{number} AS {column.type}) AS {quote_sql(column.name)}"
-        for number, (column, found) in enumerate(zip(view.columns, body_types, strict=True))
+        f"{_fitted(number, column, found, fits=fits)} AS {quote_sql(column.name)}"
+        for number, (column, found, fits) in enumerate(fitted)
     )
     # The line break ends a comment that the body may end with.
-    return f"SELECT {items} FROM ({body}\n) AS body ({positions})"
+    return f"SELECT {items} FROM ({text}\n) AS body ({positions})"
+
+
+def _fitted(number: int, column: Column, found: BodyColumn, *, fits: bool) -> str:
+    """A column of a body under the contract.
+
+    Spark refuses a permanent view with a name that it made up, and an alias of such a column is
+    one to it. ``coalesce`` of one value is that value, of its type: an expression, which is named.
+    """
+    if not fits:
+        return f"CAST(c{number} AS {column.type})"
+    return f"c{number}" if found.named else f"coalesce(c{number})"
 
 
 def _argument(argument: Argument) -> str:
@@ -323,6 +343,33 @@ def select(projection: Sequence[tuple[str, str]], source: str) -> str:
     """SELECT of a projection."""
     items = ", ".join(f"{expression} AS {quote_sql(column)}" for column, expression in projection)
     return f"SELECT {items} FROM {source}"
+
+
+ROW = "catalog_migrate_row"
+VALUE = "catalog_migrate_value"
+
+
+def for_every_writer(relation: str, expression: str, *, boolean: bool) -> str:
+    """A query, only to be analysed, that refuses what Delta cannot evaluate in every INSERT.
+
+    A join takes deterministic expressions without aggregates only, a lambda none with a subquery.
+    ADD CONSTRAINT takes them all, and every INSERT fails then.
+    """
+    held = f"({expression}\n)" if boolean else f"({expression}\n) IS NULL"
+    return (
+        f"SELECT ({expression}\n) AS {VALUE} FROM {quote_sql(relation)} AS {ROW}"
+        f" JOIN (SELECT 1 AS catalog_migrate_one) AS catalog_migrate_other"
+        f" ON exists(array(1), catalog_migrate_each -> {held})"
+    )
+
+
+def evaluate(expressions: Sequence[tuple[str, str]]) -> str:
+    """One row with the value of each (expression, type)."""
+    items = ", ".join(
+        f"CAST(({expression}\n) AS {type_}) AS {VALUE}{number}"
+        for number, (expression, type_) in enumerate(expressions)
+    )
+    return f"SELECT {items}"
 
 
 def side_by_side(bodies: Sequence[str]) -> str:

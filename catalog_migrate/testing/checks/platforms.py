@@ -18,7 +18,13 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.delta.datatypes import columns_of
-from catalog_migrate.engine.port import BindResult, Registration, ViewSpec
+from catalog_migrate.engine.port import (
+    AnyRequest,
+    BindRequest,
+    BindResult,
+    Registration,
+    ViewSpec,
+)
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.hook import BootstrapReport, bootstrap, migrate, roll_back, rollback
 from catalog_migrate.model.names import ItemName, quote_sql, split_name
@@ -97,13 +103,16 @@ def _relation(name: str) -> ItemName:
 
 
 class _TrustingEngine(SimulatedEngine):
-    """The simulated engine with views taken at their word, once what they read is there."""
+    """The simulated engine with texts taken at their word, once what they read is there."""
 
-    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
+    def bind(self, requests: Sequence[AnyRequest]) -> Sequence[BindResult]:
         with self._call("bind"):
             return [
-                BindResult(request.view.name, None, tuple(request.view.columns))
-                for request in requests
+                BindResult(
+                    each.name, None,
+                    tuple(each.view.columns) if isinstance(each, BindRequest) else None,
+                )
+                for each in requests
             ]
 
     def _require_bindable(self, view: ViewSpec) -> None:

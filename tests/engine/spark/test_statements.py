@@ -8,6 +8,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark import shards, statements
 from catalog_migrate.engine.spark.registrations import described_comment
+from catalog_migrate.engine.spark.statements import BodyColumn
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
 
@@ -17,7 +18,7 @@ def test_a_view_whose_types_agree_keeps_its_body():
     view = ViewSpec(
         ItemName("s", "v"), [Column("a b", "INT", comment="it's")], "SELECT 1;", "note", {"k": "v"}
     )
-    assert statements.create_view(view, ["INT"]) == (
+    assert statements.create_view(view, [BodyColumn("INT")]) == (
         "CREATE OR REPLACE VIEW `s`.`v` (`a b` COMMENT 'it\\'s') COMMENT 'note'"
         " TBLPROPERTIES ('k' = 'v') WITH SCHEMA BINDING AS SELECT 1"
     )
@@ -28,9 +29,23 @@ def test_a_view_casts_only_the_columns_that_differ():
     view = ViewSpec(
         ItemName("s", "v"), [Column("a", "BIGINT"), Column("b", "STRING")], "SELECT x, y -- end"
     )
-    assert statements.create_view(view, ["INT", "STRING"]) == (
+    assert statements.create_view(view, [BodyColumn("INT"), BodyColumn("STRING")]) == (
         "CREATE OR REPLACE VIEW `s`.`v` (`a`, `b`) WITH SCHEMA BINDING AS"
         " SELECT CAST(c0 AS BIGINT) AS `a`, c1 AS `b` FROM (SELECT x, y -- end\n) AS body (c0, c1)"
+    )
+
+
+def test_a_view_names_the_columns_that_its_body_does_not():
+    """A name that Spark made up becomes the contract's, and the type stays the body's."""
+    view = ViewSpec(
+        ItemName("s", "v"), [Column("n", "BIGINT"), Column("b", "STRING"), Column("c", "BIGINT")],
+        "SELECT count(*), b, 1 + 1 FROM t",
+    )
+    found = [BodyColumn("BIGINT", named=False), BodyColumn("STRING"), BodyColumn("INT", False)]
+    assert statements.create_view(view, found) == (
+        "CREATE OR REPLACE VIEW `s`.`v` (`n`, `b`, `c`) WITH SCHEMA BINDING AS SELECT coalesce(c0)"
+        " AS `n`, c1 AS `b`, CAST(c2 AS BIGINT) AS `c` FROM (SELECT count(*), b, 1 + 1 FROM t\n)"
+        " AS body (c0, c1, c2)"
     )
 
 

@@ -1,0 +1,107 @@
+"""What of a release only Spark can prove: queries, bodies of functions, expressions of tables.
+
+A plan made without Spark lists it (:func:`unproven`); ``--bind`` and every start prove it before
+the commit. A new kind of it is one more function in :data:`_SOURCES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from catalog_migrate.model.names import quote_part, quote_sql
+from catalog_migrate.model.objects import Column
+from catalog_migrate.planner.plan import Target, Unproven
+
+Role = Literal["check", "default", "generated", "using"]
+
+
+class TableExpression(msgspec.Struct, frozen=True):
+    """One expression of a table: ``part`` is the name of the CHECK or of the column.
+
+    ``written`` is what the release says, ``sql`` what is executed. It reads ``columns`` and gives
+    ``type``.
+    """
+
+    role: Role
+    part: str
+    written: str
+    sql: str
+    type: str
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """``CHECK positive``, ``DEFAULT of qty``: what it is, in the words of the release."""
+        if self.role == "check":
+            return f"CHECK {quote_part(self.part)}"
+        word = {"default": "DEFAULT", "generated": "GENERATED", "using": "USING"}[self.role]
+        return f"{word} of {quote_part(self.part)}"
+
+
+def expressions(target: Target) -> Iterator[TableExpression]:
+    """The expressions of a table that changes, as they come into force or are executed."""
+    definition = target.definition
+    if target.action is None or definition.kind != "table":
+        return
+    bare = tuple(Column(c.name, c.type, c.nullable) for c in definition.columns)
+    for check in definition.checks:
+        yield TableExpression(
+            "check", check.name, check.expression, check.expression, "BOOLEAN", bare
+        )
+    fills = dict(target.projection) if target.reads else {}
+    for column in definition.columns:
+        if column.generated is not None:
+            others = tuple(
+                plain for plain, other in zip(bare, definition.columns, strict=True)
+                if other.generated is None
+            )
+            yield TableExpression(
+                "generated", column.name, column.generated, column.generated, column.type, others
+            )
+        if column.default is not None and column.name in target.decided:
+            yield TableExpression(
+                "default", column.name, column.default, column.default, column.type
+            )
+        expression = fills.get(column.name, "")
+        if column.using is not None and column.using in expression and (
+            expression != quote_sql(column.name)
+        ):
+            yield TableExpression(
+                "using", column.name, column.using, expression, column.type, target.reads
+            )
+
+
+def unproven(targets: Iterable[Target]) -> tuple[Unproven, ...]:
+    """What only Spark can prove of the objects that change, in their order."""
+    return tuple(
+        Unproven(str(target.definition.key), target.definition.kind, what)
+        for target in targets if target.action is not None
+        for source in _SOURCES for what in source(target)
+    )
+
+
+def _query(target: Target) -> Iterable[str]:
+    definition = target.definition
+    return ("its query",) if definition.kind == "view" and definition.sql is not None else ()
+
+
+def _body(target: Target) -> Iterable[str]:
+    definition = target.definition
+    return ("its body",) if definition.kind == "function" and definition.body is not None else ()
+
+
+def _fill(target: Target) -> Iterable[str]:
+    return ("FILLED FROM",) if target.fill is not None else ()
+
+
+def _of_tables(target: Target) -> Iterable[str]:
+    return (f"{each.label} ({each.written})" for each in expressions(target))
+
+
+_SOURCES: tuple[Callable[[Target], Iterable[str]], ...] = (
+    _query, _body, _fill, _of_tables,
+)
+"""Each says, in words, what of an object that changes only Spark can prove."""
