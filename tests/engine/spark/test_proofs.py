@@ -16,6 +16,7 @@ from catalog_migrate.engine.port import (
     FunctionSpec,
     ViewSpec,
 )
+from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Column
 
@@ -81,8 +82,14 @@ UNNAMED = {
 }
 
 
+@pytest.fixture
+def engine(spark: Any) -> SparkEngine:
+    """The engine on the run's session."""
+    return SparkEngine(spark, threads=2)
+
+
 def test_bind_refuses_what_no_table_can_live_under(
-    engine: Any, spark: Any, tmp_path: Any
+    engine: SparkEngine, spark: Any, tmp_path: Any
 ) -> None:
     """CHECKs that pass take a row on Delta, the others take none; so with all other texts."""
     spark.udf.register("session_only", lambda x: x, "int")
@@ -117,14 +124,15 @@ def test_bind_refuses_what_no_table_can_live_under(
         if check in TAKEN:
             spark.sql(insert)
         elif check not in ("id", "a"):  # Delta takes whatever is true once cast
-            with pytest.raises(Exception):  # noqa: B017, PT011 - Spark's own, of many classes
+            with pytest.raises(Exception):  # noqa: B017 - Spark's own, of many classes
                 spark.sql(insert)
 
 
 def test_a_view_has_the_names_of_its_contract(
-    engine: Any, spark: Any, schema_name: str
+    engine: SparkEngine, spark: Any
 ) -> None:
     """A query without aliases is bound and created, as it is by the next process."""
+    schema_name = "proven_names"
     engine.ensure_schema(schema_name)
     t = f"{schema_name}.t"
     spark.sql(f"CREATE TABLE {t} (id INT, a STRING, st STRUCT<x: INT>) USING delta")
@@ -137,7 +145,7 @@ def test_a_view_has_the_names_of_its_contract(
     ]
     assert [each.reason for each in engine.bind(requests)] == [None] * len(requests)
     for fresh in (False, True):
-        acting = type(engine)(spark) if fresh else engine
+        acting = SparkEngine(spark) if fresh else engine
         standing = {each.name.name: each for each in acting.observe(schema_name)}
         for request in requests:
             view = request.view
