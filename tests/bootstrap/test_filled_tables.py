@@ -162,6 +162,39 @@ def what_no_row_fits(shop: Any) -> None:
     assert (status.release, status.pending) == ("1", 0)
 
 
+FORMS = {
+    "SELECT customers.id, {s}.customers.name FROM {s}.customers WHERE customers.id IN"
+    " (SELECT customer FROM {s}.orders o WHERE o.customer = customers.id)":
+        [(1, "ada"), (3, None)],
+    "SELECT customers.* FROM `{s}`.`CUSTOMERS` WHERE id < 3": [(1, "ada"), (2, "bob")],
+    "SELECT id, tag FROM {s}.customers LATERAL VIEW explode(split(name, 'd')) t AS tag":
+        [(1, "a"), (1, "a"), (2, "bob")],
+    "SELECT DISTINCT customer, CAST(max(price) OVER (PARTITION BY customer) AS STRING)"
+    " FROM {s}.orders": [(1, "20.00"), (3, "5.00")],
+    "WITH customers AS (SELECT id FROM {s}.orders) SELECT id, ';)' FROM customers -- )\n":
+        [(1, ";)"), (2, ";)"), (3, ";)")],
+    "TABLE {s}.named": [(1, "ADA"), (2, "BOB")],
+    "VALUES (1, 'x')": [(1, "x")],
+}  # fmt: skip
+
+
+def test_queries_of_every_form(shop: Any) -> None:
+    """What names a table or a column in full, in a subquery, behind a CTE of the same name: each
+    table of one release has what Spark finds for its query."""
+    shop.start(release(shop, "1", FIRST))
+    shop.spark.sql(f"INSERT INTO {shop.schema}.orders VALUES (1, 1, 10), (2, 1, 20), (3, 3, 5)")
+    shop.append("customers", [(1, "ada"), (2, "bob"), (3, None)])
+    tables = "".join(
+        f"CREATE TABLE {{s}}.f{number} (a BIGINT, b STRING) FILLED FROM ({query});"
+        for number, query in enumerate(FORMS)
+    )
+    shop.start(release(shop, "2", FIRST, tables))
+    found = [[tuple(row) for row in shop.rows(f"f{number}")] for number in range(len(FORMS))]
+    assert found == list(FORMS.values())
+    assert shop.open().status().pending == 0
+    shop.append("customers", [(4, "open again")])
+
+
 def going_back(shop: Any, serial: int) -> None:
     """The table is dropped with its rows, and a later start fills it again from what is there."""
     from catalog_migrate.hook import rollback

@@ -24,6 +24,7 @@ FUNCTIONS = {("s", "f"): "b3"}
         ("SELECT s.f(a) FROM s.t", "SELECT `b3`(a) FROM `b1` AS `t`"),
         ("SELECT 's.t' FROM other.t -- s.t", "SELECT 's.t' FROM other.t -- s.t"),
         ("WITH t AS (SELECT 1 AS a) SELECT a FROM t", "WITH t AS (SELECT 1 AS a) SELECT a FROM t"),
+        ("TABLE s.t", "TABLE `b1`"),
         ("SELECT a FROM (SELECT a FROM s.t) q", "SELECT a FROM (SELECT a FROM `b1` AS `t`) q"),
     ],
 )
