@@ -138,6 +138,14 @@ def is_foreign(error: BaseException) -> bool:
     return home in _FOREIGN or isinstance(error, OSError | ValueError)
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether delta-rs broke off, as it does on a log that contradicts itself.
+
+    Its error is no :class:`Exception`, and of a module of its own.
+    """
+    return type(error).__module__ == "pyo3_runtime" and type(error).__name__ == "PanicException"
+
+
 def _remedy_of_store(error: BaseException) -> str | None:
     """What to do where an object store refused; None for what has another cause."""
     said = _with_causes(error)
@@ -190,8 +198,8 @@ def failing(doing: str) -> Iterator[None]:
         yield
     except CatalogMigrateError:
         raise
-    except Exception as error:
-        if not is_foreign(error):
+    except BaseException as error:
+        if not (is_foreign(error) if isinstance(error, Exception) else is_panic(error)):
             raise
         of_metastore = _metastore_failure(doing, error)
         if of_metastore is not None:

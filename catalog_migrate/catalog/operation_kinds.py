@@ -29,6 +29,7 @@ from catalog_migrate.program.operations import (
     ReplaceName,
     RestoreTable,
     SealTable,
+    SetProperties,
     SettleCheckpoint,
     StartQuery,
     StopQuery,
@@ -176,8 +177,8 @@ _MIGRATES = OperationKind(
         "undone": OperationState(stands="Nothing of the attempt is left, nor in force."),
     },
     (
-        BuildTable, CopyTable, PopulateTable, FillTable, SealTable, EvolveTable, UnsealTable,
-        DropName, CreateName, ReplaceName, UpdateComment,
+        BuildTable, CopyTable, PopulateTable, FillTable, SealTable, EvolveTable, SetProperties,
+        UnsealTable, DropName, CreateName, ReplaceName, UpdateComment,
     ),
     inverse=ROLLBACK,
 )

@@ -170,7 +170,8 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``source`` / ``source_version`` / ``version``: the shard the rows came from, the version of it
     up to which they were copied (its seal), and the version of *this* shard that holds them.
     ``evolve`` marks metadata changes that were committed and are still to be made.
-    ``shape`` is what they lead to by physical names, where columns are renamed, dropped or moved.
+    ``shape`` is what they lead to by physical names, where columns are renamed, dropped or moved;
+    ``unset`` are the keys of properties that a release has left out.
     ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
     ``columns`` are the ids of a retired table's columns by the names that they have in this shard.
@@ -194,6 +195,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     renamed: dict[str, str] = {}
     unfilled: bool = False
     shape: Shape | None = None
+    unset: tuple[str, ...] = ()
     removing: bool = False
     moved_to: str | None = None
     rows_of: tuple[str, ...] = ()
@@ -207,8 +209,9 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         ``columns`` are the names of its columns by their ids.
         """
         return msgspec.structs.replace(
-            self, state="retired", evolve=False, shape=None, retired_at=at, retired_serial=serial,
-            sealed_version=sealed, columns={name: number for number, name in columns.items()},
+            self, state="retired", evolve=False, shape=None, unset=(), retired_at=at,
+            retired_serial=serial, sealed_version=sealed,
+            columns={name: number for number, name in columns.items()},
         )
 
 

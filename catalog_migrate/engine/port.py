@@ -8,7 +8,7 @@ and dropping what is absent succeed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -50,7 +50,8 @@ class ShardSpec(msgspec.Struct, frozen=True):
     """What a shard is created with. ``columns`` have canonical types.
 
     ``stamps`` are properties that say whose the shard is, for a rebuild of a lost log; they are
-    written at creation only and take no part in any comparison.
+    written at creation only and take no part in any comparison. ``unset`` are keys of properties
+    that a shard which is there loses.
     """
 
     path: str
@@ -61,6 +62,17 @@ class ShardSpec(msgspec.Struct, frozen=True):
     checks: Sequence[Check] = ()
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     stamps: Mapping[str, str] = msgspec.field(default_factory=dict)
+    unset: Sequence[str] = ()
+
+
+class MissingProperties(NamedTuple):
+    """Properties that a shard is still to get and to lose by :meth:`Engine.set_properties`."""
+
+    set: Mapping[str, str]
+    unset: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.unset)
 
 
 class ViewSpec(msgspec.Struct, frozen=True):
@@ -369,13 +381,36 @@ class Engine(Protocol):
         Nullable ones are added, and nullable fields to structs, VARCHARs become longer or STRING,
         NOT NULL goes, comments change.
 
-        ``shard`` carries comment, checks and properties that are changed in place as well. Only
+        ``shard`` carries comment, checks and properties that are changed in place as well, but for
+        those that :meth:`set_properties` changes. Only
         with a ``shape`` are columns renamed, dropped and moved: what is still missing of it is
         found by physical names, so that it may be repeated after having stopped anywhere.
 
         Others' data may be committed at any moment and stays. With ``app_id`` the change carries
         its holder's epoch; a shard that carries a later one is left alone: EngineFailure with
         condition ``FENCED``.
+        """
+        ...
+
+    def missing_properties(self, path: str, shard: ShardSpec) -> MissingProperties:
+        """What :meth:`set_properties` has to change; empty where there is nothing."""
+        ...
+
+    def set_properties(
+        self, path: str, shard: ShardSpec, *, app_id: str = "", epoch: int = 0
+    ) -> None:
+        """Set and unset the properties of ``shard`` that bring a table feature; idempotent.
+
+        A feature stays when its property goes. EngineFailure for what the table refuses; condition
+        ``FENCED`` as of :meth:`evolve`.
+        """
+        ...
+
+    def clone_shard(self, path: str, there: str) -> None:
+        """Create a table at ``there`` with the rows of ``path``, to try a change on.
+
+        It has the same files, deletion vectors, columns, protocol and properties, and nothing
+        that is done to it touches ``path``.
         """
         ...
 

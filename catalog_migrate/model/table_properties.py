@@ -7,9 +7,8 @@ Keys compare without case, as Delta's own do; every other prefix is the user's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
 
 DELTA = "delta."
@@ -254,6 +253,43 @@ def features_of(key: str, value: str | None) -> tuple[str, ...]:
     return known.features if known is not None and known.is_on(value) else ()
 
 
+def is_on(key: str, value: str | None) -> bool:
+    """Whether a property with this value turns something on; a feature by name always does."""
+    known = KNOWN.get(key.lower())
+    return value is not None and (known is None or known.is_on(value))
+
+
+def is_metadata(key: str, before: str | None, after: str | None) -> bool:
+    """Whether a commit of metadata alone changes a property so, on a table that has rows."""
+    return change_of(key, before, after) == "metadata" or not (
+        is_on(key, before) or is_on(key, after)
+    )
+
+
+def left_out(earlier: Iterable[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that were declared and are not any more, sorted."""
+    return tuple(sorted({*earlier} - properties.keys()))
+
+
+def sets_by_spark(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether a table with rows that goes from some properties to others needs Delta's ALTER."""
+    return "spark" in _changes(before, after)
+
+
+def needs_copy(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether only a new table has the other properties."""
+    return "copy" in _changes(before, after)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> set[Change]:
+    return {
+        change_of(key, before.get(key), after.get(key))
+        for key in before.keys() | after.keys()
+        if before.get(key) != after.get(key)
+        and (is_on(key, before.get(key)) or is_on(key, after.get(key)))
+    }
+
+
 def change_of(key: str, before: str | None, after: str | None) -> Change:
     """What it takes to change a property of a table with rows; None: it is not set."""
     folded = key.lower()
@@ -276,9 +312,8 @@ def is_made_by_spark(properties: Mapping[str, str]) -> bool:
     delta-rs writes the protocol of a table with a change data feed, or mapped by name, right.
     """
     return any(
-        change_of(key, None, value) != "metadata" and (
-            key.lower().startswith(FEATURE) or KNOWN[key.lower()].is_on(value)
-        ) and (key, value.lower()) not in _BY_DELTA_RS
+        change_of(key, None, value) != "metadata" and is_on(key, value)
+        and (key, value.lower()) not in _BY_DELTA_RS
         for key, value in properties.items()
     )
 
@@ -373,6 +408,8 @@ def _fault_of_feature(name: str, value: str) -> _Found | None:
 
 def _fault_of_name(key: str) -> _Found | None:
     """A key that is nearly one of Delta's, or of this dialect's; others of other prefixes pass."""
+    from difflib import get_close_matches
+
     folded = key.lower()
     settable = {name: each.key for name, each in KNOWN.items() if each.instead is None}
     if folded.startswith(DELTA):
@@ -398,6 +435,8 @@ def _fault_of_name(key: str) -> _Found | None:
 
 
 def _suggested(word: str, names: Mapping[str, str]) -> str | None:
+    from difflib import get_close_matches
+
     near = get_close_matches(word, names, 1, 0.85)
     return f"did you mean {names[near[0]]}?" if near else None
 

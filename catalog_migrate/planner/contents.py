@@ -11,6 +11,7 @@ import msgspec
 from catalog_migrate.model.conversion import conversion, is_complete
 from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.table_properties import MAPPING_MODE, needs_copy, sets_by_spark
 from catalog_migrate.model.types import (
     added_fields,
     becomes_text,
@@ -47,7 +48,7 @@ ENOUGH_ALIKE = 0.6
 class Movement(msgspec.Struct, frozen=True):
     """How the rows of one table get to its new shape, and what stands in the way.
 
-    ``reshape`` is there for an ``evolve`` that renames, drops or moves columns: see ``Target``.
+    ``reshape`` and ``sets_properties`` are there for an ``evolve``: see ``Target``.
     """
 
     contents: Contents = "none"
@@ -58,6 +59,7 @@ class Movement(msgspec.Struct, frozen=True):
     risks: tuple[Risk, ...] = ()
     segments: tuple[Segment, ...] = ()
     fill: Fill | None = None
+    sets_properties: bool = False
 
     @property
     def risk(self) -> str | None:
@@ -84,7 +86,7 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
     storage_copies = storage_needs_copy(old.definition, definition)
     in_place = fits_in_place(compared) and not storage_copies
     if in_place:
-        return Movement("evolve" if touches_shard(compared, old) else "keep")
+        return in_place_movement(compared, old, approvals)
     if definition.is_derived:
         return Movement("derived")
     decided: list[tuple[Column, _Decided]] = []
@@ -123,6 +125,29 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
         tuple(blocked),
         probable_column_renames(compared),
         tuple(risks),
+        sets_properties=bool(reshape)
+        and sets_by_spark(old.definition.properties, definition.properties),
+    )
+
+
+def in_place_movement(
+    compared: Compared, old: BaselineObject, approvals: Approvals
+) -> Movement:
+    """A table that keeps its shard, and every row as it is.
+
+    With a projection where its properties may be refused, so that it is copied after all.
+    """
+    if not touches_shard(compared, old):
+        return Movement("keep")
+    definition, before = compared.definition, old.definition.properties
+    if before == definition.properties or not sets_by_spark(before, definition.properties):
+        return Movement("evolve")
+    outcomes = (
+        (column.name, _decide(compared, old, column, before, approvals).expression)
+        for column, before in compared.delta.pairs or _same_columns(definition)
+    )
+    return Movement(
+        "evolve", tuple((name, text) for name, text in outcomes if text), sets_properties=True
     )
 
 
@@ -203,6 +228,8 @@ def _reshape(
     new = compared.definition
     if old.clustered_by or not compared.delta.pairs:
         return ()
+    if new.properties.get(MAPPING_MODE) == "none":
+        return ()
     if any(
         change.change == "retyped"
         or (change.change == "nullability" and not change.new_nullable)
@@ -266,6 +293,8 @@ def storage_needs_copy(old: ObjectDefinition, new: ObjectDefinition) -> bool:
         )
 
     if layout(old) != layout(new):
+        return True
+    if old.properties != new.properties and needs_copy(old.properties, new.properties):
         return True
     # A new CHECK could fail on an old row; after the commit there would be no way back.
     before = {(check.name.lower(), check.expression) for check in old.checks}

@@ -273,9 +273,11 @@ class Target(msgspec.Struct, frozen=True):
     that goes back to an earlier shape, or comes back from a retired shard).
     ``reshape`` holds, for an ``evolve`` that renames, drops or moves columns, (column, column of
     OLD that it continues); what is in neither is added or dropped. Such a table has a projection
-    too, for the case that it has to be copied after all. ``column_ids`` are there for a table.
-    ``reads`` are the columns of OLD that ``projection`` is over, where there is a table to read;
-    ``decided`` names the columns whose DEFAULT was not applied before.
+    too, for the case that it has to be copied after all. ``sets_properties`` marks an ``evolve``
+    that needs Delta's own ALTER TABLE for its properties, with a projection for the same case.
+    ``column_ids`` are there for a table. ``reads`` are the columns of OLD that ``projection`` is
+    over, where there is a table to read; ``decided`` names the columns whose DEFAULT was not
+    applied before.
     """
 
     definition: ObjectDefinition
@@ -295,6 +297,7 @@ class Target(msgspec.Struct, frozen=True):
     projection: tuple[tuple[str, str], ...] = ()
     segments: tuple[Segment, ...] = ()
     reshape: tuple[tuple[str, str], ...] = ()
+    sets_properties: bool = False
     column_ids: ColumnIds | None = None
     fill: Fill | None = None
     reads: tuple[Column, ...] = ()

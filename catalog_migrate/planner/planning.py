@@ -305,6 +305,7 @@ class _Planning:
             projection=decided.movement.projection,
             segments=decided.movement.segments,
             reshape=decided.movement.reshape,
+            sets_properties=decided.movement.sets_properties,
             column_ids=planned_column_ids(compared, decided.movement, self._back),
             fill=decided.movement.fill,
             reads=compared.old.definition.columns

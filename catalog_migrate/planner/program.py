@@ -20,6 +20,7 @@ from catalog_migrate.program.operations import (
     PopulateTable,
     ReplaceName,
     SealTable,
+    SetProperties,
     UnsealTable,
     UpdateComment,
 )
@@ -49,9 +50,9 @@ def program(
     names of OLD that go, in their order, ``creates`` those of NEW that come, both with those that
     go for a moment; ``graphs`` are OLD and NEW.
 
-    Tables are built, copied, filled and sealed before the commit, changed in place and unsealed
-    right after it; then names go and come. The name of a table whose directory stays is never
-    dropped.
+    Tables are built, copied, filled and sealed before the commit, changed in place, their
+    properties last, and unsealed right after it; then names go and come. The name of a table whose
+    directory stays is never dropped.
     """
     changed = [target for target in targets if target.action is not None]
     sealed = list(_sealed(changed, targets, old, drops))
@@ -67,6 +68,13 @@ def program(
         [*sealed, *(_gone(SealTable, old[name]) for name in read if old[name][1] not in closed)],
         sorted(
             (_on(EvolveTable, target) for target in changed if _in_place(target)),
+            key=lambda operation: operation.name.lower(),
+        ),
+        sorted(
+            (
+                _on(SetProperties, target) for target in changed
+                if _in_place(target) and target.sets_properties
+            ),
             key=lambda operation: operation.name.lower(),
         ),
         [_on(UnsealTable, target) for target in targets if target.old in read and _stays(target)],

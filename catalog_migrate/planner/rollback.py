@@ -24,8 +24,8 @@ from catalog_migrate.planner.contents import (
     LOSSY_RETYPE,
     Movement,
     fits_in_place,
+    in_place_movement,
     storage_needs_copy,
-    touches_shard,
 )
 from catalog_migrate.planner.diff import Compared
 from catalog_migrate.planner.plan import Blocked, Segment
@@ -221,7 +221,7 @@ def movement_back(
         and not storage_needs_copy(old.definition, definition)
         and all(before is not None for _, before in pairs)
     )
-    as_it_is = Movement("evolve" if touches_shard(compared, old) else "keep")
+    as_it_is = in_place_movement(compared, old, approvals)
     if in_place and not origin.converted:
         return as_it_is
     whole = origin.base is not None and origin.gone is None

@@ -104,6 +104,13 @@ class UnsealTable(Operation, frozen=True, tag="unseal"):
     phase: str = IN_PLACE
 
 
+class SetProperties(Operation, frozen=True, tag="properties"):
+    """Set and unset properties of a table that bring a Delta table feature."""
+
+    phase: str = IN_PLACE
+    verb: ClassVar[str] = "set properties of"
+
+
 class CreateName(Operation, frozen=True, tag="create"):
     """Create a view or function, or register a table."""
 
@@ -197,9 +204,10 @@ class ProbeQuery(Operation, frozen=True, tag="probe"):
 
 
 AnyOperation = (
-    BuildTable | CopyTable | PopulateTable | FillTable | SealTable | EvolveTable | UnsealTable
-    | DropName | ReplaceName | UpdateComment | CreateName | RetireShard | ValidateConnection
-    | StopQuery | SettleCheckpoint | RestoreTable | EditCheckpoint | StartQuery | ProbeQuery
+    BuildTable | CopyTable | PopulateTable | FillTable | SealTable | EvolveTable | SetProperties
+    | UnsealTable | DropName | ReplaceName | UpdateComment | CreateName | RetireShard
+    | ValidateConnection | StopQuery | SettleCheckpoint | RestoreTable | EditCheckpoint | StartQuery
+    | ProbeQuery
 )
 """Every operation there is, told apart by ``op`` in JSON."""
 

@@ -5,7 +5,7 @@ The difference comes as ordered steps; all of it is pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -93,9 +93,13 @@ def function_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -
 
 
 def shard_spec(
-    definition: ObjectDefinition, path: str, marks: Mapping[str, str] | None = None
+    definition: ObjectDefinition, path: str, marks: Mapping[str, str] | None = None,
+    unset: Sequence[str] = (),
 ) -> ShardSpec:
-    """How a table's shard is created, or what it is evolved to; ``marks`` say whose it is."""
+    """How a table's shard is created, or what it is evolved to.
+
+    ``marks`` say whose it is, ``unset`` which properties it loses.
+    """
     return ShardSpec(
         path=path,
         columns=definition.columns,
@@ -105,6 +109,7 @@ def shard_spec(
         checks=definition.checks,
         properties=definition.properties,
         stamps=marks or {},
+        unset=unset,
     )
 
 

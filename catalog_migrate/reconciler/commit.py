@@ -31,6 +31,8 @@ from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.table_properties import left_out
 from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.program.operations import (
@@ -275,10 +277,19 @@ def _put_target(
             "shard", shard,
             _shard(
                 record, global_id=target.global_id, evolve=evolve,
+                unset=_unset(record, state.items.get(target.item_id), definition) if evolve else (),
                 shape=prepared.shapes.get(target.identity, record.shape),
             ),
         )
     return shard
+
+
+def _unset(
+    record: ShardRecord, item: ItemRecord | None, definition: ObjectDefinition
+) -> tuple[str, ...]:
+    """The properties that the release leaves out of what was declared, done or not."""
+    before = (*record.unset, *(item.definition.properties if item is not None else ()))
+    return left_out(before, definition.properties) if before else ()
 
 
 def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:

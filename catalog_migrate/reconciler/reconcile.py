@@ -29,11 +29,12 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
-from catalog_migrate.engine.port import Registration
+from catalog_migrate.engine.port import Registration, ShardSpec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_path
+from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Target
 from catalog_migrate.program.operations import (
@@ -44,6 +45,7 @@ from catalog_migrate.program.operations import (
     EvolveTable,
     Operation,
     ReplaceName,
+    SetProperties,
     UnsealTable,
 )
 from catalog_migrate.reconciler import cleanup
@@ -232,6 +234,9 @@ def _tolerated(
     return [failure for failure in failures if failure.name.lower() not in users]
 
 
+_Pending = tuple[str, ItemRecord]
+"""A shard that is to be changed in place, and what has it."""
+_Planned = Mapping[tuple[type[Operation], str], Operation]
 _Wave = Sequence[tuple[Step, Operation]]
 
 
@@ -430,7 +435,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
             if key in current.tombstone_rows:
                 changes.delete("tombstone", key)
         for path in evolved:
-            changes.put("shard", path, _replace(current.shards[path], evolve=False, shape=None))
+            changes.put("shard", path, _cleared(current.shards[path]))
         for path in given_up:
             changes.put(
                 "shard", path,
@@ -446,6 +451,10 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
                 work.log, changes_for, epoch=work.epoch, kind="reconcile", executed=executed
             )
     return remove_data(work, state)
+
+
+def _cleared(record: ShardRecord) -> ShardRecord:
+    return _replace(record, evolve=False, shape=None, unset=())
 
 
 def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
@@ -492,40 +501,61 @@ def _evolve(
     if not pending:
         return state, []
     pending.sort(key=lambda pair: str(pair[1].definition.key).lower())
-    planned = {step.id: step for step in program if isinstance(step, EvolveTable)}
+    planned: _Planned = {
+        (type(step), step.id): step
+        for step in program if isinstance(step, EvolveTable | SetProperties)
+    }
+    opened = any(APPEND_ONLY in state.shards[path].unset for path, _ in pending)
+    append_only = work.streams.append_only(state) if opened else ()
+    specs = {
+        path: shard_spec(
+            item.definition, work.absolute(path),
+            unset=[
+                key for key in state.shards[path].unset
+                if key != APPEND_ONLY or state.shards[path].item_id not in append_only
+            ],
+        )
+        for path, item in pending
+    }
 
-    def operation(pair: tuple[str, ItemRecord]) -> Operation:
-        item_id, key = state.shards[pair[0]].item_id, pair[1].definition.key
-        return planned.get(item_id) or EvolveTable(key.kind, str(key), item_id)
-
-    steps = [*map(operation, pending)]
+    steps = [_in_place(EvolveTable, state, pair, planned) for pair in pending]
     work.journal.steps += steps
     failures: list[StepFailure] = []
-    evolved = []
     refused: list[tuple[str, str, StepFailure]] = []
-    for number, ((path, item), result) in enumerate(
+
+    def took(pair: _Pending, result: object) -> bool:
+        if not isinstance(result, Exception):
+            return True
+        name = str(pair[1].definition.item_name)
+        failure = _failure("evolve", name, result)
+        if is_refusal(result):
+            refused.append((pair[0], name, failure))
+        else:
+            failures.append(failure)
+        return False
+
+    evolved = []
+    for number, (pair, result) in enumerate(
         work.each(
             pending,
             lambda pair: work.engine.evolve(
-                work.absolute(pair[0]),
-                pair[1].definition.columns,
-                shard_spec(pair[1].definition, work.absolute(pair[0])),
-                state.shards[pair[0]].shape,
-                app_id=state.app_id,
-                epoch=work.epoch,
+                work.absolute(pair[0]), pair[1].definition.columns, specs[pair[0]],
+                state.shards[pair[0]].shape, app_id=state.app_id, epoch=work.epoch,
             ),
             steps,
         ),
         start=1,
     ):
-        name = str(item.definition.item_name)
-        work.on_progress(Progress("evolve", number, len(pending), name))
-        if not isinstance(result, Exception):
-            evolved.append(path)
-        elif is_refusal(result):
-            refused.append((path, name, _failure("evolve", name, result)))
-        else:
-            failures.append(_failure("evolve", name, result))
+        work.on_progress(
+            Progress("evolve", number, len(pending), str(pair[1].definition.item_name))
+        )
+        if took(pair, result):
+            evolved.append(pair)
+    done = [path for path, _ in evolved]
+    declared = [pair for pair in evolved if specs[pair[0]].properties or specs[pair[0]].unset]
+    for pair, result in _set_properties(work, state, declared, specs, planned):
+        if not took(pair, result):
+            done.remove(pair[0])
     for path, name, failure in refused:
         try:
             state = recopy(work, state, path)
@@ -538,7 +568,44 @@ def _evolve(
             failures=failures,
             remedy="fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
-    return state, evolved
+    return state, done
+
+
+def _in_place(
+    what: type[EvolveTable | SetProperties], state: State, pair: _Pending, planned: _Planned
+) -> Operation:
+    """The planned operation on a shard, or one that no program has."""
+    item_id, key = state.shards[pair[0]].item_id, pair[1].definition.key
+    return planned.get((what, item_id)) or what(key.kind, str(key), item_id)
+
+
+def _set_properties(
+    work: ExecutionContext, state: State, declared: Sequence[_Pending],
+    specs: Mapping[str, ShardSpec], planned: _Planned,
+) -> Iterator[tuple[_Pending, Exception | None]]:
+    """Set the properties that a shard lacks and only Delta's ALTER TABLE gives it."""
+    if not declared:
+        return
+    lacking = []
+    for pair, missing in work.each(
+        declared,
+        lambda pair: work.engine.missing_properties(work.absolute(pair[0]), specs[pair[0]]),
+    ):
+        step = _in_place(SetProperties, state, pair, planned)
+        if missing:  # an error is one too, and is raised again where they are set
+            lacking.append((pair, step))
+        elif (SetProperties, step.id) in planned:
+            work.journal.steps.append(step)
+            work.skipped(step, "they were as they should be already")
+    steps = [step for _, step in lacking]
+    work.journal.steps += steps
+    yield from work.each(
+        [pair for pair, _ in lacking],
+        lambda pair: work.engine.set_properties(
+            work.absolute(pair[0]), specs[pair[0]], app_id=state.app_id, epoch=work.epoch
+        ),
+        steps,
+    )
 
 
 def record_failure(work: ExecutionContext, error: NotReconciled) -> None:

@@ -20,6 +20,7 @@ from catalog_migrate.model.layout import Layout, PlacedColumn, Shape
 from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
+from catalog_migrate.model.table_properties import left_out
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.reconciler.actions import shard_spec
@@ -37,15 +38,14 @@ class ReshapeDecision:
 
 
 def choose(work: ExecutionContext, state: State, migration: Migration) -> ReshapeDecision:
-    """Decide for each table that the plan reshapes; tries the statements on empty shadow tables
-    first.
+    """Decide for each table that the plan reshapes or sets properties of.
+
+    A reshape is tried on an empty shadow table first, properties on a clone with the rows.
 
     The shadow tables are named in the intent while they stand. Nothing that users see is touched.
     """
     choice = ReshapeDecision()
     wanted = [target for target in migration.targets if target.reshape]
-    if not wanted:
-        return choice
     tried: list[tuple[Target, str, str, Shape]] = []
     for target in wanted:
         reason = barred(work, state, target.item_id)
@@ -58,17 +58,30 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
             if shape is None:
                 reason = "its columns are not the committed ones"
             else:
-                shadow = shard_path(target.definition.schema, target.definition.name, work.token())
-                tried.append((target, path, shadow, shape))
+                tried.append((target, path, _shadow_of(work, target), shape))
         if reason is not None:
             choice.copied[target.identity] = reason
-    if tried:
-        _declare(work, migration, [shadow for _, _, shadow, _ in tried])
+    set_on = [
+        (target, state.items[target.item_id].shard, _shadow_of(work, target))
+        for target in migration.targets
+        if target.sets_properties and target.identity not in choice.copied
+    ]
+    wanted += [target for target, _, _ in set_on if not target.reshape]
+    if tried or set_on:
+        shadows = [shadow for _, _, shadow, _ in tried] + [shadow for _, _, shadow in set_on]
+        _declare(work, migration, shadows)
     for target, path, shadow, shape in tried:
         reason = _rehearse(work, target, path, shadow, shape)
         if reason is None:
             choice.shapes[target.identity] = shape
         else:
+            choice.copied[target.identity] = reason
+    for target, shard, shadow in set_on:
+        if shard is None or target.identity in choice.copied:
+            continue
+        reason = _rehearse_properties(work, state, target, shard, shadow)
+        if reason is not None:
+            choice.shapes.pop(target.identity, None)
             choice.copied[target.identity] = reason
     for number, target in enumerate(wanted, start=1):
         reason = choice.copied.get(target.identity)
@@ -150,6 +163,32 @@ def _rehearse(
     finally:
         work.retrying(lambda: work.engine.delete_shard(location))
     return None
+
+
+def _rehearse_properties(
+    work: ExecutionContext, state: State, target: Target, path: str, shadow: str
+) -> str | None:
+    """Why a clone of the table, rows and all, refused its properties; None when it took them."""
+    location = work.absolute(shadow)
+    before = state.items[target.item_id].definition.properties
+    spec = shard_spec(
+        target.definition, location,
+        unset=left_out((*state.shards[path].unset, *before), target.definition.properties),
+    )
+    try:
+        work.retrying(lambda: work.engine.clone_shard(work.absolute(path), location))
+        work.retrying(lambda: work.engine.set_properties(location, spec))
+    except EngineFailure as error:
+        if not is_refusal(error):
+            raise
+        return f"a clone of it refused the properties: {error.message} [{error.condition}]"
+    finally:
+        work.retrying(lambda: work.engine.delete_shard(location))
+    return None
+
+
+def _shadow_of(work: ExecutionContext, target: Target) -> str:
+    return shard_path(target.definition.schema, target.definition.name, work.token())
 
 
 def is_refusal(error: Exception) -> bool:

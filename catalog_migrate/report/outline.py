@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from catalog_migrate.model.table_properties import features_of
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.planner.plan_validation import NAME_HELD
@@ -249,9 +250,19 @@ def _details(change: Change) -> list[str]:
     lines += [
         f"option {option.name}: {option.change}"
         + (_set_to(option) if option.change == "set" else "")
+        + (_of_feature(option) if change.kind == "table" else "")
         for option in change.options
     ]
     return lines
+
+
+def _of_feature(option: OptionChange) -> str:
+    """Which table feature comes with a property, or stays when it goes."""
+    brought = features_of(option.name, option.new)
+    if brought:
+        return f" (brings the table feature {', '.join(brought)})"
+    left = features_of(option.name, option.old)
+    return f" (UNSET leaves the table feature {', '.join(left)})" if left else ""
 
 
 def _swapped(change: Change) -> dict[str, str]:

@@ -286,7 +286,7 @@ def hidden(text: str) -> str:
     return text
 
 
-def shown_cause(error: Exception) -> Exception:
+def shown_cause(error: BaseException) -> BaseException:
     """``error``, or a copy where its text tells an option that was given."""
     if hidden(str(error)) == str(error):
         return error

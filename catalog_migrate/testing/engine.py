@@ -19,6 +19,7 @@ from catalog_migrate.engine.port import (
     CopyResult,
     FillRequest,
     FunctionSpec,
+    MissingProperties,
     Registration,
     ShardSpec,
     ViewSpec,
@@ -28,6 +29,7 @@ from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.table_properties import is_metadata, needs_copy
 from catalog_migrate.testing.bodies import (
     Row,
     analyse,
@@ -429,7 +431,7 @@ class SimulatedEngine:
                 newest, act="metadata", columns=evolved_columns(newest.columns, columns, path),
                 comment=shard.comment,
                 checks={check.name: check.expression for check in shard.checks},
-                properties={**newest.properties, **shard.properties},
+                properties=_by_metadata(newest.properties, shard),
             )
             names = [column.name.lower() for column in evolved.columns]
             physical = newest.physical or tuple(column.name for column in newest.columns)
@@ -444,6 +446,36 @@ class SimulatedEngine:
             )
             if replace(evolved, act=newest.act) != newest:
                 self.world.commit(path, replace(evolved, transactions=marks))
+
+    def missing_properties(self, path: str, shard: ShardSpec) -> MissingProperties:
+        with self._call("missing_properties", path):
+            return _by_alter(self.world.newest(path).properties, shard)
+
+    def set_properties(
+        self, path: str, shard: ShardSpec, *, app_id: str = "", epoch: int = 0
+    ) -> None:
+        """Those that Delta's ALTER TABLE sets; EngineFailure for what needs a copy."""
+        with self._call("set_properties", path):
+            self._require_willing(path)
+            newest = self.world.newest(path)
+            marks = self._marks(path, app_id, epoch)
+            missing = _by_alter(newest.properties, shard)
+            if needs_copy(newest.properties, {**newest.properties, **missing.set}):
+                raise EngineFailure(
+                    f"{path} needs a copy", condition="DELTA_UNSUPPORTED_PROPERTY_CHANGE"
+                )
+            kept = {k: v for k, v in newest.properties.items() if k not in missing.unset}
+            changed = replace(newest, act="metadata", properties={**kept, **missing.set})
+            if missing:
+                self.world.commit(path, replace(changed, transactions=marks))
+
+    def clone_shard(self, path: str, there: str) -> None:
+        with self._call("clone_shard", there):
+            held = self.world.shard(path)
+            if there not in self.world.shards:
+                newest = replace(self.world.newest(path), act="create")
+                self.world.shards[there] = Shard([newest], held.partitioned_by, held.clustered_by)
+                self.world.writes += 1
 
     def _marks(self, path: str, app_id: str, epoch: int) -> Mapping[str, int]:
         """The transactions of a commit under an epoch; EngineFailure behind that of a later one."""
@@ -566,6 +598,29 @@ class SimulatedEngine:
                     ) from error
             projected.append(values)
         return CopyResult(len(projected), self.world.append(target, projected))
+
+
+def _by_alter(present: Mapping[str, str], shard: ShardSpec) -> MissingProperties:
+    """What of a shard's properties Delta's ALTER TABLE changes."""
+    wanted = {
+        key: value for key, value in shard.properties.items()
+        if present.get(key) != value and not is_metadata(key, present.get(key), value)
+    }
+    unset = tuple(
+        key for key in shard.unset
+        if key in present and not is_metadata(key, present[key], None)
+    )
+    return MissingProperties(wanted, unset)
+
+
+def _by_metadata(present: Mapping[str, str], shard: ShardSpec) -> dict[str, str]:
+    """The properties when all is changed that metadata alone changes."""
+    missing = _by_alter(present, shard)
+    kept = {
+        key: value for key, value in present.items()
+        if key not in shard.unset or key in missing.unset
+    }
+    return kept | {k: v for k, v in shard.properties.items() if k not in missing.set}
 
 
 def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:

@@ -40,6 +40,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.table_features import WRITTEN_BY_DELTA_RS
+from catalog_migrate.model.table_properties import canonical_key, is_metadata
 from catalog_migrate.model.types import added_fields, is_longer_text, parse_type
 from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.store import store_at
@@ -86,6 +87,7 @@ def evolve(
     standing = form_of(table)
     refuse_unsupported(path, standing.protocol)
     reached = _tried(session, path, standing, wanted)
+    reached = reached.with_configuration(_without(reached.configuration, wanted.shard.unset))
     actions = reached.actions(standing)
     if not actions:
         return
@@ -255,10 +257,12 @@ def _describe(session: Session, path: str, shard: ShardSpec) -> None:
                 run(session(), statements.comment_table(path, shard.comment))
             else:
                 open_table(path).alter.set_table_description(shard.comment or "")
-        changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
+        changed = {
+            k: v for k, v in shard.properties.items()
+            if present.get(k) != v and is_metadata(k, present.get(k), v)
+        }
         if changed and _needs_spark(path):
-            for name, value in sorted(changed.items()):
-                run(session(), statements.set_property(path, name, value))
+            run(session(), statements.set_properties(path, changed))
         elif changed:
             open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
         wanted = {
@@ -271,6 +275,16 @@ def _describe(session: Session, path: str, shard: ShardSpec) -> None:
                 run(session(), statements.drop_check(path, name))
         for name, expression in wanted.items():
             run(session(), statements.add_check(path, name, expression))
+
+
+def _without(configuration: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
+    """The properties without those that are unset, where metadata alone does it."""
+    unset = {
+        key for key in keys
+        if key in configuration
+        and (canonical_key(key) != key or is_metadata(key, configuration[key], None))
+    }
+    return {key: value for key, value in configuration.items() if key not in unset}
 
 
 def _needs_spark(path: str) -> bool:

@@ -33,7 +33,7 @@ from catalog_migrate.delta.table import (
     view_table,
 )
 from catalog_migrate.engine.port import CopyResult, ShardSpec
-from catalog_migrate.engine.spark import statements
+from catalog_migrate.engine.spark import properties, statements
 from catalog_migrate.engine.spark.evolution import EvolvedTable, evolve, shard_layout
 from catalog_migrate.engine.spark.statements import as_written, rows, run
 from catalog_migrate.engine_failures import failing
@@ -42,6 +42,7 @@ from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import placeholder_location
+from catalog_migrate.model.table_properties import is_made_by_spark
 from catalog_migrate.model.types import parse_type
 from catalog_migrate.sql.tokens import escape_doubled_quotes, tokenise
 from catalog_migrate.store import store_at
@@ -56,7 +57,7 @@ SPARK_ONLY = ("INTERVAL", "VOID")
 
 def needs_spark(shard: ShardSpec) -> bool:
     """Whether only Spark can create this shard."""
-    return bool(shard.clustered_by) or any(
+    return bool(shard.clustered_by) or is_made_by_spark(shard.properties) or any(
         datatypes.holds(parse_type(column.type), *SPARK_ONLY) for column in shard.columns
     )
 
@@ -214,6 +215,20 @@ class Shards:
         """All of it in one commit, which is put where no other one is."""
         wanted = EvolvedTable(columns, shard, shape)
         evolve(lambda: self._session, local_path(path), wanted, app_id=app_id, epoch=epoch)
+
+    missing_properties = staticmethod(properties.missing_properties)
+
+    def set_properties(
+        self, path: str, shard: ShardSpec, *, app_id: str = "", epoch: int = 0
+    ) -> None:
+        """By Spark, on the shard itself."""
+        properties.set_properties(
+            lambda: self._session, local_path(path), shard, app_id=app_id, epoch=epoch
+        )
+
+    def clone_shard(self, path: str, there: str) -> None:
+        """By a SHALLOW CLONE, which a kill leaves as a table that an intent names."""
+        properties.clone(lambda: self._session, local_path(path), local_path(there))
 
     delete_shard = staticmethod(delete_table)
     delete_shard_data = staticmethod(delete_data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -209,6 +209,26 @@ def set_property(path: str, name: str, value: str) -> str:
     """One table property."""
     pair = f"{string_literal(name)} = {string_literal(value)}"
     return f"ALTER TABLE {by_path(path)} SET TBLPROPERTIES ({pair})"
+
+
+def set_properties(path: str, properties: Mapping[str, str]) -> str:
+    """Table properties together, as Delta compares some with each other."""
+    pairs = ", ".join(
+        f"{string_literal(key)} = {string_literal(value)}"
+        for key, value in sorted(properties.items())
+    )
+    return f"ALTER TABLE {by_path(path)} SET TBLPROPERTIES ({pairs})"
+
+
+def unset_properties(path: str, keys: Iterable[str]) -> str:
+    """Take table properties away; one that is not there is none."""
+    names = ", ".join(map(string_literal, keys))
+    return f"ALTER TABLE {by_path(path)} UNSET TBLPROPERTIES IF EXISTS ({names})"
+
+
+def clone(path: str, there: str) -> str:
+    """Make a table that reads the files of another one."""
+    return f"CREATE TABLE {by_path(there)} SHALLOW CLONE {by_path(path)}"
 
 
 def enable_feature(path: str, feature: str) -> str:
