@@ -6,6 +6,7 @@ The hook (:mod:`catalog_migrate.hook`) hands in engine, log and clock; so does t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -62,6 +63,7 @@ from catalog_migrate.reconciler.reconcile import (
     finish_shared,
     names_complete,
     reconcile_names,
+    record_failure,
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
@@ -439,14 +441,22 @@ def _session_names(
         try:
             reconcile_names(work.at(state), state, program)
             return state
-        except NotReconciled:
-            if not left:
-                raise
-            newest = _newest_registered(work, part, options)
+        except NotReconciled as error:
+            newest = state if not left else _newest_registered(work, part, options)
             if newest.serial == state.serial:
+                _put_on_record(work, error)
                 raise
             state = newest
     raise AssertionError("unreachable")
+
+
+def _put_on_record(work: ExecutionContext, error: NotReconciled) -> None:
+    """Leave word that names are missing, so that ``status`` says so until a start has made them.
+
+    Where that fails too, the error itself is all there is.
+    """
+    with suppress(CatalogMigrateError):
+        record_failure(work.at(read_state(work.log)), error)
 
 
 def _reported(

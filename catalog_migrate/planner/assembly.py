@@ -22,6 +22,7 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
+    Replaced,
     Unproven,
     Validation,
     point_of_no_return,
@@ -52,6 +53,7 @@ def assemble(
     approved: Sequence[str] = (),
     locks_out: str | None = None,
     unproven: Sequence[Unproven] = (),
+    replaced: Sequence[Replaced] = (),
 ) -> Plan:
     """The plan of these parts with its summary and its hash; ``unchanged`` counts the others."""
     summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
@@ -77,6 +79,7 @@ def assemble(
         point_of_no_return=point_of_no_return(changes),
         locks_out=locks_out,
         unproven=tuple(unproven),
+        replaced=tuple(replaced),
     )
     return replace(plan, plan_hash=plan_hash(plan))
 

@@ -108,6 +108,16 @@ class Unproven(msgspec.Struct, frozen=True):
     what: str
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """A view that is replaced under its name, and the views and functions that read it.
+
+    On a metastore that is a drop and a create: the name is absent for a moment.
+    """
+
+    name: str
+    readers: tuple[str, ...] = ()
+
+
 class Question(msgspec.Struct, frozen=True):
     """A probable rename that is not guessed: what to write if it is one."""
 
@@ -152,7 +162,8 @@ class Plan(msgspec.Struct, frozen=True):
     catalog is now, whatever the changes are; None when it may. ``unparsed`` are the objects of the
     release whose SQL neither the grammar of this tool nor Spark has read. ``locks_out`` says which
     older versions can no longer open the catalog behind the commit; None where none is locked out.
-    ``unproven`` is what only Spark can prove and has not: empty once ``bound``.
+    ``unproven`` is what only Spark can prove and has not: empty once ``bound``. ``replaced`` are
+    the views that are replaced under their names.
     """
 
     format_version: str
@@ -178,6 +189,7 @@ class Plan(msgspec.Struct, frozen=True):
     unparsed: tuple[Unparsed, ...] = ()
     locks_out: str | None = None
     unproven: tuple[Unproven, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -16,7 +16,8 @@ from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn, poi
 from catalog_migrate.release.release import Release
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
-             "point_of_no_return", "fenced_out", "unparsed", "locks_out", "unproven")
+             "point_of_no_return", "fenced_out", "unparsed", "locks_out", "unproven",
+             "replaced")
 # what becomes of bundled connections depends on users, who may ALTER them after the approval;
 # a plan bound by Spark's analyser is the same plan: approving either approves both; whether a
 # release may go back is asked again, and answered by the flag of whoever applies it

@@ -43,6 +43,7 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
+    Replaced,
     Target,
     Validation,
 )
@@ -55,6 +56,7 @@ from catalog_migrate.planner.rollback import (
     movement_back,
     revived,
 )
+from catalog_migrate.program.operations import ReplaceName, UpdateComment
 from catalog_migrate.release.release import is_same_definition
 
 if TYPE_CHECKING:
@@ -354,7 +356,19 @@ class _Planning:
             locks_out=self._locks_out(decided),
             # what was in force before was proven then
             unproven=unproven(targets) if self._back is None else (),
+            replaced=[
+                Replaced(str(self._key(name)), self._readers(name))
+                for name in (
+                    parse_reference(step.name) for step in steps
+                    if isinstance(step, ReplaceName | UpdateComment) and step.kind == "view"
+                )
+            ],
         )
+
+    def _readers(self, name: Identity) -> tuple[str, ...]:
+        """Who reads a view, directly or through others."""
+        found = self._new_graph.dependents([name])
+        return tuple(sorted(str(self._key(each)) for each in found if each != name))
 
     def _locks_out(self, decided: Sequence[_Decided]) -> str | None:
         """Which versions the commit locks out: it gives tables column ids, which they lose."""

@@ -8,7 +8,7 @@ import msgspec
 
 from catalog_migrate.model.table_properties import features_of
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
+from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan, Replaced
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.program.operations import PREPARE, CreateName, interruptions, numbered
 from catalog_migrate.report.verdict import (
@@ -381,10 +381,11 @@ def _absences(plan: Plan) -> Section:
         and change.name not in creates
         for change in plan.changes
     ) if plan.steps else 0
-    if not drops and not standing:
+    if not drops and not standing and not plan.replaced:
         return Section("Which names are absent")
     meanwhile = sum(back is not None for *_, back in drops)
     entries = [Entry(_interruption(*each), "-") for each in drops]
+    entries += [Entry(_moment(each), "-") for each in plan.replaced]
     note = "No name." if not drops else (
         f"{counted(len(drops), 'drop')} and {counted(len(creates), 'create')} among the steps;"
         f" {counted(meanwhile, 'name')} absent meanwhile,"
@@ -396,6 +397,12 @@ def _absences(plan: Plan) -> Section:
             f" {counted(standing, 'table')} {verbs[0]} changed in place and {verbs[1]}"
             " registered all the time."
         )
+    if plan.replaced:
+        verb = "is" if len(plan.replaced) == 1 else "are"
+        note += (
+            f" {counted(len(plan.replaced), 'view')} {verb} replaced: on a metastore that is a drop"
+            " and a create."
+        )
     shown = tuple(entries[:_ABSENT_SHOWN])
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
 
@@ -404,6 +411,15 @@ def _interruption(name: str, number: int, back: int | None) -> str:
     if back is None:
         return f"{name}: from step {number} for good"
     return f"{name}: from step {number} to step {back} ({counted(back - number, 'step')})"
+
+
+def _moment(view: Replaced) -> str:
+    """What a replaced view means for whoever reads it."""
+    readers = list(view.readers[:_DEPENDENTS_SHOWN])
+    if len(view.readers) > len(readers):
+        readers.append(f"… and {len(view.readers) - len(readers):,} more")
+    read = f", and what reads it fails: {', '.join(readers)}" if readers else ""
+    return f"{view.name}: replaced; on a metastore absent for a moment{read}"
 
 
 def _no_return(plan: Plan) -> Section:

@@ -13,6 +13,7 @@ from pyspark.sql import Row
 
 from catalog_migrate.cli.main import main
 from catalog_migrate.delta import seal as seals
+from catalog_migrate.engine.spark.shards import SHOW_VALUES
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked
 from catalog_migrate.planner.plan_validation import DOES_NOT_BIND, NAME_HELD
 from catalog_migrate.reconciler.reconcile import NotReconciled
@@ -118,7 +119,7 @@ def a_foreign_table_under_a_new_name_blocks_and_is_left_alone(
 
 
 def a_row_that_the_expression_refuses_stops_the_upgrade(shop: Any) -> None:
-    """The error names table, column and value, and what to do, without the rest of the row.
+    """The error names table, column and what to do; the value only to a caller who wants it.
 
     The old table is in force, unsealed and writable.
     """
@@ -127,11 +128,17 @@ def a_row_that_the_expression_refuses_stops_the_upgrade(shop: Any) -> None:
         shop.start(shop.release("2", orders=BARE, fresh=FRESH))
     text = str(caught.value)
     assert f"{shop.schema}.orders" in text or f"{shop.schema}/orders" in text
-    assert "column `qty` USING qty fails on a row with qty=a dozen: " in text
+    assert "column `qty` USING qty fails on a row [CAST_INVALID_INPUT]; spark.catalog" in text
+    assert "dozen" not in text
     assert "; the table is as it was" in text
     assert "remedy: the old release is in force; correct those rows of " in text
     assert f"{shop.schema}.orders, or the USING" in text
-    assert "private" not in text  # nothing of the row but what was converted
+    shop.spark.conf.set(SHOW_VALUES, "true")
+    with pytest.raises(CatalogMigrateError) as shown:
+        shop.start(shop.release("2", orders=BARE, fresh=FRESH))
+    shop.spark.conf.unset(SHOW_VALUES)
+    assert "column `qty` USING qty fails on a row with qty=a dozen: " in str(shown.value)
+    assert "private" not in str(shown.value)  # nothing of the row but what was converted
     status = shop.open().status()
     assert (status.release, status.pending, shop.open().state().intents) == ("1", 0, {})
     assert shop.shard("orders") == old
@@ -163,10 +170,11 @@ def a_failure_after_other_tables_were_built_unseals_all(shop: Any) -> None:
 def a_check_that_an_old_row_breaks_stops_the_upgrade(shop: Any) -> None:
     """A new CHECK that a row breaks is refused before the commit; the old release stays."""
     shop.append("tags", [("x",)])
-    with pytest.raises(CatalogMigrateError, match="tags"):
+    with pytest.raises(CatalogMigrateError, match="tags") as caught:
         shop.start(
             shop.release("2", tags="CREATE TABLE {s}.tags (tag STRING, CHECK (tag <> 'x'));")
         )
+    assert "1 row violates the CHECK check_1 (tag <> 'x')" in str(caught.value)
     assert (shop.open().status().release, shop.open().status().pending) == ("1", 0)
     shop.append("tags", [("y",)])
 
@@ -194,11 +202,14 @@ def what_cannot_be_taken_after_the_commit_is_named(shop: Any, tmp_path: Path) ->
         shop.start(shop.release("1"))
     assert caught.value.exit_code == 6
     assert [(f.step, f.name) for f in caught.value.failures] == [("create", name)]
+    pending = shop.open().status()
+    assert (pending.pending, (pending.failure or {})["step"]) == (1, f"create {name}")
     assert shop.rows("big") == [Row(id=2, note="private")]
     assert spark.table(name).columns == ["theirs"]
     spark.sql(f"DROP TABLE {name}")
-    assert shop.start(shop.release("1")).outcome == "unchanged"
+    assert shop.start(shop.release("1")).outcome == "resumed"
     assert spark.table(name).columns == ["tag"]
+    assert shop.open().status().pending == 0
 
 
 def a_seal_that_another_spark_wrote_over_stops_the_upgrade(

@@ -32,6 +32,7 @@ SAFE_PARTS = {
     "engine/spark/statements.py": {
         "columns", "partitioned", "clustered", "place", "pair", "items", "body", "positions",
         "tables", "source", "feature", "expression", "head", "held", "text", "type_",
+        "query",
     },
     # a number, a constant, a FROM clause of statements.at_version, the release's own expression
     "engine/spark/shards.py": {"numbered", "low", "high", "rows", "expression", "source"},

@@ -44,6 +44,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import placeholder_location
 from catalog_migrate.model.table_properties import is_made_by_spark
 from catalog_migrate.model.types import parse_type
+from catalog_migrate.model.wording import counted
 from catalog_migrate.sql.tokens import escape_doubled_quotes, tokenise
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_remote, local_path
@@ -266,6 +267,15 @@ Projection = Sequence[tuple[str, str]]
 """(column of the target, SQL expression over the columns of the source), in order."""
 
 _NUMBER = "catalog_migrate_row_number"
+SHOW_VALUES = "spark.catalogMigrate.showValues"
+"""Setting of a session: errors may hold values of the rows that they are about."""
+_ON_REQUEST = f"; {SHOW_VALUES}=true shows its values"
+_WITH_VALUES = frozenset({
+    "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CANNOT_PARSE_TIMESTAMP", "NUMERIC_VALUE_OUT_OF_RANGE",
+    "EXCEED_LIMIT_LENGTH", "USER_RAISED_EXCEPTION",
+})  # fmt: skip
+"""Error classes whose text has a value of a row."""
 _SHOWN_VALUES = 8
 _SHOWN_LENGTH = 60
 
@@ -312,11 +322,12 @@ class Copies:
             if failure.transient:
                 raise
             place = self._locate(rows, target, projection)
-            if place is None:
+            if place is None and (self._shows_values or failure.condition not in _WITH_VALUES):
                 raise
             raise RowNotConverted(
-                f"cannot copy {source} into {target}: {place}", condition=failure.condition
-            ) from failure
+                f"cannot copy {source} into {target}: {place or failure.condition}",
+                condition=failure.condition,
+            ) from (failure if self._shows_values else None)
         return newest_write(target)
 
     def _refuse_cast_structs(self, rows: str, target: str, projection: Projection) -> None:
@@ -355,16 +366,45 @@ class Copies:
                 failure = self._failure_of(f"SELECT * FROM {rows}", stored)
                 if failure is None:
                     continue
+                said = f"column {quote_sql(column)} = {expression} fails"
+                if not self._shows_values:
+                    return f"{said} on a row [{failure.condition}]{_ON_REQUEST}"
                 row = self._failing_row(rows, stored)
                 where = f" on a row with {row}" if row else ""
-                return f"column {quote_sql(column)} = {expression} fails{where}: {failure}"
-            return self._null_under_not_null(rows, target, projection)
+                return f"{said}{where}: {failure.message.partition(': ')[2]}"
+            return self._null_under_not_null(rows, target, projection) or self._violated_check(
+                rows, target, projection
+            )
         except EngineFailure:
             # The copy's own failure is raised by the caller: it says more than this one.
             return None
 
-    def _failure_of(self, query: str, expression: str) -> str | None:
-        """Spark's message when the expression fails on one of the query's rows."""
+    @property
+    def _shows_values(self) -> bool:
+        """Whether the caller wants values of rows in errors, which end up in logs."""
+        return self._spark.conf.get(SHOW_VALUES, "false") == "true"
+
+    def _violated_check(self, rows: str, target: str, projection: Projection) -> str | None:
+        """The first CHECK of the target that rows violate, and how many do."""
+        configuration = view_table(target).metadata().configuration
+        copied = statements.select(projection, rows)
+        for key, expression in configuration.items():
+            if not key.startswith(CONSTRAINTS):
+                continue
+            with failing("count rows"):
+                found = statements.rows(
+                    self._spark, statements.count_violating(copied, expression)
+                )[0][0]
+            if found:
+                some = f"{counted(found, 'row')} {'violates' if found == 1 else 'violate'}"
+                return (
+                    f"{some} the CHECK {key[len(CONSTRAINTS):]} ({expression});"
+                    f" WHERE NOT coalesce(({expression}), false) finds them"
+                )
+        return None
+
+    def _failure_of(self, query: str, expression: str) -> EngineFailure | None:
+        """What Spark raises when the expression fails on one of the query's rows."""
         try:
             with (
                 failing(f"evaluate {expression}"),
@@ -374,7 +414,7 @@ class Copies:
                 frame = self._spark.sql(asked).selectExpr(f"{value} AS value")
                 frame.write.format("noop").mode("overwrite").save()
         except EngineFailure as failure:
-            return failure.message.partition(": ")[2]
+            return failure
         return None
 
     def _failing_row(self, rows: str, expression: str) -> str | None:
@@ -415,9 +455,10 @@ class Copies:
                 f"SELECT * FROM (SELECT * FROM {rows}) WHERE ({expression}) IS NULL", expression
             )
             if row is not None:
+                shown = f" with {row}" if row and self._shows_values else ""
                 return (
-                    f"column {quote_sql(column)} = {expression} is NULL on a row"
-                    f"{f' with {row}' if row else ''}; WHERE ({expression}) IS NULL finds them all"
+                    f"column {quote_sql(column)} = {expression} is NULL on a row{shown};"
+                    f" WHERE ({expression}) IS NULL finds them all"
                 )
         return None
 

@@ -150,6 +150,11 @@ def violating(path: str, version: int, expression: str) -> str:
     )
 
 
+def count_violating(query: str, expression: str) -> str:
+    """How many rows of a query a CHECK of this expression would refuse."""
+    return f"SELECT count(*) FROM ({query}) AS copied WHERE NOT coalesce(({expression}\n), false)"
+
+
 def drop_check(path: str, name: str) -> str:
     """Take a CHECK constraint off."""
     return f"ALTER TABLE {by_path(path)} DROP CONSTRAINT IF EXISTS {quote_sql(name)}"
