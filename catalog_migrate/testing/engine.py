@@ -593,7 +593,7 @@ class SimulatedEngine:
                     values[column] = expression(row)
                 except EngineFailure as error:
                     raise RowNotConverted(
-                        f"{target}: column {column}, row {number}: {error.message}",
+                        f"{target}: column {column} fails on a row [{error.condition}]: number {number}",
                         condition=error.condition,
                     ) from error
             projected.append(values)
