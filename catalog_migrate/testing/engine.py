@@ -593,7 +593,8 @@ class SimulatedEngine:
                     values[column] = expression(row)
                 except EngineFailure as error:
                     raise RowNotConverted(
-                        f"{target}: column {column} fails on a row [{error.condition}]: number {number}",
+                        f"{target}: column {column} fails on a row [{error.condition}]:"
+                        f" number {number}",
                         condition=error.condition,
                     ) from error
             projected.append(values)
