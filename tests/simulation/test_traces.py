@@ -43,7 +43,8 @@ def test_no_story_breaks_an_invariant(story: Trace) -> None:
 
 
 def test_a_fault_shrinks_to_its_story() -> None:
-    """An engine that forgets to drop names is told of by one release with one such change."""
+    """An engine that forgets to drop names is told of by one change of release, whatever else
+    hypothesis leaves in it."""
     fault = PortFault(ForgetsToDrop)
 
     def breaks(story: Trace) -> bool:
@@ -64,7 +65,6 @@ def test_a_fault_shrinks_to_its_story() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert len(story.starts) <= 2
-    assert sum(len(draft.mutations) for draft in story.chain) <= 2
+    assert (len(story.starts), [start.crash_at for start in story.starts]) == (2, [None, None])
     with pytest.raises(TraceFailed, match=r"(?s)names .*release 1: the first\n.*a process of"):
         carry_out(story, fault)
