@@ -160,12 +160,6 @@ _WITH_A_FEATURE: tuple[TableProperty, ...] = (
     TableProperty("delta.enableRowTracking", _BOOLEAN, ("rowTracking",)),
     TableProperty("delta.enableTypeWidening", _BOOLEAN, ("typeWidening",)),
     TableProperty("delta.enableVariantShredding", _BOOLEAN, ("variantShredding-preview",)),
-    TableProperty(
-        "delta.universalFormat.enabledFormats",
-        Values("'iceberg' (for hudi Delta needs jars that are not here)",
-               lambda value: value in ("", "iceberg")),
-        copied=True,
-    ),
 )
 
 _NOT_OF_A_RELEASE: Mapping[str, str] = {
@@ -185,6 +179,8 @@ _NOT_OF_A_RELEASE: Mapping[str, str] = {
     "delta.rowTracking.materializedRowCommitVersionColumnName": _BY_DELTA,
     "delta.rowTracking.materializedRowIdColumnName": _BY_DELTA,
     "delta.rowTrackingSuspended": _BY_DELTA,
+    "delta.universalFormat.enabledFormats": "nothing: without Delta's jars for Iceberg and Hudi the"
+    " table takes no INSERT",
 }
 
 KNOWN: Mapping[str, TableProperty] = {
@@ -460,9 +456,6 @@ def _clashes(values: Mapping[str, str]) -> Iterator[_Clash]:
     tracking = "delta.enableRowTracking"
     if _ICEBERG + "V3" in on and tracking in values and tracking not in on:
         yield tracking, f"is off beside {_ICEBERG}V3, which needs it", "leave it out"
-    formats = "delta.universalFormat.enabledFormats"
-    if formats in on and not iceberg:
-        yield formats, "needs Iceberg compatibility", f"add '{_ICEBERG}V2' = 'true'"
 
 
 def _short_log(values: Mapping[str, str]) -> Iterator[_Clash]:

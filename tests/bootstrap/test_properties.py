@@ -41,9 +41,6 @@ ALL: Mapping[str, Mapping[str, str]] = {
     "iceberg_3": {"delta.enableIcebergCompatV3": "true"},
     "shredded": {"delta.enableVariantShredding": "true"},
     "materialised": {"delta.enableMaterializePartitionColumnsFeature": "true"},
-    "uniform": {
-        "delta.enableIcebergCompatV2": "true", "delta.universalFormat.enabledFormats": "iceberg",
-    },
     "many": {
         "delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true",
         "delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name",
