@@ -46,6 +46,7 @@ help:
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
 	@echo "make docs            docs/states.md as the code has it"
+	@echo "make delta-features  docs/delta-features.md, every cell tried on Spark (ten minutes)"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
 
@@ -137,6 +138,9 @@ crash-faults: jars build/spark-classes.jsa
 docs: install
 	$(BIN)/python -m tests.simulation.states > docs/states.md.new
 	mv docs/states.md.new docs/states.md
+
+delta-features: install
+	$(BIN)/python -m tests.delta_features.page --write
 
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install

@@ -182,6 +182,12 @@ class MetastoreFailure(EngineFailure):
         self.metastore = metastore
 
 
+class UnsupportedTable(EngineFailure):
+    """A table with a Delta feature under which nothing may be written to it by path."""
+
+    code = "CM0406"
+
+
 class RowNotConverted(EngineFailure):
     """A copy met a row on which a column's expression fails, or gives NULL where none may be."""
 

@@ -23,11 +23,13 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.log import has_log, is_same_commit
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import (
+    clustering_columns,
     load_table,
     shard_size,
     shard_version,
     table_around,
     tables_below,
+    unsupported_at,
 )
 from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal, UsageError
 from catalog_migrate.model.names import ItemName, identity_of
@@ -59,12 +61,6 @@ UNWRITABLE = "CM0815"
 NOT_DESCRIBED = "CM0816"
 ADOPTED_ELSEWHERE = "CM0817"
 SEALED = "CM0818"
-
-_FEATURES = frozenset({
-    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns",
-    "columnMapping", "deletionVectors", "timestampNtz", "variantType",
-})
-"""Table features under which delta-rs can seal and mark a table (tried)."""
 
 
 class AdoptionRequest(msgspec.Struct, frozen=True):
@@ -174,8 +170,9 @@ def registered(
 def definition_at(path: str, described: ObjectDefinition) -> tuple[ObjectDefinition, int]:
     """The table as it lies at ``path`` under the name of ``described``, and its version.
 
-    Of the table properties only those count that the release sets too: the others are the
-    table's own and stay. A CHECK that says the same as the release's has the release's name.
+    Of the table properties only those count that the release sets too, and its clustering where the
+    release has one: the others are the table's own and stay. A CHECK that says the same as the
+    release's has the release's name.
     """
     table = load_table(path)
     metadata = table.metadata()
@@ -191,6 +188,7 @@ def definition_at(path: str, described: ObjectDefinition) -> tuple[ObjectDefinit
             name: configuration[name] for name in described.properties if name in configuration
         },
         partitioned_by=tuple(metadata.partition_columns),
+        clustered_by=clustering_columns(path) if described.clustered_by else (),
         checks=tuple(_checks(configuration, described)),
     )
     return definition, int(table.version())
@@ -215,6 +213,9 @@ def _look(
     forgotten: frozenset[str],
 ) -> tuple[Candidate | None, list[Problem]]:
     try:
+        lacking = unsupported_at(each.path)
+        if lacking is not None:
+            return None, [_problem(UNWRITABLE, each, lacking.reason, lacking.remedy)]
         table = load_table(each.path)
         definition, version = definition_at(each.path, described)
         rows, size = shard_size(each.path)
@@ -226,13 +227,6 @@ def _look(
         )]
     problems: list[Problem] = []
     configuration = table.metadata().configuration
-    lacking = sorted(set(table.protocol().writer_features or ()) - _FEATURES)
-    if lacking:
-        problems.append(_problem(
-            UNWRITABLE, each, f"it has the table feature {', '.join(lacking)}, under which it can "
-            "be neither marked nor sealed",
-            "copy it into a plain Delta table (CREATE TABLE … AS SELECT) and adopt that",
-        ))
     if CONSTRAINTS + SEAL_CONSTRAINT in configuration:
         problems.append(_problem(
             SEALED, each, "it is sealed: a migration has replaced it",

@@ -32,7 +32,7 @@ from catalog_migrate.delta.log import (
 )
 from catalog_migrate.delta.replay import forget
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnsupportedTable
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.table_features import Unsupported, unsupported
 from catalog_migrate.store import Store, store_at
@@ -235,31 +235,53 @@ def remove_files(path: str) -> None:
 # -- what is supported -----------------------------------------------------------------------------
 
 
-class UnsupportedTable(EngineFailure):
-    """A table with a feature under which nothing may be written to it by path."""
-
-    code = "CM0406"
+_CLUSTERING = "delta.clustering"
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+"""Column metadata: a column's name in data files, where column mapping is on."""
 
 
 def protocol_at(path: str) -> Mapping[str, Any]:
     """The ``protocol`` action in force, by the commits that are there; empty where none has it."""
+    return next(_newest(path, "protocol"), {})
+
+
+def clustering_columns(path: str) -> tuple[str, ...]:
+    """The columns that a table is clustered by, by the commits that are there (Delta protocol,
+    *Clustered Table*); none where none of them says."""
+    for domain in _newest(path, "domainMetadata"):
+        if domain.get("domain") != _CLUSTERING:
+            continue
+        if domain.get("removed"):
+            return ()
+        schema = json.loads(view_table(path).schema().to_json())
+        names = {
+            (column.get("metadata") or {}).get(PHYSICAL_NAME, column["name"]): column["name"]
+            for column in schema["fields"]
+        }
+        listed = json.loads(domain["configuration"]).get("clusteringColumns") or ()
+        return tuple(".".join((names.get(first, first), *rest)) for first, *rest in listed)
+    return ()
+
+
+def _newest(path: str, kind: str) -> Iterator[Mapping[str, Any]]:
+    """What the actions of a kind say, newest first, in the commits that are there."""
     with failing(f"read the log of {path}"):
         commits, _ = versions_of(store_at(path).names(LOG))
     for version in sorted(commits, reverse=True):
-        for action in read_actions(path, version):
-            if "protocol" in action:
-                found: Mapping[str, Any] = action["protocol"]
-                return found
-    return {}
+        yield from (each[kind] for each in read_actions(path, version) if kind in each)
 
 
 def unsupported_at(path: str) -> Unsupported | None:
-    """What the table at ``path`` has that is not supported, if anything; no Spark."""
+    """What the table at ``path`` has that is not supported, if anything; no Spark.
+
+    None also for a table that cannot be read: whatever reads it says why.
+    """
     try:
-        form = form_of(view_table(path))
+        return _unsupported(form_of(view_table(path)).protocol)
     except UnsupportedTable:
         return _unsupported(protocol_at(path))
-    return _unsupported(form.protocol)
+    except EngineFailure:
+        return None
 
 
 def _unsupported(protocol: Mapping[str, Any]) -> Unsupported | None:

@@ -16,6 +16,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
+from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.types import is_assignable, is_up_cast
 
 
@@ -275,6 +276,10 @@ class Engine(Protocol):
 
     def why_no_shard(self, path: str) -> str | None:
         """Why no Delta table is seen at ``path``, else None; so cheap that every start looks."""
+        ...
+
+    def unsupported(self, path: str) -> Unsupported | None:
+        """What the shard has that is not supported, so that nothing may be written to it."""
         ...
 
     def shard_columns(self, path: str) -> Sequence[Column]:

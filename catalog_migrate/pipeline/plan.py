@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.delta.log import why_no_log
+from catalog_migrate.errors import UnsupportedTable
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.pipeline.safe_commits import CommitRules
 from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.missing_data import missing_data
-from catalog_migrate.planner.plan_validation import with_missing_data
+from catalog_migrate.planner.plan_validation import with_missing_data, with_unsupported_tables
+from catalog_migrate.planner.unsupported_tables import unsupported_tables
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import is_remote
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.records import Owner
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.model.table_features import Unsupported
     from catalog_migrate.pipeline.rollback import Past
     from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.reconciler.execution_context import OnProgress, StreamTables
@@ -116,6 +119,12 @@ class ShardLogs:
 
         return -1 if why_no_log(path) is not None else grown(path, after, upto)
 
+    def unsupported(self, path: str) -> Unsupported | None:
+        """By the protocol in the log; nothing where no log is seen."""
+        from catalog_migrate.delta.table import unsupported_at
+
+        return unsupported_at(path)
+
     def why_no_shard(self, path: str) -> str | None:
         """A look that costs next to nothing, on an object store a request."""
         return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
@@ -139,14 +148,26 @@ class PlanningInputs(msgspec.Struct, frozen=True):
         path = shard_location(state.setting("warehouse"), item.shard)
         if self.shards.why_no_shard(path) is not None:
             return None
-        rows, size = self.shards.shard_size(path)
+        try:
+            rows, size = self.shards.shard_size(path)
+        except UnsupportedTable:
+            return None
         return None if rows < 0 else (rows, size)
+
+    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """As :meth:`~catalog_migrate.engine.port.Engine.grown`; -1 for what is not supported."""
+        try:
+            return self.shards.grown(path, after, upto)
+        except UnsupportedTable:
+            return -1
 
 
 def planned(
     part: ReleaseToApply, state: State, inputs: PlanningInputs, options: BootstrapOptions
 ) -> Migration:
     """The migration from ``state`` to ``part``, blocked where rows of tables in force are gone.
+
+    And where a table that it changes has a Delta feature under which it cannot be.
 
     Raises DependencyCycle, UsageError for an approval that is no name, and what is wrong with the
     statements that the release bundles.
@@ -157,7 +178,7 @@ def planned(
         warehouse = state.setting("warehouse")
         migration = plan_rollback(
             inputs.log, part.past, state,
-            grown=lambda path, *versions: inputs.shards.grown(
+            grown=lambda path, *versions: inputs.grown(
                 shard_location(warehouse, path), *versions
             ),
             sizes=lambda item_id: inputs.size(state, item_id),
@@ -168,6 +189,9 @@ def planned(
     if part.owner != "release":
         return migration
     touched = {target.item_id for target in migration.targets if target.action is not None}
+    migration = with_unsupported_tables(
+        migration, tuple(unsupported_tables(migration.plan, state, inputs.shards.unsupported))
+    )
     return with_missing_data(migration, missing_data(state, inputs.shards.why_no_shard, touched))
 
 

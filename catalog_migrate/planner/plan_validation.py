@@ -181,6 +181,13 @@ def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Mig
     return _extended(migration, blocked, (), bound=migration.plan.bound)
 
 
+def with_unsupported_tables(migration: Migration, found: Sequence[Blocked]) -> Migration:
+    """The migration with every table that it changes and that has what is not supported."""
+    if not found:
+        return migration
+    return _extended(migration, found, (), bound=migration.plan.bound)
+
+
 def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
     """A plan that was saved, blocked by what is gone since.
 

@@ -29,6 +29,7 @@ from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.table_properties import is_metadata, needs_copy
 from catalog_migrate.testing.bodies import (
     Row,
@@ -262,6 +263,10 @@ class SimulatedEngine:
     def why_no_shard(self, path: str) -> str | None:
         """None where a shard is; no call of its own in a schedule, as nothing can go wrong."""
         return None if path in self.world.shards else "it is not there"
+
+    def unsupported(self, path: str) -> Unsupported | None:  # noqa: ARG002 - as the port has it
+        """Nothing: a simulated table has no Delta features."""
+        return None
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         with self._call("shard_columns", path):

@@ -272,17 +272,17 @@ class TestMeaninglessPlaces:
         assert codes(refused.value) == ["CM0814", "CM0818"]
 
     def test_a_feature_under_which_no_mark_can_be_written(self, place: Place) -> None:
-        """A clustered table is refused by the name of the feature, before anything is marked."""
+        """A table is refused by the name of the feature, before anything is marked."""
         path = place.table("orders")
         log = Path(path) / "_delta_log" / f"{1:020d}.json"
         protocol = {"minReaderVersion": 1, "minWriterVersion": 7,
-                    "writerFeatures": ["clustering", "domainMetadata"]}
+                    "writerFeatures": ["clustering", "domainMetadata", "madeUp"]}
         log.write_text(json.dumps({"protocol": protocol}) + "\n", encoding="utf-8")
         with pytest.raises(AdoptionRefused) as refused:
             propose(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
                     warehouse=place.warehouse())
         assert codes(refused.value) == ["CM0815"]
-        assert "clustering, domainMetadata" in str(refused.value)
+        assert "the table feature madeUp, which this version does not know" in str(refused.value)
 
 
 class TestInterrupted:

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.log import commit_name, put_commit, read_actions
 from catalog_migrate.delta.table import (
-    UnsupportedTable,
     commit_transactions,
     create_empty,
     form_of,
@@ -24,7 +23,7 @@ from catalog_migrate.delta.table import (
     unsupported_at,
     view_table,
 )
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnsupportedTable
 from tests.delta.logs import SCHEMA, add, metadata, protocol, write_commit
 
 APP = "catalog_migrate/test"

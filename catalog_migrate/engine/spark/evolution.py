@@ -20,6 +20,7 @@ from catalog_migrate.delta.log import has_log, lost, refuse_later_epoch
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import (
     CLUSTERED,
+    PHYSICAL_NAME,
     Form,
     commit_actions,
     create_shadow_table,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     Session = Callable[[], SparkSession]
 
 _MAPPING_MODE = "delta.columnMapping.mode"
-_PHYSICAL = "delta.columnMapping.physicalName"
 OPERATION = "EVOLVE IN PLACE"
 """What a table's history says of such a commit."""
 _MARKS = "catalog_migrate."
@@ -371,7 +371,8 @@ def shard_layout(table: TableView) -> Layout:
         _is_mapped(table),
         tuple(
             PlacedColumn(
-                (field.get("metadata") or {}).get(_PHYSICAL, column.name), column.name, column.type
+                (field.get("metadata") or {}).get(PHYSICAL_NAME, column.name), column.name,
+                column.type,
             )
             for field, column in zip(schema["fields"], given, strict=True)
         ),

@@ -30,6 +30,7 @@ from catalog_migrate.delta.table import (
     shard_version,
     table_size,
     tables_below,
+    unsupported_at,
     view_table,
 )
 from catalog_migrate.engine.port import CopyResult, ShardSpec
@@ -170,6 +171,7 @@ class Shards:
 
     shard_version = staticmethod(shard_version)
     why_no_shard = staticmethod(why_no_log)
+    unsupported = staticmethod(unsupported_at)
     shard_columns = staticmethod(shard_columns)
     shard_size = staticmethod(shard_size)
     grown = staticmethod(grown)
