@@ -22,7 +22,7 @@ SPARK_TESTS := $(if $(SAMPLE),tests/engine/test_contract.py tests/bootstrap/test
   tests/streams/checkpoint/test_restarts.py tests/streams/running/test_alter_under_queries.py::test_rotation,\
   tests/engine tests/bootstrap tests/streams/checkpoint tests/streams/spark tests/streams/running)
 
-.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
+.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs delta-features lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
