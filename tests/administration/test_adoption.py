@@ -17,9 +17,10 @@ from catalog_migrate.administration.adoption import (
     propose,
 )
 from catalog_migrate.administration.survey import LeftAlone
+from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.delta.seal import seal
-from catalog_migrate.delta.table import shard_size
+from catalog_migrate.delta.table import shard_size, shard_version
 
 from .conftest import (
     ORDERS,
@@ -283,6 +284,26 @@ class TestMeaninglessPlaces:
                     warehouse=place.warehouse())
         assert codes(refused.value) == ["CM0815"]
         assert "the table feature madeUp, which this version does not know" in str(refused.value)
+
+    @pytest.mark.parametrize("readers", [[], ["catalogManaged"], ["madeUp"]])
+    def test_a_feature_that_came_after_the_adoption_blocks_the_plan(
+        self, place: Place, readers: list[str]
+    ) -> None:
+        """A release that changes the table is blocked, one that leaves it alone is not."""
+        path = place.table("orders")
+        adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
+              warehouse=place.warehouse())
+        log = Path(path) / "_delta_log" / f"{shard_version(path) or 0:020d}.json"
+        number = int(log.stem) + 1
+        writers = [*readers, "inCommitTimestamp"] if readers else ["madeUp"]
+        protocol = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7,
+                    **({"readerFeatures": readers} if readers else {}), "writerFeatures": writers}
+        log.with_name(f"{number:020d}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+        catalog = Catalog.open(place.log().uri)
+        assert catalog.plan(release_of(ORDERS)).blocked == ()
+        plan = catalog.plan(release_of("CREATE TABLE shop.orders (id BIGINT, qty BIGINT);"))
+        assert [entry.code for entry in plan.blocked] == ["CM0336"]
+        assert (readers or ["madeUp"])[0] in plan.blocked[0].reason
 
 
 class TestInterrupted:
