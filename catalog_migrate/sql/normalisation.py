@@ -113,7 +113,10 @@ def _is_word(token: Token, *words: str) -> bool:
 
 def _looked_up(name: Occurrence) -> Name | None:
     """The folded name of a relation of a catalog; None for a path, whose case counts."""
-    key = name.name
+    parts = name.parts
+    key = (None, parts[0].lower()) if len(parts) == 1 else (
+        (parts[0].lower(), parts[1].lower()) if len(parts) == 2 else name.name
+    )
     plain = key is not None and key[0] not in _PLACES and all(
         part.isascii() and part.replace("_", "a").isalnum() for part in name.parts
     )
