@@ -148,6 +148,7 @@ class Argument(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     type: str
     default: str | None = None
+    comment: str | None = None
 
 
 class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):

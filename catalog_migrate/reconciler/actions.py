@@ -81,7 +81,7 @@ def view_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> Vi
 
 def function_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> FunctionSpec:
     """The statement of a SQL function."""
-    returns: str | tuple[Column, ...] = definition.returns or "STRING"
+    returns: str | tuple[Column, ...] = definition.returns or ""
     return FunctionSpec(
         name=definition.item_name,
         arguments=definition.arguments,

@@ -118,6 +118,7 @@ def definition_text(definition: ObjectDefinition) -> str | None:
         arguments = ", ".join(
             f"`{argument.name}` {argument.type}"
             + (f" DEFAULT {argument.default}" if argument.default is not None else "")
+            + (f" COMMENT {argument.comment!r}" if argument.comment is not None else "")
             for argument in definition.arguments
         )
         return f"({arguments}) RETURNS {_returns(definition.returns)} RETURN {definition.body}"

@@ -71,6 +71,20 @@ _TYPE_WORDS = (
 )
 
 
+_TYPES_ELSEWHERE = {
+    "INTERGER": "INT", "DATETIME": "TIMESTAMP", "DATETIME2": "TIMESTAMP",
+    "TIMESTAMPTZ": "TIMESTAMP",
+    "FLOAT4": "FLOAT", "FLOAT8": "DOUBLE", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT",
+    "MEDIUMINT": "INT", "SERIAL": "INT", "BIGSERIAL": "BIGINT",
+    "NUMBER": "DECIMAL(precision, scale)", "MONEY": "DECIMAL(19,4)",
+    "VARCHAR2": "VARCHAR(n) or STRING", "NVARCHAR": "VARCHAR(n) or STRING",
+    "NVARCHAR2": "VARCHAR(n) or STRING", "NCHAR": "CHAR(n) or STRING", "TEXT": "STRING",
+    "CLOB": "STRING", "JSON": "STRING or VARIANT", "JSONB": "STRING or VARIANT", "UUID": "STRING",
+    "BOOL": "BOOLEAN", "BIT": "BOOLEAN", "BLOB": "BINARY", "BYTEA": "BINARY", "VARBINARY": "BINARY",
+}
+"""Types of other databases, and what to write for them: never one that holds less."""
+
+
 class Resolved(NamedTuple):
     """What :func:`resolve` finds; ``objects`` and ``uses`` are of use only without problems."""
 
@@ -448,6 +462,11 @@ class _Resolver:
             written = ".".join(name.parts).upper()
             if written in known:
                 continue
+            number = re.match(r"NUMBER\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text.upper())
+            if written == "NUMBER" and number is not None:
+                return f"write DECIMAL({number[1]},{number[2] or 0})"
+            if written in _TYPES_ELSEWHERE:
+                return f"write {_TYPES_ELSEWHERE[written]}"
             near = difflib.get_close_matches(written, known, 1)
             if near:
                 return f"did you mean {known[near[0]]}?"

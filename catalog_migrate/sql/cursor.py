@@ -285,7 +285,10 @@ class Cursor:
         token = self.token
         name = token.name
         if not token.is_name and not (token.kind == "number" and _NUMBERED.match(name)):
-            raise self.unexpected(what)
+            quoted = token.text[:1] in ('"', "[") and token.kind in ("string", "operator")
+            raise self.unexpected(
+                what, remedy="a name stands in backticks: `name`" if quoted else None
+            )
         if not name or has_lone_surrogate(name):
             raise self.problem("this is no name", remedy="write at least one whole character")
         self.advance()

@@ -75,8 +75,13 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     problems: list[Problem] = []
     others: list[tuple[str, int, int]] = []
     dropped: list[tuple[ItemName, int, int]] = []
-    for tokens in split_statements(tokenise(text)):
+    for tokens in _at_creates(split_statements(tokenise(text))):
         parser = _Parser(text, tokens, lines, default_schema)
+        if not _is_ended(text, tokens):
+            parser.problems.append((SYNTAX, parser.problem(
+                "a `;` is missing before this statement", token=tokens[0],
+                remedy="write ; behind the statement before it",
+            )))
         if parser.sees("CREATE") and parser.peek(1).keyword in KINDS:
             place = lines.place(tokens[0].start)
             others.append((text[tokens[0].start : tokens[-1].end], *place))
@@ -97,6 +102,56 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                 )
             )
     return Parsed(tuple(statements), tuple(problems), tuple(others), tuple(dropped))
+
+
+_TYPES = frozenset({
+    "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float",
+    "real", "double", "string", "binary", "date", "timestamp", "timestamp_ntz", "timestamp_ltz",
+    "variant",
+})
+"""Types of one word: a name behind one of them belongs to the next column."""
+_NO_KEYS = "leave it out: Delta enforces no keys; NOT NULL and CHECK (…) are enforced"
+_ELSEWHERE = {
+    "PRIMARY": _NO_KEYS, "FOREIGN": _NO_KEYS, "UNIQUE": _NO_KEYS, "REFERENCES": _NO_KEYS,
+    "IDENTITY": "leave it out: a release has no identity columns; fill the column when writing",
+    "AUTO_INCREMENT": "leave it out: a release has no identity columns; fill the column when "
+    "writing",
+    "AUTOINCREMENT": "leave it out: a release has no identity columns; fill the column when "
+    "writing",
+}
+"""What other databases have in a list of columns, and what to do here."""
+_CLAUSES_ELSEWHERE = {
+    "TBLPROPERTIES": "write WITH (…)",
+    "OPTIONS": "write properties of the table in WITH (…)",
+    "LOCATION": "leave it out: the place of a table follows from the warehouse",
+    "STORED": "leave it out: every table is a Delta table",
+    "USING": "leave it out: every table is a Delta table",
+}
+
+
+def _at_creates(statements: Sequence[list[Token]]) -> list[list[Token]]:
+    """The statements, cut before a CREATE that no ``;`` separates from what is before it."""
+    found: list[list[Token]] = []
+    for tokens in statements:
+        start = depth = 0
+        for at, token in enumerate(tokens):
+            if token.kind == "operator":
+                depth += (token.text == "(") - (token.text == ")")
+            elif (
+                at > start and depth == 0 and token.is_word("create") and len(tokens) > at + 2
+                and tokens[at + 1].is_word(*_KINDS) and tokens[at + 2].is_name
+                and not tokens[at - 1].is_word("as") and not tokens[at - 1].is_operator(".", ",")
+            ):
+                found.append(tokens[start:at])
+                start = at
+        found.append(tokens[start:])
+    return found
+
+
+def _is_ended(text: str, tokens: Sequence[Token]) -> bool:
+    """Whether the statement before these tokens ended with a ``;``, or there is none."""
+    before = [token for token in tokenise(text[: tokens[0].start])][-1:]
+    return not before or before[0].text == ";"
 
 
 def _source_line(text: str, lines: LineIndex, tokens: Sequence[Token], offset: int) -> str:
@@ -215,6 +270,12 @@ class _Parser(Cursor):
         schema = self.default_schema
         if self.accept_mark("."):
             schema, name = name, self.need_part(f"the name of the {kind}")
+        if self.sees_mark("-"):
+            raise self.problem(
+                f"{name}- is no name: a name has letters, digits and _",
+                remedy=f"write {name}_{self.peek(1).text}" if self.peek(1).is_name else
+                "write _ in its place",
+            )
         if self.sees_mark("."):
             raise self.expected(
                 "a name of two parts", remedy="write schema.name, without a catalog"
@@ -232,11 +293,13 @@ class _Parser(Cursor):
             return self.problem(broken.value, token=broken, remedy="close it")
         known = _CLAUSES[kind]
         word = self.token.text.upper()
-        near = difflib.get_close_matches(word, [clause.split()[0] for clause in known], 1)
+        near = [] if word in _CLAUSES_ELSEWHERE else difflib.get_close_matches(
+            word, [clause.split()[0] for clause in known], 1
+        )
         if near:
             remedy = "write " + next(clause for clause in known if clause.split()[0] == near[0])
-        elif kind == "table" and word == "USING":
-            remedy = "leave it out: every table is a Delta table"
+        elif kind in ("table", "view") and word in _CLAUSES_ELSEWHERE:
+            remedy = _CLAUSES_ELSEWHERE[word]
         elif kind == "table" and word == "AS":
             remedy = "write CREATE VIEW, or list the columns"
         else:
@@ -263,12 +326,25 @@ class _Parser(Cursor):
                 self.need("CHECK")
                 checks.append((name, self.parenthesised("a condition")))
             else:
+                self.refuse_key()
                 columns.append(self.table_column())
             if not self.accept_mark(","):
                 break
+            if self.sees_mark(")"):
+                raise self.problem("a `,` is too much before this", remedy="leave the , out")
         self.need_mark(")")
         fields: dict[str, Any] = {"columns": tuple(columns), "checks": _named(checks)}
         return self.clauses("table", fields)
+
+    def refuse_key(self) -> None:
+        """Fail at a key among the columns of a table."""
+        at = 2 if self.sees("CONSTRAINT") else 0
+        word, following = self.peek(at), self.peek(at + 1)
+        if (
+            following.is_word("key") and word.is_word("primary", "foreign")
+        ) or (word.is_word("unique") and following.is_operator("(")):
+            what = word.keyword + (" KEY" if following.is_word("key") else "")
+            raise self.problem(f"{what} has no meaning here", token=word, remedy=_NO_KEYS)
 
     def _view(self) -> dict[str, Any]:
         columns: list[Column] = []
@@ -290,16 +366,34 @@ class _Parser(Cursor):
         self.need_mark("(")
         while not self.sees_mark(")"):
             name = self.need_part("the name of an argument")
-            kind = self.slice_until(lambda: self.sees("DEFAULT"), "a type", angles=True)
-            default = None
-            if self.accept("DEFAULT"):
-                default = self.slice_until(lambda: False, "an expression")
-            arguments.append(Argument(name=name, type=kind, default=default))
+            stops = lambda: self.sees("DEFAULT") or self.comment_follows()  # noqa: E731
+            kind = self.slice_until(stops, "a type", angles=True)
+            default = comment = None
+            while not self.sees_mark(",", ")"):
+                if self.accept("DEFAULT"):
+                    default = self.slice_until(self.comment_follows, "an expression")
+                elif self.comment_follows():
+                    self.advance()
+                    comment = self.need_string("a comment")
+                else:
+                    raise self.expected("`,`, `)`, DEFAULT or COMMENT")
+            arguments.append(
+                Argument(name=name, type=kind, default=default, comment=comment)
+            )
             if not self.accept_mark(","):
                 break
         self.need_mark(")")
-        self.need("RETURNS")
-        returns: str | tuple[Column, ...]
+        fields: dict[str, Any] = self.clauses("function", {"arguments": tuple(arguments)})
+        if self.accept("RETURNS"):
+            fields["returns"] = self.returned()
+            fields = self.clauses("function", fields)
+        if not self.sees("RETURN"):
+            raise self.unknown_clause("function")
+        self.advance()
+        fields["body"] = self.rest("an expression or a query")
+        return fields
+
+    def returned(self) -> str | tuple[Column, ...]:
         if self.sees("TABLE") and self.peek(1).is_operator("("):
             self.advance()
             self.need_mark("(")
@@ -309,24 +403,23 @@ class _Parser(Cursor):
                 if not self.accept_mark(","):
                     break
             self.need_mark(")")
-            returns = tuple(columns)
-        else:
-            stop = lambda: (  # noqa: E731
-                self.sees("RETURN") or self.comment_follows() or self.sees("RENAMED", "FROM")
-            )
-            returns = self.slice_until(stop, "a type", angles=True)
-        fields = self.clauses("function", {"arguments": tuple(arguments), "returns": returns})
-        if not self.sees("RETURN"):
-            raise self.unknown_clause("function")
-        self.advance()
-        fields["body"] = self.rest("an expression or a query")
-        return fields
+            return tuple(columns)
+        stop = lambda: (  # noqa: E731
+            self.sees("RETURN") or self.comment_follows() or self.sees("RENAMED", "FROM")
+            or self.token.is_word("language", "deterministic", "not", "contains", "reads", "sql")
+        )
+        return self.slice_until(stop, "a type", angles=True)
 
     # -- columns and clauses -------------------------------------------------------------------
 
     def mark_column(self) -> str:
         token = self.token
         name = self.need_part("the name of a column")
+        if self.sees_mark("-") and self.peek(1).is_name:
+            raise self.problem(
+                "a name with other signs than letters, digits and _ stands in backticks",
+                token=token, remedy=f"write `{name}-{self.peek(1).text}`",
+            )
         self.places.setdefault(name.lower(), self.lines.place(token.start))
         return name
 
@@ -338,7 +431,15 @@ class _Parser(Cursor):
             return self.tokens[self.at - 1].keyword != "IS"
         return (
             self.sees("USING") or self.sees("DEFAULT") or self.sees("RENAMED", "FROM")
-            or self.sees("GENERATED", "ALWAYS") or self.comment_follows()
+            or self.sees("GENERATED") or self.comment_follows()
+            or self.token.keyword in _ELSEWHERE or self.is_next_column()
+        )
+
+    def is_next_column(self) -> bool:
+        """Whether a name and its type begin here, right behind the type of another column."""
+        before = self.tokens[self.at - 1]
+        return before.is_word(*_TYPES) and self.token.is_name and self.peek(1).is_name and not (
+            self.token.is_word("with", "without", "collate", "not", "comment")
         )
 
     def table_column(self) -> Column:
@@ -361,8 +462,26 @@ class _Parser(Cursor):
             elif self.comment_follows():
                 self.advance()
                 key, value = "comment", self.need_string("a comment")
+            elif self.sees("GENERATED") and any(
+                self.peek(ahead).is_word("identity") for ahead in (3, 4, 5)
+            ):
+                raise self.problem(
+                    "IDENTITY has no meaning here", remedy=_ELSEWHERE["IDENTITY"]
+                )
             elif self.accept("GENERATED", "ALWAYS", "AS"):
                 key, value = "generated", self.parenthesised("an expression")
+            elif self.token.keyword in _ELSEWHERE:
+                what = " ".join(self.tokens[self.at + at].keyword for at in range(
+                    2 if self.peek(1).is_word("key") else 1
+                ))
+                raise self.problem(
+                    f"{what} has no meaning here", remedy=_ELSEWHERE[self.token.keyword]
+                )
+            elif self.token.is_name and self.peek(1).is_name and not self.sees("NOT"):
+                raise self.problem(
+                    f"a `,` is missing before {self.token.text}",
+                    remedy=f"write , before {self.token.text}",
+                )
             else:
                 raise self.expected(
                     "`,`, `)` or an option of the column",
@@ -401,6 +520,13 @@ class _Parser(Cursor):
                 other = "view" if kind == "table" else "table"
                 self.need(other.upper())
                 self.set_once(fields, "was", other, start)
+            elif kind == "view" and self.sees("WITH", "SCHEMA"):
+                raise self.problem(
+                    "WITH SCHEMA has no meaning here",
+                    remedy="leave it out: the typed column list is what the view keeps to",
+                )
+            elif kind == "function" and self.accept_characteristic():
+                pass
             elif kind in ("table", "view") and self.accept("WITH"):
                 self.properties(kind, fields, start)
             elif kind == "table" and self.accept("FILLED", "FROM"):
@@ -418,6 +544,30 @@ class _Parser(Cursor):
                 self.set_once(fields, "clustered_by", self.name_list(), start)
             else:
                 return fields
+
+    def accept_characteristic(self) -> bool:
+        """Take what a function says of itself and Spark finds out from its body."""
+        if self.sees("LANGUAGE"):
+            if not self.peek(1).is_word("sql"):
+                raise self.problem(
+                    "only functions in SQL are part of a release",
+                    remedy="write LANGUAGE SQL, or register it in the application",
+                )
+            self.need("LANGUAGE", "SQL")
+        elif self.sees("SQL", "SECURITY", "INVOKER"):
+            raise self.problem(
+                "Spark has no SQL SECURITY INVOKER for functions", remedy="leave it out"
+            )
+        else:
+            for words in (
+                ("NOT", "DETERMINISTIC"), ("DETERMINISTIC",), ("CONTAINS", "SQL"),
+                ("READS", "SQL", "DATA"), ("SQL", "SECURITY", "DEFINER"),
+            ):
+                if self.sees(*words):
+                    self.need(*words)
+                    return True
+            return False
+        return True
 
     def set_once(self, fields: dict[str, Any], key: str, value: Any, token: Token) -> None:
         if key in fields:

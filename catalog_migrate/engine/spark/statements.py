@@ -304,7 +304,7 @@ def _fitted(number: int, column: Column, found: BodyColumn, *, fits: bool) -> st
 
 def _argument(argument: Argument) -> str:
     default = f" DEFAULT {argument.default}" if argument.default is not None else ""
-    return f"{quote_sql(argument.name)} {argument.type}{default}"
+    return f"{quote_sql(argument.name)} {argument.type}{default}{_comment(argument.comment)}"
 
 
 def create_function(
@@ -322,6 +322,7 @@ def create_function(
             f"{quote_sql(c.name)} {c.type}{_comment(c.comment)}" for c in function.returns
         )
         returns = f"TABLE ({columns})"
+    declared = f" RETURNS {returns}" if returns else ""  # else Spark takes the body's type
     comment = write_function_comment(function.comment, function.properties)
     create = "CREATE OR REPLACE" if replace else "CREATE"
     head = (
@@ -330,7 +331,7 @@ def create_function(
         else f"{create} TEMPORARY FUNCTION {quote_sql(temporary_as)}"
     )
     body = function.body.rstrip().rstrip(";")
-    return f"{head} ({arguments}) RETURNS {returns}{_comment(comment)} RETURN {body}"
+    return f"{head} ({arguments}){declared}{_comment(comment)} RETURN {body}"
 
 
 def write_function_comment(comment: str | None, properties: Mapping[str, str]) -> str | None:

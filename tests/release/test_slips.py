@@ -1,0 +1,75 @@
+"""Slips of those who write a release: one error each, at its place, with what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog_migrate.errors import InvalidRelease
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.sql.release_dialect import parse
+
+SLIPS = [
+    ("CREATE TABLE s.t (id INT a STRING)", 1, 26, "write , before a"),
+    ("CREATE TABLE s.t (id INT NOT NULL a STRING)", 1, 35, "write , before a"),
+    ("CREATE TABLE s.t (id INT)\nCREATE TABLE s.u (id INT)", 2, 1, "write ; behind"),
+    ("CREATE TABLE s.t (id INTERGER)", 1, 19, "write INT"),
+    ("CREATE TABLE s.t (id DATETIME)", 1, 19, "write TIMESTAMP"),
+    ("CREATE TABLE s.t (id FLOAT8)", 1, 19, "write DOUBLE"),
+    ("CREATE TABLE s.t (id VARCHAR2(5))", 1, 19, "write VARCHAR(n) or STRING"),
+    ("CREATE TABLE s.t (id NUMBER(10))", 1, 19, "write DECIMAL(10,0)"),
+    ("CREATE TABLE s.t (id NUMBER(10, 2))", 1, 19, "write DECIMAL(10,2)"),
+    ("CREATE TABLE s.t (id TEXT)", 1, 19, "write STRING"),
+    ("CREATE TABLE s.t (id INT, PRIMARY KEY (id))", 1, 27, "leave it out"),
+    ("CREATE TABLE s.t (id INT, CONSTRAINT k PRIMARY KEY (id))", 1, 40, "leave it out"),
+    ("CREATE TABLE s.t (id INT, FOREIGN KEY (id) REFERENCES s.u)", 1, 27, "leave it out"),
+    ("CREATE TABLE s.t (id INT, UNIQUE (id))", 1, 27, "leave it out"),
+    ("CREATE TABLE s.t (id INT PRIMARY KEY)", 1, 26, "leave it out"),
+    ("CREATE TABLE s.t (id BIGINT GENERATED ALWAYS AS IDENTITY)", 1, 29, "leave it out"),
+    ("CREATE TABLE s.t (id INT AUTO_INCREMENT)", 1, 26, "leave it out"),
+    ("CREATE TABLE s.t (id INT) TBLPROPERTIES ('a' = 'b')", 1, 27, "write WITH (…)"),
+    ("CREATE VIEW s.v (id INT) WITH SCHEMA EVOLUTION AS SELECT 1", 1, 26, "leave it out"),
+    ('CREATE TABLE "s"."t" (id INT)', 1, 14, "backticks"),
+    ("CREATE TABLE s.t ([id] INT)", 1, 19, "backticks"),
+    ("CREATE TABLE s.my-table (id INT)", 1, 18, "write my_table"),
+    ("CREATE TABLE s.t (my-id INT)", 1, 19, "write `my-id`"),
+    ("CREATE TABLE s.t (id INT,)", 1, 26, "leave the , out"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "remedy"), SLIPS)
+def test_a_slip_is_one_error_with_what_to_write(
+    text: str, line: int, column: int, remedy: str
+) -> None:
+    """The place is the slip's, nothing else is reported, and what follows is read."""
+    with pytest.raises(InvalidRelease) as caught:
+        load_texts([("r.sql", f"{text};\nCREATE TABLE s.other (id INTTT);")], name="r")
+    first, *others = caught.value.problems
+    assert (first.line, first.column) == (line, column)
+    assert remedy in (first.remedy or "")
+    assert [one.text for one in others] == ["INTTT"]
+
+
+FUNCTIONS = [
+    "CREATE FUNCTION s.f(x INT COMMENT 'c' DEFAULT 1) RETURNS INT RETURN x",
+    "CREATE FUNCTION s.f(x INT) RETURN x + 1",
+    "CREATE FUNCTION s.f(x INT) RETURNS INT LANGUAGE SQL DETERMINISTIC COMMENT 'c' RETURN x",
+    "CREATE FUNCTION s.f(x INT) RETURNS INT NOT DETERMINISTIC CONTAINS SQL RETURN x",
+    "CREATE FUNCTION s.f() LANGUAGE SQL RETURNS TABLE (a INT) READS SQL DATA RETURN SELECT 1",
+    "CREATE FUNCTION s.f(x INT) RETURNS INT SQL SECURITY DEFINER RETURN x",
+]
+
+
+@pytest.mark.parametrize("text", FUNCTIONS)
+def test_functions_are_written_as_in_spark(text: str) -> None:
+    """What Spark takes is read; what it finds out from the body is not kept."""
+    parsed = parse(text)
+    assert parsed.problems == ()
+    assert parsed.statements[0].definition.body in ("x", "x + 1", "SELECT 1")
+    assert len(load_texts([("r.sql", text)], name="r").objects) == 1
+
+
+@pytest.mark.parametrize("words", ["LANGUAGE PYTHON", "SQL SECURITY INVOKER"])
+def test_other_functions_are_refused_with_a_reason(words: str) -> None:
+    """Functions in another language are no part of a release."""
+    [problem] = parse(f"CREATE FUNCTION s.f(x INT) RETURNS INT {words} RETURN x").problems
+    assert "write LANGUAGE SQL" in problem.remedy or "leave it out" in problem.remedy  # type: ignore[operator]
