@@ -150,7 +150,7 @@ def _at_creates(statements: Sequence[list[Token]]) -> list[list[Token]]:
 
 def _is_ended(text: str, tokens: Sequence[Token]) -> bool:
     """Whether the statement before these tokens ended with a ``;``, or there is none."""
-    before = [token for token in tokenise(text[: tokens[0].start])][-1:]
+    before = tokenise(text[: tokens[0].start])[-1:]
     return not before or before[0].text == ";"
 
 
