@@ -75,9 +75,9 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     problems: list[Problem] = []
     others: list[tuple[str, int, int]] = []
     dropped: list[tuple[ItemName, int, int]] = []
-    for tokens in _at_creates(split_statements(tokenise(text))):
+    for tokens, is_ended in _at_creates(split_statements(tokenise(text))):
         parser = _Parser(text, tokens, lines, default_schema)
-        if not _is_ended(text, tokens):
+        if not is_ended:
             parser.problems.append((SYNTAX, parser.problem(
                 "a `;` is missing before this statement", token=tokens[0],
                 remedy="write ; behind the statement before it",
@@ -129,9 +129,12 @@ _CLAUSES_ELSEWHERE = {
 }
 
 
-def _at_creates(statements: Sequence[list[Token]]) -> list[list[Token]]:
-    """The statements, cut before a CREATE that no ``;`` separates from what is before it."""
-    found: list[list[Token]] = []
+def _at_creates(statements: Sequence[list[Token]]) -> list[tuple[list[Token], bool]]:
+    """The statements, cut before a CREATE that no ``;`` separates from what is before it.
+
+    With each: whether the one before it ended with a ``;``.
+    """
+    found: list[tuple[list[Token], bool]] = []
     for tokens in statements:
         start = depth = 0
         for at, token in enumerate(tokens):
@@ -142,16 +145,10 @@ def _at_creates(statements: Sequence[list[Token]]) -> list[list[Token]]:
                 and tokens[at + 1].is_word(*_KINDS) and tokens[at + 2].is_name
                 and not tokens[at - 1].is_word("as") and not tokens[at - 1].is_operator(".", ",")
             ):
-                found.append(tokens[start:at])
+                found.append((tokens[start:at], start == 0))
                 start = at
-        found.append(tokens[start:])
+        found.append((tokens[start:], start == 0))
     return found
-
-
-def _is_ended(text: str, tokens: Sequence[Token]) -> bool:
-    """Whether the statement before these tokens ended with a ``;``, or there is none."""
-    before = tokenise(text[: tokens[0].start])[-1:]
-    return not before or before[0].text == ";"
 
 
 def _source_line(text: str, lines: LineIndex, tokens: Sequence[Token], offset: int) -> str:
