@@ -108,7 +108,9 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
             )
         else:
             blocked.append(_undecided_removal(compared.key, removed))
-    reshape = () if storage_copies else _reshape(compared, old.definition, decided)
+    reshape = () if storage_copies else reshape_of(
+        compared, old.definition, {column.name: each.expression for column, each in decided}
+    )
     if reshape and not all(
         approvals.bear("drop_in_place", compared.key, removed.name)
         for removed in compared.delta.removed
@@ -217,10 +219,12 @@ def _lengthens(compared: Compared, column: Column, before: Column) -> bool:
     return before.name.lower() not in _held_on_to(compared.old.definition, compared.definition)
 
 
-def _reshape(
-    compared: Compared, old: ObjectDefinition, decided: Iterable[tuple[Column, _Decided]]
+def reshape_of(
+    compared: Compared, old: ObjectDefinition, expressions: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
     """What each column continues, when renaming, dropping, adding and moving are all there is.
+
+    ``expressions`` are those of the columns over the old ones.
 
     Empty when a value changes, when a renamed or dropped column is one that Delta holds on to (by
     a CHECK, a generated column or the layout), and when nothing but partition columns would stay.
@@ -236,7 +240,6 @@ def _reshape(
         for change in compared.delta.changes
     ):
         return ()
-    outcomes = {column.name: outcome.expression for column, outcome in decided}
     continued: list[tuple[str, str]] = []
     touched = {column.name.lower() for column in compared.delta.removed}
     for column, before in compared.delta.pairs:
@@ -244,7 +247,7 @@ def _reshape(
             if not _adds_in_place(compared, column):
                 return ()
             continue
-        if column.generated is None and outcomes[column.name] != quote_sql(before.name):
+        if column.generated is None and expressions.get(column.name) != quote_sql(before.name):
             return ()
         continued.append((column.name, before.name))
         if column.name.lower() != before.name.lower():

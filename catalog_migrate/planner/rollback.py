@@ -1,8 +1,9 @@
 """Going back to an earlier serial: where the rows of each table come from. Pure.
 
 A table that was copied comes back from its old shard (which is sealed, so just as it was), and what
-was appended to its successors since is carried back where the old columns can hold it. A table that
-was changed in place, or whose rows were changed since, is copied back from where it is now.
+was appended to its successors since is carried back where the old columns can hold it. Columns that
+were renamed, added or moved in place are taken back in place. A table that was changed in place in
+another way, or whose rows were changed since, is copied back from where it is now.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from catalog_migrate.planner.contents import (
     Movement,
     fits_in_place,
     in_place_movement,
+    reshape_of,
     storage_needs_copy,
 )
 from catalog_migrate.planner.diff import Compared
@@ -234,6 +236,14 @@ def movement_back(
     moved = _from_now(compared, pairs, origin, approvals, empty=rows == 0)
     if in_place:
         return msgspec.structs.replace(as_it_is, blocked=moved.blocked, risks=moved.risks)
+    if origin.base is None and not storage_needs_copy(old.definition, definition):
+        # it is the very shard of then: what an upgrade does in place is taken back in place
+        reshape = reshape_of(compared, old.definition, dict(moved.projection))
+        if reshape and all(
+            approvals.bear("drop_in_place", compared.key, removed.name)
+            for removed in compared.delta.removed
+        ):
+            return msgspec.structs.replace(moved, contents="evolve", reshape=reshape)
     return moved
 
 

@@ -74,6 +74,7 @@ class Place:
         return roll_back(
             self.engine(on_call), self.log.attach(on_call), to=to, plan=plan, clock=self.clock,
             holder="rollback", approve=approve, wait=wait, token=self._token,
+            policy=self.policy,
         )
 
     def plan(self, to: int | None = None, *approve: str) -> Plan:
@@ -83,7 +84,7 @@ class Place:
             self.log, read_past(self.log, to), state,
             grown=lambda path, after, upto: engine.grown(f"/warehouse/{path}", after, upto),
             sizes=lambda item: engine.shard_size(f"/warehouse/{state.items[item].shard}"),
-            approve=approve,
+            approve=approve, policy=self.policy,
         ).plan
 
     @property
@@ -140,9 +141,9 @@ TWO = (
 )
 
 
-def upgraded(*, persistent: bool = True) -> Place:
+def upgraded(*, persistent: bool = True, copies: bool = False) -> Place:
     """Release 1 with rows, then release 2 and rows written since."""
-    place = Place(persistent=persistent)
+    place = Place(persistent=persistent, copies=copies)
     place.start("1", ONE)
     place.append("t", {"id": 1, "qty": "007", "note": "a"}, {"id": 2, "qty": None, "note": None})
     place.append("gone", {"id": 1, "x": "kept"})
@@ -212,7 +213,7 @@ def test_twice_is_refused_without_a_serial() -> None:
 
 def test_a_rollback_is_rolled_back() -> None:
     """Going back to before a rollback brings the newer release, with the rows of both sides."""
-    place = upgraded()
+    place = upgraded(copies=True)
     place.append("fresh", {"id": 9})
     place.append("orders", {"id": 3, "qty": 30, "remark": "c"})
     shape = place.shape()
@@ -720,7 +721,7 @@ def test_column_dropped_and_given_again() -> None:
 def test_a_column_that_a_rollback_took_and_a_release_brought_again(changed: bool) -> None:
     """No release gave it up, so it is the same column: its values of then come back and those of
     since are carried; where rows were changed since, that has to be approved."""
-    place = Place()
+    place = Place(copies=True)
     two = "CREATE TABLE t (id INT NOT NULL, a STRING);"
     place.start("1", "CREATE TABLE t (id INT NOT NULL);")
     place.start("2", two)
@@ -741,7 +742,7 @@ def test_a_column_that_a_rollback_took_and_a_release_brought_again(changed: bool
 
 def test_a_column_brought_again_whose_old_shard_is_gone() -> None:
     """The values of then went with a rollback and its shard: going back is refused."""
-    place = Place()
+    place = Place(copies=True)
     two = "CREATE TABLE t (id INT NOT NULL, a STRING);"
     place.start("1", "CREATE TABLE t (id INT NOT NULL);")
     place.start("2", two)
@@ -769,6 +770,98 @@ def test_renamed_in_a_circle() -> None:
     place.start("3", f"{table('c')}; {table('a')} RENAMED FROM b;")
     place.back(1)
     assert (place.read("a"), place.read("b")) == ([{"id": 1}], [{"id": 2}])
+
+
+def test_swapped_tables_there_and_back() -> None:
+    """Rows go with the tables, there and back, those written since too; nothing is copied."""
+    place = Place()
+    like_a, like_b = "(id INT, v STRING)", "(id BIGINT, w DATE)"
+    view = "CREATE VIEW both (id BIGINT) AS SELECT id FROM a UNION ALL SELECT id FROM b;"
+    place.start("1", f"CREATE TABLE a {like_a}; CREATE TABLE b {like_b}; {view}")
+    place.append("a", {"id": 1, "v": "of a"})
+    place.append("b", {"id": 2, "w": None})
+    shards = place.shard("a"), place.shard("b")
+    two = (
+        f"CREATE TABLE a {like_b} RENAMED FROM b; CREATE TABLE b {like_a} RENAMED FROM a; {view}"
+    )
+    report = place.start("2", two)
+    assert (report.outcome, report.rows_copied) == ("migrated", 0)
+    assert (place.shard("b"), place.shard("a")) == shards
+    assert (place.read("a"), place.read("b")) == (
+        [{"id": 2, "w": None}], [{"id": 1, "v": "of a"}],
+    )
+    place.append("b", {"id": 3, "v": "since"})
+    assert place.start("2", two).outcome == "unchanged"
+    assert place.start("3", f"{two} CREATE TABLE c {like_a};").outcome == "migrated"
+    assert (place.shard("b"), place.shard("a")) == shards  # carried along, it does not swap back
+    assert place.back(1).rows_copied == 0
+    assert (place.shard("a"), place.shard("b")) == shards
+    assert [row["id"] for row in place.rows("a")] == [1, 3]
+
+
+def test_swap_killed_anywhere() -> None:
+    """A start that is killed at any call, and one that follows, end with both tables swapped."""
+    one = "CREATE TABLE a (id INT, x INT); CREATE TABLE b (id INT, x INT);"
+    two = (
+        "CREATE TABLE a (id INT, x INT) RENAMED FROM b;"
+        " CREATE TABLE b (id INT, x INT) RENAMED FROM a;"
+        " CREATE VIEW v (id INT) AS SELECT a.id FROM a JOIN b ON a.id = b.id;"
+    )
+    for at in count(1):
+        place = Place()
+        place.start("1", one)
+        place.append("a", {"id": 1, "x": 1})
+        place.append("b", {"id": 2, "x": 2})
+        calls = count(1)
+
+        def kill(_: str, calls: Any = calls, at: int = at) -> None:
+            if next(calls) == at:
+                raise Killed
+
+        killed = True
+        try:
+            place.start("2", two, on_call=kill)
+            killed = False
+        except Killed:
+            place.start("2", two)
+        assert place.read("a") == [{"id": 2, "x": 2}]
+        assert place.read("b") == [{"id": 1, "x": 1}]
+        if not killed:
+            assert at > 20
+            return
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_renamed_and_added_columns_go_back_in_place(approved: bool) -> None:
+    """No copy: the shard stays, and the values of an added column are lost where approved."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING);")
+    place.append("t", {"id": 1, "a": "then"})
+    shard = place.shard("t")
+    renamed = "CREATE TABLE t (id INT NOT NULL, b STRING RENAMED FROM a);"
+    assert place.start("2", renamed).rows_copied == 0
+    place.append("t", {"id": 2, "b": "since"})
+    plan = place.plan(1)
+    assert ([c.contents for c in plan.changes], plan.blocked) == (["evolve"], ())
+    assert not [step for step in plan.steps if step.op == "copy"]
+    assert place.back(1).rows_copied == 0
+    assert place.read("t") == [{"id": 1, "a": "then"}, {"id": 2, "a": "since"}]
+    before = place.state.serial
+    place.start("3", "CREATE TABLE t (id INT NOT NULL, a STRING, c INT);")
+    place.append("t", {"id": 3, "a": "more", "c": 3})
+    if not approved:
+        assert codes(place.plan(before)) == [("CM0302", "c")]
+        with pytest.raises(MigrationBlocked):
+            place.back(before)
+        return
+    plan = place.plan(before, "s.t.c")
+    assert plan.point_of_no_return is not None
+    assert plan.point_of_no_return.names == ("s.t.c",)
+    assert place.back(before, approve=("s.t.c",)).rows_copied == 0
+    assert place.shard("t") == shard
+    assert place.read("t") == [
+        {"id": 1, "a": "then"}, {"id": 2, "a": "since"}, {"id": 3, "a": "more"},
+    ]
 
 
 def test_derived_tables() -> None:
@@ -850,7 +943,7 @@ def test_users_of_a_dropped_table() -> None:
 
 def test_plan_file() -> None:
     """The plan is an ordinary one: it says its serial, is bound to the catalog, applies once."""
-    place = upgraded()
+    place = upgraded(copies=True)
     plan = place.plan(None, "s.wide.more", "s.fresh")
     assert (plan.base.release, plan.target.release, plan.target.serial) == ("2", "1", 1)
     assert place.back(plan=plan).outcome == "rolled_back"
