@@ -32,8 +32,10 @@ SAFE_PARTS = {
     "engine/spark/statements.py": {
         "columns", "partitioned", "clustered", "place", "pair", "items", "body", "positions",
         "tables", "source", "feature", "expression", "head", "held", "text", "type_",
-        "query",
+        "query", "names", "pairs",
     },
+    # the release's own query and views, lists of quoted names, a FROM clause of at_version
+    "engine/spark/fills.py": {"items", "positions", "query", "source", "text"},
     # a number, a constant, a FROM clause of statements.at_version, the release's own expression
     "engine/spark/shards.py": {"numbered", "low", "high", "rows", "expression", "source"},
     # a constant word by the kind of a registration; a literal of string_literal
@@ -54,6 +56,7 @@ SAFE_PARTS = {
 TALK = {
     # text for people: remedies, the language's own printer
     "connections/options.py",
+    "model/table_features.py",
     "sql/printer.py",
     "streams/show.py",
     "streams/unsafe/requests.py",

@@ -98,8 +98,9 @@ def _in_contract(view: ViewSpec, body: str) -> str:
         f"CAST(c{number} AS {datatypes.without_lengths(column.type)}) AS {quote_sql(column.name)}"
         for number, column in enumerate(view.columns)
     )
+    text = body.rstrip().rstrip(";")
     # The line break ends a comment that the body may end with.
-    return f"SELECT {items} FROM ({body.rstrip().rstrip(';')}\n) AS body ({positions})"
+    return f"SELECT {items} FROM ({text}\n) AS body ({positions})"
 
 
 def _without_values(failure: EngineFailure) -> str:

@@ -168,9 +168,12 @@ def add_column(path: str, column: Column, after: str | None) -> str:
 
 def add_field(path: str, column: str, field: AddedField) -> str:
     """A new field of a struct that is in ``column``."""
-    name = ".".join(map(quote_sql, (column, *field.path)))
+    names = ".".join(map(quote_sql, (column, *field.path)))
     place = "FIRST" if field.after is None else f"AFTER {quote_sql(field.after)}"
-    return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({name} {field.type} {place})"
+    return (
+        f"ALTER TABLE {by_path(path)} ADD COLUMNS"
+        f" ({names} {canonical_type(field.type)} {place})"
+    )
 
 
 def retype_column(path: str, column: Column) -> str:
@@ -362,7 +365,8 @@ def insert(target: str, projection: Sequence[tuple[str, str]], source: str) -> s
 
 def insert_query(target: str, columns: Sequence[str], query: str) -> str:
     """INSERT INTO target (columns) what a query gives."""
-    return f"INSERT INTO {by_path(target)} ({_names(columns)}) {query.rstrip().rstrip(';')}"
+    text = query.rstrip().rstrip(";")
+    return f"INSERT INTO {by_path(target)} ({_names(columns)}) {text}"
 
 
 def select(projection: Sequence[tuple[str, str]], source: str) -> str:
