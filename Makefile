@@ -110,7 +110,8 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-demo: jars
+# each fetches the jars that it uses
+demo: install
 	$(BIN)/catalog-migrate demo $(if $(WAREHOUSE),--warehouse $(WAREHOUSE))
 
 demo-streams: jars

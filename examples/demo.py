@@ -24,6 +24,9 @@ from catalog_migrate.store import is_seen
 KILL_AT = ("copy rows", 3)
 """The killed process dies once it has reported this many steps of this phase."""
 
+PLAN_LINES = 20
+"""How much of a plan is shown: its verdict, the first changes."""
+
 THREADS = 4
 """How many tables are filled, or compared, at once: most of the time each waits for Spark."""
 
@@ -96,6 +99,7 @@ def _run(workspace: Path, keep: bool) -> None:
     catalog = _catalog(workspace)
     if is_seen(catalog):
         raise DemoFailed(f"{catalog} exists", remedy="name an empty directory")
+    _say("This takes up to five minutes on two cores, and fetches the jars that it uses once.")
     began = time.monotonic()
     try:
         _heading(1, 6, "PostgreSQL 15's own catalog: 208 tables and views, with its real rows")
@@ -181,9 +185,10 @@ def _report(manifest: Path, catalog: str) -> None:
     from catalog_migrate.api import Catalog
     from catalog_migrate.report.layouts import render_text
 
-    plan = Catalog.open(catalog).plan(manifest)
-    for line in render_text(plan).splitlines():
+    lines = render_text(Catalog.open(catalog).plan(manifest)).splitlines()
+    for line in lines[:PLAN_LINES]:
         _say("    " + line)
+    _say(f"    … and {len(lines) - PLAN_LINES} lines more, which catalog-migrate plan prints")
 
 
 def _status(catalog: str) -> None:
@@ -203,7 +208,8 @@ def _step_main(step: str, workspace: Path) -> None:
     from catalog_migrate.engine.spark.session import local_session, silent_interrupts
 
     spark = local_session(
-        warehouse_dir=str(workspace / "spark-warehouse"), addresses=[_catalog(workspace)]
+        warehouse_dir=str(workspace / "spark-warehouse"), addresses=[_catalog(workspace)],
+        kafka=False, on_progress=_say,
     )
     with silent_interrupts():
         _upgrade(step, workspace, spark)

@@ -16,6 +16,7 @@ from catalog_migrate.engine.spark.jars import (
     LockedJar,
     cache_directory,
     check_java,
+    delta_jars,
     ensure_jars,
     ivy_module,
     java_version,
@@ -90,6 +91,23 @@ def test_a_lock_names_its_jars_with_size_and_checksum(
     assert f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}" in {
         jar.coordinates for jar in jars
     }
+
+
+@pytest.mark.parametrize(("version", "count"), [("4.0.1", 2), ("4.1.1", 5), ("4.2.0", 7)])
+def test_without_kafka_delta_is_left(
+    monkeypatch: pytest.MonkeyPatch, version: str, count: int
+) -> None:
+    """A session that reads no topic, such as the demonstration's, has Delta's jars alone."""
+    monkeypatch.setattr(jars_module, "pyspark_version", lambda: version)
+    left = delta_jars()
+    assert len(left) == count
+    assert {jar.organisation for jar in locked_jars()[: len(left)]} == {
+        jar.organisation for jar in left
+    }
+    assert all(
+        "kafka" in jar.artifact or jar.artifact == "commons-pool2"
+        for jar in locked_jars() if jar not in left
+    )
 
 
 @pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.1.0", "4.2.1", "4.3.0"])

@@ -190,6 +190,13 @@ def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[Locked
     )
 
 
+def delta_jars() -> tuple[LockedJar, ...]:
+    """Of the installed Spark's lock what Delta needs, which is all but what Kafka needs."""
+    return tuple(
+        jar for jar in locked_jars() if jar.organisation in ("io.delta", "io.unitycatalog")
+    )
+
+
 def avro_jars() -> tuple[LockedJar, ...]:
     """The committed lock of what reads and writes Avro with the PySpark that is installed.
 

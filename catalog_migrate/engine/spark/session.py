@@ -18,6 +18,7 @@ from catalog_migrate.config import REDACTED
 from catalog_migrate.engine.spark.jars import (
     Progress,
     check_java,
+    delta_jars,
     ensure_jars,
     locate_pyspark,
     locked_jars,
@@ -113,22 +114,24 @@ def session_conf(
 
 
 def session_jars(
-    addresses: Iterable[str | None] = (), on_progress: Progress | None = None
+    addresses: Iterable[str | None] = (), on_progress: Progress | None = None, *,
+    kafka: bool = True,
 ) -> list[str]:
     """Paths of the jars of a session that reads and writes at these addresses, fetched if absent.
 
+    Those of Kafka are left out where ``kafka`` is False.
     Errors are those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
     """
-    if not object_stores.needs_s3(addresses):
-        return ensure_jars(on_progress)
-    return ensure_jars(on_progress, jars=(*locked_jars(), *object_stores.s3_jars()))
+    on_s3 = object_stores.s3_jars() if object_stores.needs_s3(addresses) else ()
+    own = locked_jars() if kafka else delta_jars()
+    return ensure_jars(on_progress, jars=(*own, *on_s3))
 
 
 def local_session(
     warehouse_dir: str | None = None, metastore: str | None = None, *,
     conf: Mapping[str, str] | None = None, on_progress: Progress | None = None,
     addresses: Iterable[str | None] = (), storage: Storage | None = None,
-    hadoop: Mapping[str, str] | None = None,
+    hadoop: Mapping[str, str] | None = None, kafka: bool = True,
 ) -> SparkSession:
     """Start a local Spark session with Delta (8 to 10 s), or return the one already running.
 
@@ -136,7 +139,8 @@ def local_session(
     keeps its own settings. ``addresses`` are those that Spark is to read and write; when one is on
     S3 the jars for that are fetched too, and the session reaches it by the options of ``storage``,
     which no page, log or command line of Spark shows; nor do they show ``hadoop``, settings of
-    Hadoop. ``on_progress`` hears about jars being fetched, and of a Ctrl-C, which takes effect once
+    Hadoop. ``kafka`` is as in :func:`session_jars`.
+    ``on_progress`` hears about jars being fetched, and of a Ctrl-C, which takes effect once
     the JVM has started. What the JVM writes on stdout and stderr is kept from the terminal, and
     quoted when it does not start.
 
@@ -147,7 +151,7 @@ def local_session(
     locate_pyspark()
     addresses = tuple(addresses)
     on_s3 = object_stores.needs_s3(addresses)
-    jars = session_jars(addresses, on_progress)
+    jars = session_jars(addresses, on_progress, kafka=kafka)
     settings = session_conf(
         [*jars, object_stores.own_jar()] if on_s3 else jars,
         warehouse_dir=warehouse_dir, metastore=metastore, extra=conf, on_s3=on_s3,
