@@ -198,6 +198,29 @@ class PrerequisiteMissing(CatalogMigrateError, RuntimeError):
     code = "CM0500"
 
 
+_EXTRAS = {
+    "pyspark": "spark", "delta": "spark", "pandas": "spark", "pyarrow": "spark", "py4j": "spark",
+    "confluent_kafka": "streams", "psycopg": "streams", "grpc_tools": "registry",
+    "jsonschema": "registry", "fastavro": "registry", "httpx": "registry", "google": "registry",
+    "asyncssh": "tunnel", "opentelemetry": "telemetry", "obstore": "s3", "grpc": "connect",
+}
+"""Package to the extra of ours that installs it."""
+
+
+def missing_extra(error: BaseException) -> PrerequisiteMissing | None:
+    """The error for a package of an optional feature that is not installed; None for others."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    package = error.name.partition(".")[0]
+    extra = _EXTRAS.get(package)
+    if extra is None:
+        return None
+    return PrerequisiteMissing(
+        f"the package {package} is not installed in this Python environment",
+        remedy=f"pip install 'catalog_migrate[{extra}]'", package=package,
+    )
+
+
 class UsageError(CatalogMigrateError, ValueError):
     """A call with arguments that do not go together."""
 

@@ -262,6 +262,9 @@ def local_spark(
 
     ``jars`` are paths of what it needs beside what every session has.
     """
+    from catalog_migrate.engine.spark.jars import locate_pyspark
+
+    locate_pyspark()
     from pyspark.sql import SparkSession
 
     from catalog_migrate.engine.spark.session import local_session, silent_interrupts

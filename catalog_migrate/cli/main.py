@@ -103,8 +103,9 @@ def _failed(error: BaseException) -> int:
     import click
 
     from catalog_migrate.cli import logs
-    from catalog_migrate.errors import CatalogMigrateError
+    from catalog_migrate.errors import CatalogMigrateError, missing_extra
 
+    error = missing_extra(error) or error
     if isinstance(error, CatalogMigrateError):
         logs.log_error(error)
         return error.exit_code

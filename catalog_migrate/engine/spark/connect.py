@@ -140,7 +140,8 @@ def _await_answer(spark: Any, server: str, address: str) -> None:
     raise ServerUnreachable(
         f"the Spark Connect server {server} cannot be used: {reason}",
         remedy=f"start it, or correct spark.remote (a token is given by the variable {_VARIABLE},"
-        " or by /;token=… in the address)",
+        " or by /;token=… in the address; it implies TLS, except on localhost: a server without TLS"
+        " takes no token from another machine, 127.0.0.1 included)",
         server=server,
     )
 

@@ -213,7 +213,8 @@ class Registrations:
     def _functions(self, schema: str, pattern: str = "'*'") -> list[ItemName]:
         """SHOW USER FUNCTIONS LIKE a pattern, those of the schema."""
         prefix = f"{self.catalog}.{schema}.".lower()
-        shown = self._show(f"SHOW USER FUNCTIONS IN {quote_sql(schema)} LIKE {pattern}", schema)
+        # quoted: USER is a word that a session may reserve
+        shown = self._show(f"SHOW `USER` FUNCTIONS IN {quote_sql(schema)} LIKE {pattern}", schema)
         names = [row["function"].replace("`", "") for row in shown]
         return [
             ItemName(schema, full[len(prefix) :]) for full in names
