@@ -43,7 +43,7 @@ from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import placeholder_location
-from catalog_migrate.model.table_properties import is_made_by_spark
+from catalog_migrate.model.table_properties import MAPPING_MODE, is_made_by_spark
 from catalog_migrate.model.types import parse_type
 from catalog_migrate.model.wording import counted
 from catalog_migrate.sql.tokens import escape_doubled_quotes, tokenise
@@ -55,13 +55,17 @@ if TYPE_CHECKING:
 
 SPARK_ONLY = ("INTERVAL", "VOID")
 """Types that delta-rs would write into a table that Spark then cannot read."""
+BRING_FEATURES = ("TIMESTAMP_NTZ", "VARIANT")
+"""Types under which the protocol lists features: column mapping, which delta-rs leaves out there,
+is one that readers must know too."""
 
 
 def needs_spark(shard: ShardSpec) -> bool:
     """Whether only Spark can create this shard."""
-    return bool(shard.clustered_by) or is_made_by_spark(shard.properties) or any(
-        datatypes.holds(parse_type(column.type), *SPARK_ONLY) for column in shard.columns
-    )
+    if shard.clustered_by or is_made_by_spark(shard.properties):
+        return True
+    kinds = (*SPARK_ONLY, *(BRING_FEATURES if MAPPING_MODE in shard.properties else ()))
+    return any(datatypes.holds(parse_type(column.type), *kinds) for column in shard.columns)
 
 
 def configuration(shard: ShardSpec) -> dict[str, str]:
