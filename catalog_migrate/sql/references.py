@@ -24,6 +24,9 @@ _NOT_CALLS = frozenset({
     "select", "from", "where", "join", "exists", "with", "distinct", "all", "any", "some", "case",
     "between", "like", "rlike", "ilike", "cast", "try_cast", "filter", "group", "is", "having",
 })
+_SET_OPERATORS = ("union", "except", "minus", "intersect")
+_QUERIES = ("select", "with", "from", "table", "values", "map", "reduce")
+"""The first words of a query."""
 _CASTS = frozenset({"cast", "try_cast", "safe_cast"})
 
 
@@ -63,12 +66,14 @@ class _Frame:
     """What is known of one level of parentheses while the tokens go by."""
 
     __slots__ = (
-        "awaits", "cast", "ctes", "has_query", "in_from", "owner", "recursive", "started", "with_"
+        "awaits", "cast", "ctes", "has_query", "in_from", "in_values", "owner", "recursive",
+        "started", "with_",
     )
 
     def __init__(self, *, awaits: bool = False, cast: bool = False, owner: str | None = None):
         self.awaits = awaits  # the next name is a relation
         self.in_from = awaits
+        self.in_values = False  # in the rows of VALUES in a FROM, before its alias
         self.has_query = False
         self.started = False
         self.with_ = False  # inside the list of a WITH, before its main query
@@ -153,11 +158,18 @@ def _operator(
 def _body_of(tokens: Sequence[Token], index: int) -> str | None:
     """The name of the common table expression whose body opens at ``index``, else None."""
     back = index - 1
-    if back >= 0 and tokens[back].is_word("materialized"):
+    if tokens[back].is_word("as"):
         back -= 1
-    if back < 1 or not tokens[back].is_word("as"):
-        return None
-    back -= 1
+    elif not (
+        index + 2 < len(tokens) and tokens[index + 1].is_word(*_QUERIES)
+        and not tokens[index + 2].is_operator(",", ")")
+    ):
+        return None  # a list of columns
+    if back > 3 and tokens[back - 1].is_word("level"):
+        back -= 4  # MAX RECURSION LEVEL number
+    spelt = _identifier_clause(tokens, back - 3) if back > 3 else None
+    if spelt is not None:
+        return spelt[0][-1].lower()
     if tokens[back].is_operator(")"):
         depth = 0
         while back >= 0:
@@ -172,11 +184,17 @@ def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
     """How many tokens a keyword that steers the scan takes; 0 when the word is just a name."""
     word = tokens[index].value
     first = not frame.started
+    before = tokens[index - 1] if index else None
     following = tokens[index + 1] if index + 1 < len(tokens) else None
+    if frame.in_values and before is not None and (
+        word == "as" or before.is_operator(")") or before.is_string or before.kind == "number"
+    ):
+        frame.in_values, frame.in_from = False, True
     if word == "from":
         distinct = index >= 2 and tokens[index - 1].is_word("distinct")
         if (frame.has_query or first) and not (distinct and tokens[index - 2].is_word("is", "not")):
             frame.in_from = frame.awaits = frame.started = frame.has_query = True
+            frame.with_ = False
         return 1
     if word == "join":
         frame.in_from = frame.awaits = True
@@ -191,14 +209,16 @@ def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
             frame.in_from = frame.awaits = False
             return 2
         return 1
-    if word == "table" and (first or frame.awaits) and following is not None and following.is_name:
+    if word == "table" and _is_table_query(tokens, index, frame):
         frame.started = frame.awaits = True
+        frame.with_ = False
         return 1
     if word == "values" and (first or frame.awaits):
         frame.started = True
+        frame.in_values = frame.in_from
         frame.in_from = frame.awaits = False
         return 1
-    if word in _ENDS_FROM and not (following is not None and following.is_operator(".")):
+    if word in _ENDS_FROM and not (following is None or following.is_operator(".", ",", ")")):
         frame.started = True
         frame.in_from = frame.awaits = False
         if word == "select":
@@ -208,6 +228,22 @@ def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
     if word == "as" and frame.cast and following is not None:
         return 1
     return 0
+
+
+def _is_table_query(tokens: Sequence[Token], index: int, frame: _Frame) -> bool:
+    """Whether TABLE at ``index`` makes what follows a query, or an argument of a function."""
+    if index + 1 >= len(tokens):
+        return False
+    before = tokens[index - 1] if index else None
+    if tokens[index + 1].is_operator("("):
+        return before is not None and before.is_operator("(", ",", "=>") and not frame.has_query
+    if not tokens[index + 1].is_name:
+        return False
+    if not frame.started or frame.awaits or before is None:
+        return True
+    if before.is_word("all", "distinct") and index > 1:
+        before = tokens[index - 2]
+    return before.is_word(*_SET_OPERATORS) or (frame.with_ and before.is_operator(")"))
 
 
 def _name(

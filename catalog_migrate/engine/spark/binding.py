@@ -95,8 +95,9 @@ def _replacement(
     if stand_in is None:
         return None
     index = by_start[name.start]
-    if index and tokens[index - 1].is_word("table"):
-        return quote_sql(stand_in)  # the query TABLE t takes no alias
+    opened = index > 1 and tokens[index - 1].is_operator("(")
+    if index and tokens[index - 1 - opened].is_word("table"):
+        return quote_sql(stand_in)  # the query TABLE t and the argument TABLE(t) take no alias
     while index < len(tokens) and tokens[index].start < name.end:
         index += 1
     alias = "" if _has_alias(tokens, index) else f" AS {quote_sql(name.parts[-1])}"
