@@ -74,11 +74,13 @@ class Policy(msgspec.Struct, frozen=True):
     """What may be done without asking.
 
     ``allow_downgrade`` lets an older release be applied (a flag of the call); ``rules`` are looked
-    through in order, the first that fits decides.
+    through in order, the first that fits decides. ``checks_properties`` is off for a release that
+    another one is only compared with: it may be from before the properties were checked.
     """
 
     allow_downgrade: bool = False
     rules: tuple[Rule, ...] = ()
+    checks_properties: bool = True
 
     def judge(self, risk: str, *names: str) -> Rule | None:
         """The first rule about this risk of something with these names; None: nothing is said."""

@@ -124,10 +124,13 @@ def _refuse_lost(uri: str, settings: Settings) -> None:
         refuse_lost(log, default_warehouse(log))
 
 
-def read_release(settings: Settings, path: str | None = None) -> Release:
+def read_release(
+    settings: Settings, path: str | None = None, *, former: bool = False
+) -> Release:
     """The release at ``path`` (default: release.path), named and defaulted as configured.
 
-    ``path`` may be ``git:REF:PATH``: what a commit of the repository around has there.
+    ``path`` may be ``git:REF:PATH``: what a commit of the repository around has there. ``former``
+    is one that another is compared with; its properties are taken as they are.
     """
     from catalog_migrate.release import git
     from catalog_migrate.release.loader import load_release
@@ -144,7 +147,7 @@ def read_release(settings: Settings, path: str | None = None) -> Release:
         place,
         name=None if is_manifest else settings.text("release.name"),
         default_schema=settings.text("release.default_schema"),
-        policy=Policy(rules=settings.policy),
+        policy=Policy(rules=settings.policy, checks_properties=not former),
     )
 
 

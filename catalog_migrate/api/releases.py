@@ -93,7 +93,7 @@ def check_release(
     else:
         baseline = (
             Baseline.empty() if against is None
-            else Baseline.from_release(read_release(settings, against))
+            else Baseline.from_release(read_release(settings, against, former=True))
         )
         migration = _migration(settings, baseline, release, approve)
         plan = _bound(settings, migration, on_note) if bind else migration.plan
@@ -116,7 +116,7 @@ def compare_releases(
     from catalog_migrate.planner.plan_validation import with_bodies
 
     known = committed(settings, old) if old.startswith(COMMITTED) else None
-    former = read_release(settings, old) if known is None else known[0]
+    former = read_release(settings, old, former=True) if known is None else known[0]
     if new.startswith(COMMITTED):
         release = committed(settings, new)[0]
     else:

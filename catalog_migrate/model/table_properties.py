@@ -243,6 +243,8 @@ def canonical_key(key: str) -> str:
 
 def features_of(key: str, value: str | None) -> tuple[str, ...]:
     """Table features that a property brings with this value; none where it does not turn it on."""
+    if value is None:
+        return ()
     if key.lower().startswith(FEATURE):
         return (FEATURES.get(key[len(FEATURE) :].lower(), key[len(FEATURE) :]),)
     known = KNOWN.get(key.lower())

@@ -480,13 +480,23 @@ def _unseal(
             key = item.definition.key
             step = planned.get(record.item_id) or UnsealTable(key.kind, str(key), record.item_id)
             work.journal.steps.append(step)
-            # what the release declares has been set just now
-            declared = item.definition.properties if evolving else {}
-            earlier = {name: declared.get(name, was) for name, was in seal.properties.items()}
+            earlier = dict(seal.properties)
+            if evolving:  # what the release declares, or leaves out, has been changed just now
+                left = dict.fromkeys(_unset(work, state, seal.path))
+                changed = {**left, **item.definition.properties}
+                earlier |= {name: changed[name] for name in earlier.keys() & changed.keys()}
             with work.executing(step):
                 work.retrying(lambda path=seal.path, to=earlier: work.engine.unseal(  # type: ignore[misc]
                     work.absolute(path), to, app_id=state.app_id, epoch=work.epoch
                 ))
+
+
+def _unset(work: ExecutionContext, state: State, path: str) -> tuple[str, ...]:
+    """The properties that a shard loses; one that a stream's output needs stays."""
+    record = state.shards[path]
+    if APPEND_ONLY in record.unset and record.item_id in work.streams.append_only(state):
+        return tuple(key for key in record.unset if key != APPEND_ONLY)
+    return record.unset
 
 
 def _evolve(
@@ -505,15 +515,10 @@ def _evolve(
         (type(step), step.id): step
         for step in program if isinstance(step, EvolveTable | SetProperties)
     }
-    opened = any(APPEND_ONLY in state.shards[path].unset for path, _ in pending)
-    append_only = work.streams.append_only(state) if opened else ()
     specs = {
         path: shard_spec(
             item.definition, work.absolute(path),
-            unset=[
-                key for key in state.shards[path].unset
-                if key != APPEND_ONLY or state.shards[path].item_id not in append_only
-            ],
+            unset=_unset(work, state, path),
         )
         for path, item in pending
     }

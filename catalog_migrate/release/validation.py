@@ -311,7 +311,11 @@ class _Resolver:
                     )
             return
         types = {column.name: column.type for column in columns}
-        for fault in faults_of(written, types, definition.partitioned_by):
+        faults = (
+            faults_of(written, types, definition.partitioned_by)
+            if self.policy.checks_properties else ()
+        )
+        for fault in faults:
             if fault.unknown and self.policy.says("allow", "unknown_property", fault.key):
                 continue
             self.report(

@@ -315,6 +315,39 @@ def test_diff_exit_codes(call: Call, tmp_path: Path) -> None:
     assert call("diff", two, one, "--approve", "s.t.b").code == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("delta.enableChangeDataFeeed", "true"), ("delta.logRetentionDuration", "abc"),
+        ("delta.constraints.c", "a > 0"), ("delta.minReaderVersion", "3"),
+        ("delta.columnMapping.mode", "nmae"), ("delta.feature.X", "supported"),
+        ("location", "/x"), ("delta.dataSkippingStatsColumns", "nope"),
+    ],
+)
+def test_properties_of_the_older_release_are_taken_as_they_are(
+    call: Call, tmp_path: Path, key: str, value: str
+) -> None:
+    """It may be from before they were checked, as a manifest or a directory; the newer may not."""
+    sound = tmp_path / "sound"
+    wrong = tmp_path / "wrong"
+    for place, clause in ((sound, ""), (wrong, f" WITH ('{key}' = '{value}')")):
+        place.mkdir()
+        (place / "t.sql").write_text(f"CREATE TABLE s.t (a INT){clause};")
+    new = manifest(tmp_path / "new.json", "new", [("a", "INT")])
+    old = json.loads(Path(new).read_text())
+    old["objects"][0]["properties"] = {key: value}
+    (tmp_path / "old.json").write_text(json.dumps(old))
+
+    for one in (str(wrong), str(tmp_path / "old.json")):
+        found = call("diff", one, new)
+        assert (found.code, f"option {key}: drop" in found.out) == (0, True), found
+        assert call("check", str(sound), "--against", one).code == 0
+        assert key in call("diff", new, one).err
+        refused = call("diff", one, one)
+        assert (refused.code, key in refused.err) == (call("diff", new, one).code, True)
+        assert refused.code not in (0, 2)
+
+
 def test_diff_of_what_no_decision_cures_is_exit_3(call: Call, tmp_path: Path) -> None:
     """A verdict of BLOCKED is no success, as in plan and check: a view without its SQL."""
     one = manifest(tmp_path / "1.json", "1", [("a", "INT")])

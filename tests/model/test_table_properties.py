@@ -194,6 +194,7 @@ def test_features_come_with_values() -> None:
     assert features_of("delta.enableRowTracking", "false") == ()
     assert features_of("delta.checkpointPolicy", "classic") == ()
     assert features_of("delta.feature.rowtracking", "supported") == ("rowTracking",)
+    assert features_of("delta.feature.rowTracking", None) == ()
     assert features_of("my.prop", "true") == ()
     assert not is_made_by_spark({"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"})
     assert not is_made_by_spark({"delta.enableRowTracking": "false", "my.prop": "true"})

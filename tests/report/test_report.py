@@ -13,6 +13,7 @@ from catalog_migrate.planner.plan import (
     Blocked,
     Change,
     ColumnChange,
+    OptionChange,
     Plan,
     PlanTarget,
     Question,
@@ -303,3 +304,27 @@ def test_the_proof_counts_views_alone() -> None:
         plan = a_plan(changes=(NEW,), blocked=(held,), validations=proofs, bound=True)
         (proof,) = (part for part in outline(plan).sections if part.title == "Validation")
         assert proof.note == line
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        (OptionChange("delta.enableRowTracking", "drop", old="true"),
+         "option delta.enableRowTracking: drop (UNSET leaves the table feature rowTracking)"),
+        (OptionChange("delta.enableRowTracking", "drop", old="false"),
+         "option delta.enableRowTracking: drop"),
+        (OptionChange("delta.feature.typeWidening", "drop", old="supported"),
+         "option delta.feature.typeWidening: drop (UNSET leaves the table feature typeWidening)"),
+        (OptionChange("delta.columnMapping.mode", "set", new="name"),
+         "option delta.columnMapping.mode: set to name (brings the table feature columnMapping)"),
+        (OptionChange("my.own", "drop", old="x"), "option my.own: drop"),
+    ],
+)  # fmt: skip
+def test_features_of_properties_are_named(option: OptionChange, line: str) -> None:
+    """What a property brings comes with it, and stays in the protocol when the property goes."""
+    changed = Change(
+        "shop.orders", "table", "update", because=("shop.orders",), contents="keep",
+        options=(option,),
+    )
+    text = render_text(a_plan(changes=(changed,)))
+    assert [each.strip() for each in text.splitlines() if "option " in each] == [line]

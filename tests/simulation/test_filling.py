@@ -199,3 +199,32 @@ def test_a_row_that_does_not_fit_leaves_the_old_release_in_force() -> None:
     assert len(place.acknowledged) == 1
     place.start(second("loses the column in place"))
     place.check("loses the column in place")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("true", None), ("true", "false"), (None, "true"), ("false", None), ("true", "true")],
+)
+def test_a_seal_does_not_undo_what_a_release_changes(
+    before: str | None, after: str | None
+) -> None:
+    """The table that is read stays, with append-only as declared, wherever a start dies."""
+
+    def whole(value: str | None) -> ObjectDefinition:
+        return replace(WHOLE, properties={} if value is None else {"delta.appendOnly": value})
+
+    wanted = release("2", whole(after), ADDRESSES)
+    for at in itertools.count(1):
+        place = Place(first=release("1", whole(before)))
+        assert place.world.newest(place.customers).properties.get("delta.appendOnly") == before
+        crashed = False
+        try:
+            place.start(wanted, on_call=CrashPoint(at).on_call)
+        except SimulatedCrash:
+            crashed = True
+            place.start(wanted)
+        newest = place.world.newest(place.customers)
+        assert (newest.properties.get("delta.appendOnly"), newest.is_sealed) == (after, False)
+        if not crashed:
+            break
+    assert at > 40
