@@ -314,24 +314,26 @@ def cluster_logs(log: CatalogLog) -> tuple[str, ...]:
 
 
 def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
-    """Where our own views are: as committed, else the usual schema unless another has it.
+    """Where our own views are: as committed, else the first place that others leave free.
 
-    Two installations on one metastore have one each. Asks Spark only before the first start there.
+    Two installations on one metastore, or in one session, have one each. Asks Spark only before
+    the first start there.
     """
-    from catalog_migrate.reconciler.actions import PREFIX, former
-    from catalog_migrate.release.builtin import SYSTEM_SCHEMA, schema_beside
+    from catalog_migrate.reconciler.actions import is_ours, own_views_place
+    from catalog_migrate.release.builtin import schemas_of_views
 
     state = read_state(log) if log.exists() else None
-    if state is not None and state.has_owner("system"):
-        return next(m.schema for m in state.mappings.values() if m.owner == "system")
-    if not engine.persistent_names:
-        return SYSTEM_SCHEMA
-    ours = {state.lineage, *former(state)[1]} if state is not None else set()
-    for registration in engine.observe(SYSTEM_SCHEMA):
-        lineage = registration.properties.get(PREFIX + "lineage")
-        if lineage is not None and lineage not in ours:
-            return schema_beside(catalog_uri)
-    return SYSTEM_SCHEMA
+    committed = None if state is None else own_views_place(state)
+    if committed is not None:
+        return committed
+
+    def is_free(schema: str) -> bool:
+        return all(
+            state is not None and is_ours(state, state.setting("warehouse"), each)
+            for each in engine.observe(schema)
+        )
+
+    return next(filter(is_free, schemas_of_views(catalog_uri)))
 
 
 def make_own_views(

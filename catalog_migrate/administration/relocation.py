@@ -38,6 +38,7 @@ from catalog_migrate.catalog.opening import (
     HOME,
     open_log,
     read_state,
+    require_in_use,
     require_rows_address,
 )
 from catalog_migrate.catalog.operation_kinds import declared_state
@@ -60,7 +61,14 @@ from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.actions import FORMER, former, originals
+from catalog_migrate.reconciler.actions import (
+    FORMER,
+    OWN_VIEWS,
+    former,
+    originals,
+    own_views_place,
+)
+from catalog_migrate.release.validation import SYSTEM_SCHEMA, is_our_schema
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import (
     is_same_place,
@@ -187,6 +195,28 @@ def relocate(
             anyway=aim.away,
         )
     return found
+
+
+def move_own_views(log: CatalogLog, schema: str, *, wait: float | None = None) -> str | None:
+    """Have our own views in another schema from the next start on; returns where they are now.
+
+    They leave the old one then. UsageError for a schema that is not reserved for them; LeaseHeld.
+    """
+    if not is_our_schema(schema):
+        raise UsageError(
+            f"our own views cannot be in the schema {schema}: releases may have names there",
+            remedy=f"{SYSTEM_SCHEMA}, or {SYSTEM_SCHEMA}_ and eight digits or letters from a to f",
+        )
+    state = read_state(log)
+    require_in_use(state, log)
+    before, after = own_views_place(state), schema.lower()
+    if before == after:
+        return before
+    changes = Changes()
+    changes.put("config", OWN_VIEWS, ConfigRecord(value=after))
+    with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).kept() as lease:
+        commit(log, lambda _: changes, epoch=lease.epoch, kind="relocate")
+    return before
 
 
 def _just_parted(log: CatalogLog, state: State) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -57,7 +58,7 @@ from catalog_migrate.reconciler.execution_context import (
     new_token,
     silent,
 )
-from catalog_migrate.reconciler.prepare import prepare, validate
+from catalog_migrate.reconciler.prepare import prepare, validate, validate_views
 from catalog_migrate.reconciler.reconcile import (
     NotReconciled,
     finish_shared,
@@ -132,11 +133,12 @@ def start(
     report = None
     try:
         while report is None:
-            state, opening = opened(log, parts[0].release, options)
             work = ExecutionContext(
-                engine, log, clock, state.setting("warehouse"), streams, workers,
-                options.on_progress or silent, options.token or new_token, journal=journal,
+                engine, log, clock, "", streams, workers, options.on_progress or silent,
+                options.token or new_token, journal=journal,
             )
+            state, opening = opened(work, parts[0].release, options)
+            work = replace(work, warehouse=state.setting("warehouse"))
             report = _started(work, parts, options, state, opening)
     finally:
         workers.close()
@@ -173,23 +175,28 @@ def look(
 
 
 def opened(
-    log: CatalogLog, release: Release, options: BootstrapOptions
+    work: ExecutionContext, release: Release, options: BootstrapOptions
 ) -> tuple[State, Migration | None]:
-    """The newest state, and the plan of the first release where the catalog is made for it now."""
+    """The newest state, and the plan of the first release where the catalog is made for it now.
+
+    It is made once the release is known to go in: a start that is refused leaves nothing behind.
+    """
+    log = work.log
     try:
         return read_state(log), None
     except CatalogNotFound:
         place = _free_place(log, options.warehouse)
-        first = planned_from(Baseline.empty(), release, options)
-        if not first.plan.applyable:
-            raise blocked(first.plan) from None
-        try:
-            state = create_catalog(
-                log, warehouse=place, ansi=options.ansi, time_zone=options.time_zone
-            )
-        except CommitConflict:  # another process created it in this very moment
-            return read_state(log), None
-        return state, rebased(first, Baseline.outline(state, uri=log.uri).base)
+    first = planned_from(Baseline.empty(), release, options)
+    if not first.plan.applyable:
+        raise blocked(first.plan)
+    first = validate(replace(work, warehouse=place), None, first)
+    try:
+        state = create_catalog(
+            log, warehouse=place, ansi=options.ansi, time_zone=options.time_zone
+        )
+    except CommitConflict:  # another process created it in this very moment
+        return read_state(log), None
+    return state, rebased(first, Baseline.outline(state, uri=log.uri).base)
 
 
 def _free_place(log: CatalogLog, warehouse: str | None) -> str:
@@ -362,7 +369,10 @@ def _brought_in(
             if part.is_in_force(state):
                 return state, migration, None
             return put_release(work, migration, owner=part.owner), migration, "release"
-        migration = validate(work, state, migration)
+        if part.owner == "release":
+            migration = validate(work, state, migration)
+        else:  # a name of our own views that others hold keeps no release out
+            migration = validate_views(work, migration)
         try:
             prepared = prepare(work, state, migration, populate=options.populate)
             state = put_in_force(work, state, migration, prepared, owner=part.owner)

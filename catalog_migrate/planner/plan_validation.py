@@ -31,6 +31,11 @@ SCHEMA_REFUSED = "CM0333"
 
 
 _ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
+_FREE = "rename or drop what stands under {name}; it is never replaced"
+_APART = (
+    "give it another name or schema in one of the two releases, or start each in a session with a"
+    " metastore of its own; what stands under {name} is never replaced"
+)
 
 
 class Proof(NamedTuple):
@@ -84,12 +89,20 @@ _CURES = {
 class Held(NamedTuple):
     """A name of the new state that something of others holds; what that is, in words.
 
-    ``adoptable``: it is a table, and the release has a table there.
+    ``adoptable``: it is a table of no installation, and the release has a table there;
+    ``of_another``: another installation made it.
     """
 
     name: str
     reason: str
     adoptable: bool
+    of_another: bool = False
+
+    @property
+    def remedy(self) -> str:
+        """What frees the name."""
+        way = _APART if self.of_another else _FREE
+        return ((_ADOPT if self.adoptable else "") + way).format(name=self.name)
 
 
 def with_bodies(migration: Migration, release: Release, *, views: bool = True) -> Migration:
@@ -142,8 +155,7 @@ def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
             name=each.name,
             code=NAME_HELD,
             reason=each.reason,
-            remedy=(_ADOPT.format(name=each.name) if each.adoptable else "")
-            + f"rename or drop what stands under {each.name}; it is never replaced",
+            remedy=each.remedy,
         )
         for each in held
     ]

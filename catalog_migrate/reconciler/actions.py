@@ -26,6 +26,7 @@ from catalog_migrate.model.paths import without_placeholder
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.release import is_same_definition
+from catalog_migrate.release.validation import SYSTEM_SCHEMA
 from catalog_migrate.store.address import is_remote, is_same_place
 
 PREFIX = "catalog_migrate."
@@ -163,6 +164,8 @@ _ALWAYS_NAMED = frozenset({"release", "system"})
 """Owners whose objects are never quarantined: their items need not be decoded."""
 
 
+OWN_VIEWS = "own_views"
+"""Setting: the schema that our own views are to be in, where they were told to move."""
 FORMER = "former"
 """Setting: what the installation was before it was moved or copied, as JSON."""
 
@@ -204,12 +207,14 @@ class Step(msgspec.Struct, frozen=True):
 class Actions(msgspec.Struct, frozen=True):
     """Steps in waves, names of others that are in the way, and it all in words.
 
-    Steps of one wave may be taken at once.
+    Steps of one wave may be taken at once. ``held_views`` is there where another installation has
+    its own views in the schema of ours, which are left out then.
     """
 
     waves: tuple[tuple[Step, ...], ...]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
+    held_views: Drift | None = None
 
     @property
     def empty(self) -> bool:
@@ -229,6 +234,16 @@ def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
             return False
         return shard_at(state, warehouse, registration.location) is not None
     return registration.properties.get(PREFIX + "lineage") in (state.lineage, *former(state)[1])
+
+
+def own_views_place(state: State) -> str | None:
+    """The schema that our own views are in, or are to move to; None while they have none."""
+    chosen = state.config.get(OWN_VIEWS)
+    if chosen is not None:
+        return chosen.value
+    if not state.has_owner("system"):
+        return None
+    return next(mapping.schema for mapping in state.mappings.values() if mapping.owner == "system")
 
 
 def shard_at(state: State, warehouse: str, location: str) -> str | None:
@@ -324,18 +339,24 @@ def actions_for(
 
     OLD is what the tombstones say of who used what; of a name that merely differs it is what the
     committed state says. A view or function of the same id is replaced, so that its name is there
-    all the time, unless a tombstone wants it dropped.
+    all the time, unless a tombstone wants it dropped. None of our own views is put beside those of
+    another installation: it would read them.
     """
+    whose = [(each, is_ours(state, warehouse, each)) for each in observed]
+    held_views = _held_views(state, [each for each, ours in whose if not ours])
+    if held_views is not None:
+        own = {m.identity for m in state.mappings.values() if m.owner == "system"}
+        desired = {key: name for key, name in desired.items() if key not in own}
     standing: set[Identity] = set()
     foreign: list[Registration] = []
     drops: dict[Identity, Registration] = {}
     replaced: dict[Identity, Registration] = {}
     drift: list[Drift] = []
     to_drop = {_tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
-    for registration in observed:
+    for registration, ours in whose:
         identity = _identity(registration)
         wanted = desired.get(identity)
-        if not is_ours(state, warehouse, registration):
+        if not ours:
             if wanted is not None:
                 foreign.append(registration)
                 drift.append(_foreign(registration))
@@ -359,6 +380,7 @@ def actions_for(
                       else f"it points at {registration.location or 'an earlier definition'}",
                       "catalog-migrate drift --repair")
             )
+    drift += [] if held_views is None else [held_views]
     in_the_way = {_identity(registration) for registration in foreign}
     mentioned = {entry.name for entry in drift}
     missing: set[Identity] = set()
@@ -375,7 +397,27 @@ def actions_for(
         waves=_waves(state, desired, drops, replaced, missing, warehouse),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
+        held_views=held_views,
     )
+
+
+def _held_views(state: State, foreign: Iterable[Registration]) -> Drift | None:
+    """Whether another installation has its own views where ours are, and what to do then."""
+    for registration in foreign:
+        lineage = registration.properties.get(PREFIX + "lineage")
+        if lineage is None or not any(
+            mapping.owner == "system" and mapping.schema == registration.name.schema.lower()
+            for mapping in state.mappings.values()
+        ):
+            continue
+        return Drift(
+            "foreign", registration.name.schema,
+            f"another installation (catalog id {lineage}) has its own views in this schema, so"
+            " those of this one are not there",
+            f"catalog-migrate relocate --own-views {SYSTEM_SCHEMA}_{state.lineage[:8]}, and start"
+            " again: they move there for good",
+        )
+    return None
 
 
 def _waves(

@@ -67,6 +67,7 @@ from catalog_migrate.reconciler.fill_tables import (
     fill_shard,
     read_shards,
 )
+from catalog_migrate.reconciler.others import describe_holder, find_installation
 from catalog_migrate.reconciler.reshape import ReshapeDecision, choose
 
 if TYPE_CHECKING:
@@ -199,42 +200,60 @@ def bind(work: ExecutionContext, requests: list[AnyRequest]) -> list[BindResult]
     return results
 
 
-def foreign_names(work: ExecutionContext, state: State, migration: Migration) -> list[Held]:
-    """Each name of the new state that something of others holds."""
+def foreign_names(
+    work: ExecutionContext, state: State | None, migration: Migration
+) -> list[Held]:
+    """Each name of the new state that something of others holds, those that stay too.
+
+    What stays was taken in another session, maybe: names of this one may be another installation's.
+    ``state`` None: nothing is ours, because there is no catalog yet.
+    """
     from catalog_migrate.planner.plan_validation import Held
 
-    wanted: dict[Identity, Target] = {
-        target.identity: target
-        for target in migration.targets
-        if target.action in {"create", "migrate"}
-    }
+    wanted: dict[Identity, Target] = {target.identity: target for target in migration.targets}
     schemas = sorted({target.definition.schema for target in wanted.values()})
+    observe = work.engine.observe
+    observed = work.retrying(lambda: [each for schema in schemas for each in observe(schema)])
     found = []
-    for schema in schemas:
-        for registration in work.retrying(lambda schema=schema: work.engine.observe(schema)):  # type: ignore[misc]
-            identity = (namespace_of(registration.kind), *registration.name.folded)
-            if identity in wanted and not is_ours(state, work.warehouse, registration):
-                where = registration.location or "with another definition"
-                kinds = {registration.kind, wanted[identity].definition.kind}
-                found.append(Held(
-                    str(registration.name), f"a {registration.kind} that is not ours: {where}",
-                    kinds == {"table"},
-                ))
+    for registration in observed:
+        identity = (namespace_of(registration.kind), *registration.name.folded)
+        if identity not in wanted or (
+            state is not None and is_ours(state, work.warehouse, registration)
+        ):
+            continue
+        other = find_installation(registration, work.warehouse)
+        kinds = {registration.kind, wanted[identity].definition.kind}
+        found.append(Held(
+            str(registration.name), describe_holder(registration, other),
+            kinds == {"table"} and not other, bool(other),
+        ))
     return found
 
 
-def with_validation(work: ExecutionContext, state: State, migration: Migration) -> Migration:
+def with_validation(
+    work: ExecutionContext, state: State | None, migration: Migration
+) -> Migration:
     """The migration with what stands under its names, and what Spark says of its texts."""
     from catalog_migrate.planner.plan_validation import with_foreign
 
     foreign = foreign_names(work, state, migration)
     migration = with_foreign(migration, foreign)
+    if migration.plan.bound:  # by the look that was taken before the catalog was made
+        return migration
     return prove(migration, lambda requests: bind(work, requests))
 
 
-def validate(work: ExecutionContext, state: State, migration: Migration) -> Migration:
+def validate(work: ExecutionContext, state: State | None, migration: Migration) -> Migration:
     """:func:`with_validation`; MigrationBlocked with the plan when a validation fails."""
-    migration = with_validation(work, state, migration)
+    return _require_applyable(with_validation(work, state, migration))
+
+
+def validate_views(work: ExecutionContext, migration: Migration) -> Migration:
+    """The migration with whether its views bind; MigrationBlocked when one does not."""
+    return _require_applyable(prove(migration, lambda requests: bind(work, requests)))
+
+
+def _require_applyable(migration: Migration) -> Migration:
     if not migration.plan.applyable:
         raise blocked(migration.plan)
     return migration

@@ -32,7 +32,7 @@ from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration, ShardSpec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
+from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_path
 from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.model.wording import counted
@@ -66,9 +66,10 @@ from catalog_migrate.reconciler.execution_context import (
     PrepareFailed,
     Progress,
 )
+from catalog_migrate.reconciler.others import describe_holder, find_installation
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import is_refusal, projection_from, standing_names
-from catalog_migrate.release.validation import SYSTEM_SCHEMA
+from catalog_migrate.release.validation import is_our_schema
 
 TOGETHER = 16
 """How many names at most are looked at together before they are dropped."""
@@ -88,7 +89,10 @@ class NotReconciled(CatalogMigrateError, RuntimeError):
 
 
 class StepFailure(msgspec.Struct, frozen=True):
-    """One step that failed: what, on which name, Spark's error class, how often it was tried."""
+    """One step that failed: what, on which name, Spark's error class, how often it was tried.
+
+    ``held``: it was not tried, because something of others has the name.
+    """
 
     step: str
     name: str
@@ -96,6 +100,7 @@ class StepFailure(msgspec.Struct, frozen=True):
     condition: str | None = None
     attempts: int = 1
     remedy: str | None = None
+    held: bool = False
 
     def __str__(self) -> str:
         condition = f" [{self.condition}]" if self.condition else ""
@@ -192,9 +197,16 @@ def reconcile_names(
     if actions.overwrites:
         _confirm(work)
     failures = [
-        StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
+        StepFailure(
+            "create", str(r.name),
+            describe_holder(r, find_installation(r, work.warehouse)) + " has the name",
+            held=True,
+        )
         for r in ([] if keep_foreign_names else actions.foreign)
     ]
+    held = actions.held_views
+    if held is not None and work.journal.tolerated is not None:
+        work.journal.tolerated.append(f"schema {held.name}: {held.reason}; {held.remedy}")
     steps = _take(work, _scheduled(work, actions, program), failures)
     work.journal.names += steps
     if failures and work.journal.tolerated is not None:
@@ -228,10 +240,18 @@ def _confirm(work: ExecutionContext) -> None:
 def _tolerated(
     told: list[str], state: State, failures: list[StepFailure]
 ) -> list[StepFailure]:
-    """The failures that are not on users' objects; the others are told, and tried at each start."""
-    users = {str(m.key.item_name).lower() for m in state.mappings.values() if m.owner == "user"}
-    told += [str(failure) for failure in failures if failure.name.lower() in users]
-    return [failure for failure in failures if failure.name.lower() not in users]
+    """The failures that stop a start; the others are told, and tried again at each start.
+
+    Those are on users' objects, and a name of our own views that something else has.
+    """
+    owners = {str(m.key.item_name).lower(): m.owner for m in state.mappings.values()}
+
+    def stops(failure: StepFailure) -> bool:
+        owner = owners.get(failure.name.lower())
+        return owner != "user" and not (owner == "system" and failure.held)
+
+    told += [str(failure) for failure in failures if not stops(failure)]
+    return [failure for failure in failures if stops(failure)]
 
 
 _Pending = tuple[str, ItemRecord]
@@ -302,13 +322,10 @@ class _Reported:
         self._work = work
         self._done = {"drop": 0, "register": 0}
         self._total = {"drop": 0, "register": 0}
-        for wave in waves:
-            for step, _ in wave:
-                self._total[self._phase(step)] += not self._is_own(step.name)
-
-    @staticmethod
-    def _is_own(name: ItemName) -> bool:
-        return name.schema.lower() == SYSTEM_SCHEMA
+        steps = [step for wave in waves for step, _ in wave]
+        self._own = {*filter(is_our_schema, {step.name.schema for step in steps})}
+        for step in steps:
+            self._total[self._phase(step)] += step.name.schema not in self._own
 
     @staticmethod
     def _phase(step: Step) -> str:
@@ -316,7 +333,7 @@ class _Reported:
 
     def __call__(self, step: Step) -> None:
         name = step.name
-        if not self._is_own(name):
+        if name.schema not in self._own:
             phase = self._phase(step)
             self._done[phase] += 1
             self._work.on_progress(

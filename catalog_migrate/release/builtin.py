@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, files, version
+from itertools import count
 from pathlib import Path
 
 from catalog_migrate.model.hashes import text_hash
@@ -30,8 +31,8 @@ def system_release(
     """Our built-ins for the catalog at ``catalog_uri``: its log is put in as a Delta path.
 
     ``cluster_logs`` are the absolute directories of the clusters' logs, ``schema`` is where the
-    views are: another one where a second installation shares a metastore. Raises
-    PrerequisiteMissing when the SQL files were not installed.
+    views are: one of :func:`schemas_of_views`. Raises PrerequisiteMissing when the SQL files were
+    not installed.
     """
     root = catalog_uri.rstrip("/")
     logs = " UNION ALL ".join(f"SELECT * FROM delta.{_path(each)}" for each in cluster_logs)
@@ -57,9 +58,16 @@ def system_release(
     )
 
 
-def schema_beside(catalog_uri: str) -> str:
-    """The schema of our built-ins where another installation has the usual one."""
-    return f"{SYSTEM_SCHEMA}_{text_hash(catalog_uri.rstrip('/'))[2:10]}"
+def schemas_of_views(catalog_uri: str) -> Iterator[str]:
+    """The schemas that our built-ins may have, the usual one first; the same at every call.
+
+    The second is named after the catalog's address, for where another installation has the first.
+    """
+    address = catalog_uri.rstrip("/")
+    yield SYSTEM_SCHEMA
+    yield f"{SYSTEM_SCHEMA}_{text_hash(address)[2:10]}"
+    for number in count(2):  # a catalog that was at this address before may have that one too
+        yield f"{SYSTEM_SCHEMA}_{text_hash(f'{address}#{number}')[2:10]}"
 
 
 def _path(directory: str) -> str:

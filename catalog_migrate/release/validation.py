@@ -56,7 +56,7 @@ VARIABLE = "CM0118"
 BAD_PROPERTY = "CM0124"
 UNKNOWN_PROPERTY = "CM0125"
 SYSTEM_SCHEMA = "catalog_migrate"
-"""Where our own views are; with a suffix where a second installation shares a metastore."""
+"""Where our own views are; with a suffix where another installation has its own there."""
 
 _OURS = re.compile(rf"{SYSTEM_SCHEMA}(?:_[0-9a-f]{{8}})?\Z")
 _VARIABLE = re.compile(r"\$\{\S+?\}")
@@ -83,6 +83,11 @@ _TYPES_ELSEWHERE = {
     "BOOL": "BOOLEAN", "BIT": "BOOLEAN", "BLOB": "BINARY", "BYTEA": "BINARY", "VARBINARY": "BINARY",
 }
 """Types of other databases, and what to write for them: never one that holds less."""
+
+
+def is_our_schema(schema: str) -> bool:
+    """Whether a schema is reserved for our own views, those of any installation."""
+    return _OURS.match(schema.lower()) is not None
 
 
 class Resolved(NamedTuple):
@@ -185,11 +190,11 @@ class _Resolver:
 
     def refuse_our_schema(self, declared: Sequence[Declared]) -> None:
         """An object there would be committed, and then be in the way of our own at every start."""
-        if not any(map(_OURS.match, self.schemas)):
+        if not any(map(is_our_schema, self.schemas)):
             return
         for entry in declared:
             definition = entry.definition
-            if _OURS.match(definition.schema.lower()):
+            if is_our_schema(definition.schema):
                 self.report(
                     entry.place, OUR_SCHEMA,
                     f"{definition.key} is in the schema {quote_part(definition.schema)}, which is "

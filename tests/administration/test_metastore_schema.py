@@ -1,4 +1,4 @@
-"""Where an installation has its own views when another shares the metastore (simulated)."""
+"""Where an installation has its own views beside another's (simulated)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
 
+def view_of(lineage: str, schema: str) -> ViewSpec:
+    """A view of an installation's own."""
+    return ViewSpec(
+        ItemName(schema, "objects"), (Column("a", "INT", nullable=False),), "SELECT 1 AS a",
+        properties={"catalog_migrate.lineage": lineage},
+    )
+
+
 def with_views_of(lineage: str, *, persistent: bool = True) -> SimulatedEngine:
     """A session in whose usual schema a view of this lineage stands."""
     engine = SimulatedEngine(World(), persistent=persistent)
     engine.ensure_schema("catalog_migrate")
-    engine.create_view(ViewSpec(
-        ItemName("catalog_migrate", "objects"), (Column("a", "INT", nullable=False),),
-        "SELECT 1 AS a", properties={"catalog_migrate.lineage": lineage},
-    ))
+    engine.create_view(view_of(lineage, "catalog_migrate"))
     return engine
 
 
@@ -35,14 +40,17 @@ def test_the_first_has_the_usual_schema() -> None:
 
 
 def test_a_second_one_has_a_schema_of_its_own() -> None:
-    """Named after its address, the same at every start; names of a session clash with nobody."""
+    """Named after its address, the same at every start; in a session as on a metastore. Where that
+    one is held too, by what was at this address before, the next is taken."""
     engine = with_views_of("another")
     found = system_schema(engine, MemoryLog(), "/c")
     assert found.startswith("catalog_migrate_")
     assert found == system_schema(engine, MemoryLog(), "/c/")
     assert found != system_schema(engine, MemoryLog(), "/d")
-    session = with_views_of("another", persistent=False)
-    assert system_schema(session, MemoryLog(), "/c") == "catalog_migrate"
+    assert found == system_schema(with_views_of("another", persistent=False), MemoryLog(), "/c")
+    engine.ensure_schema(found)
+    engine.create_view(view_of("another", found))
+    assert system_schema(engine, MemoryLog(), "/c") not in ("catalog_migrate", found)
 
 
 def test_what_is_committed_stays() -> None:
