@@ -32,7 +32,7 @@ from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration, ShardSpec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import Identity, ItemKey, parse_reference
+from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_path
 from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.model.wording import counted
@@ -69,7 +69,7 @@ from catalog_migrate.reconciler.execution_context import (
 from catalog_migrate.reconciler.others import describe_holder, find_installation
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import is_refusal, projection_from, standing_names
-from catalog_migrate.release.validation import is_our_schema
+from catalog_migrate.release.validation import OUR_SCHEMAS
 
 TOGETHER = 16
 """How many names at most are looked at together before they are dropped."""
@@ -322,10 +322,13 @@ class _Reported:
         self._work = work
         self._done = {"drop": 0, "register": 0}
         self._total = {"drop": 0, "register": 0}
-        steps = [step for wave in waves for step, _ in wave]
-        self._own = {*filter(is_our_schema, {step.name.schema for step in steps})}
-        for step in steps:
-            self._total[self._phase(step)] += step.name.schema not in self._own
+        for wave in waves:
+            for step, _ in wave:
+                self._total[self._phase(step)] += not self._is_own(step.name)
+
+    @staticmethod
+    def _is_own(name: ItemName) -> bool:
+        return OUR_SCHEMAS.match(name.schema.lower()) is not None
 
     @staticmethod
     def _phase(step: Step) -> str:
@@ -333,7 +336,7 @@ class _Reported:
 
     def __call__(self, step: Step) -> None:
         name = step.name
-        if name.schema not in self._own:
+        if not self._is_own(name):
             phase = self._phase(step)
             self._done[phase] += 1
             self._work.on_progress(

@@ -58,7 +58,8 @@ UNKNOWN_PROPERTY = "CM0125"
 SYSTEM_SCHEMA = "catalog_migrate"
 """Where our own views are; with a suffix where another installation has its own there."""
 
-_OURS = re.compile(rf"{SYSTEM_SCHEMA}(?:_[0-9a-f]{{8}})?\Z")
+OUR_SCHEMAS = re.compile(rf"{SYSTEM_SCHEMA}(?:_[0-9a-f]{{8}})?\Z")
+"""Schemas, folded, that are reserved for our own views, those of any installation."""
 _VARIABLE = re.compile(r"\$\{\S+?\}")
 """What Spark takes for a variable: its own pattern, ``ConfigReader.REF_RE``."""
 
@@ -87,7 +88,7 @@ _TYPES_ELSEWHERE = {
 
 def is_our_schema(schema: str) -> bool:
     """Whether a schema is reserved for our own views, those of any installation."""
-    return _OURS.match(schema.lower()) is not None
+    return OUR_SCHEMAS.match(schema.lower()) is not None
 
 
 class Resolved(NamedTuple):
