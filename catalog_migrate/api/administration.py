@@ -123,6 +123,20 @@ def relocate(
     )
 
 
+def move_own_views(settings: Settings, schema: str) -> str | None:
+    """Have our own views in another schema from the next start on; returns where they are now.
+
+    Two installations in one session, or on one metastore, that have the same one need it. Raises
+    UsageError for a schema that is not reserved for them, and LeaseHeld.
+    """
+    from catalog_migrate.administration import relocation
+
+    catalog = open_catalog(settings, write=True)
+    return relocation.move_own_views(
+        catalog.log, schema, wait=settings.number("bootstrap.timeout")
+    )
+
+
 def rebuild(
     settings: Settings, *, tables: Iterable[str] = (), missing: Collection[str] = (),
     lineage: str | None = None, schemas: Sequence[str] = (), ansi: bool = True,

@@ -144,12 +144,16 @@ def rebuild(
     "--table", "tables", multiple=True, metavar="NAME=PATH",
     help="Where an adopted table lies now.",
 )
+@click.option(
+    "--own-views", metavar="SCHEMA",
+    help="Move the tool's own views, and nothing else, to this schema at the next start.",
+)
 @click.option("--dry-run", is_flag=True, help="Look only; writes nothing.")
 @options.timeout
 @options.format_("text", "json")
 def relocate(
     warehouse: str | None, new_lineage: bool, names_too: bool, tables: tuple[str, ...],
-    dry_run: bool, format_: str,
+    own_views: str | None, dry_run: bool, format_: str,
 ) -> None:
     """Tell a catalog that it, or its warehouse, lies somewhere else now (docs/administration.md).
 
@@ -161,7 +165,20 @@ def relocate(
       catalog-migrate relocate --catalog /new/catalog
       catalog-migrate relocate --catalog catalog --warehouse /new/warehouse
       catalog-migrate relocate --catalog /copy/catalog --new-lineage
+      catalog-migrate relocate --own-views catalog_migrate_1f0c22ab
     """
+    if own_views is not None:
+        if warehouse or tables or new_lineage or names_too or dry_run:
+            raise UsageError(
+                "--own-views goes with no other option", remedy="move one thing after the other"
+            )
+        before = administration.move_own_views(options.settings(), own_views)
+        if format_ == "json":
+            emit(as_json({"own_views": own_views.lower(), "before": before}))
+        else:
+            emit(f"own views: {before or 'none yet'} -> {own_views.lower()}\n"
+                 "next: catalog-migrate bootstrap\n")
+        return
     done = administration.relocate(
         options.settings(), warehouse=warehouse, tables=tables, new_lineage=new_lineage,
         names_too=names_too, dry_run=dry_run,

@@ -31,12 +31,13 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.pipeline.rollback import plan_rollback, read_past
-from catalog_migrate.reconciler.actions import is_ours, shard_at
+from catalog_migrate.reconciler.actions import is_ours, own_views_place, shard_at
 from catalog_migrate.reconciler.cleanup import clean_up, expired, remove_data
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import shared_pending
@@ -413,3 +414,33 @@ def test_a_link_to_the_original_counts_while_its_disk_is_away(tmp_path: Path) ->
         str(tmp_path / "copy"), {str(rows)},
     )
     assert list(found) == [str(link)]
+
+
+class TestOwnViews:
+    """Our own views are told to move; the next start takes them along."""
+
+    def test_the_place_is_committed(
+        self, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """The command says from where to where, and may be given again; nothing else changes."""
+        place.installed()
+        before = place.state()
+        call = ["relocate", "--catalog", str(place.home / "catalog"), "--own-views"]
+        for was in ("none yet", "catalog_migrate_12345678"):
+            assert command_line([*call, "catalog_migrate_12345678"]) == 0
+            assert capsys.readouterr().out == (
+                f"own views: {was} -> catalog_migrate_12345678\nnext: catalog-migrate bootstrap\n"
+            )
+        after = place.state()
+        assert own_views_place(after) == "catalog_migrate_12345678"
+        assert (after.serial, after.mappings) == (before.serial, before.mappings)
+
+    @pytest.mark.parametrize("arguments", [
+        ("shop",), ("catalog_migrate_x",), ("catalog_migrate", "--new-lineage"),
+    ])
+    def test_where_they_cannot_be(self, place: Place, arguments: tuple[str, ...]) -> None:
+        """A schema that releases may use, and another move in the same call, are refused."""
+        place.installed()
+        call = ["relocate", "--catalog", str(place.home / "catalog"), "--own-views"]
+        assert command_line([*call, *arguments]) == 2
+        assert own_views_place(place.state()) is None
