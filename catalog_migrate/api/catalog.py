@@ -192,11 +192,16 @@ class Catalog:
         return PlanningInputs(self.log, ShardLogs(in_sight=in_sight, disks=disks))
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
-        """The plan with every view bound by ``engine``'s analyser; writes nothing."""
+        """The plan with all that ``engine`` can prove: texts, and rows that are copied.
+
+        Writes nothing.
+        """
+        from catalog_migrate.reconciler.look_at_rows import look_at_rows
         from catalog_migrate.reconciler.prepare import with_validation
 
         state = self.state()
-        return with_validation(self._work(state, engine), state, migration).plan
+        work = self._work(state, engine)
+        return look_at_rows(work, state, with_validation(work, state, migration)).plan
 
     def apply(
         self,

@@ -202,6 +202,35 @@ class CopyResult(msgspec.Struct, frozen=True):
     version: int
 
 
+class RowsRequest(msgspec.Struct, frozen=True):
+    """Rows of a shard at a version, as a copy into a table of ``columns`` would take them.
+
+    ``projection`` as for :meth:`Engine.copy_rows`. ``looked_at`` names the columns whose values may
+    not be what the table takes, ``checks`` are the CHECKs that rows may violate.
+    """
+
+    name: ItemName
+    path: str
+    version: int
+    projection: Sequence[tuple[str, str]]
+    columns: Sequence[Column]
+    looked_at: Sequence[str]
+    checks: Sequence[Check] = ()
+
+
+class RowsRefused(msgspec.Struct, frozen=True):
+    """Rows that a copy could not store; ``part`` is the name of the column or of the CHECK.
+
+    ``rows`` is how many, None where an expression ``fails`` on a row: it cannot be counted.
+    ``condition`` is the class of that failure.
+    """
+
+    fault: Literal["null", "long", "check", "generated", "fails"]
+    part: str
+    rows: int | None = None
+    condition: str | None = None
+
+
 class FillRequest(msgspec.Struct, frozen=True):
     """Rows of a new table: a query over tables at fixed versions.
 
@@ -315,6 +344,13 @@ class Engine(Protocol):
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
         """Copy what was appended in versions after+1…upto; None when those are not append-only."""
+        ...
+
+    def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
+        """What a copy would be refused for, by one query; writes nothing, holds no value of a row.
+
+        EngineFailure when the rows cannot be read.
+        """
         ...
 
     def fill_rows(self, target: str, request: FillRequest) -> CopyResult:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from catalog_migrate.errors import DECISION_CODES, MigrationBlocked
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.missing_data import MissingData
-from catalog_migrate.planner.plan import Blocked, Migration, Plan, Unparsed, Validation
+from catalog_migrate.planner.plan import Blocked, Migration, Plan, Unparsed, Unproven, Validation
 from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
 
 if TYPE_CHECKING:
-    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.plan import Plan, Target
     from catalog_migrate.planner.proofs import TableExpression
     from catalog_migrate.release.release import Release
 
@@ -28,6 +28,7 @@ DOES_NOT_HOLD = "CM0334"
 NAME_HELD = "CM0331"
 ROWS_GONE = "CM0332"
 SCHEMA_REFUSED = "CM0333"
+ROWS_REFUSED = "CM0335"
 
 
 _ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
@@ -72,6 +73,24 @@ class Proof(NamedTuple):
             remedy=_CURES[each.role].format(name=self.name),
             column=None if each.role == "check" else each.part,
         )
+
+
+class RowsFound(NamedTuple):
+    """What was found of the rows that a table is copied with.
+
+    ``refused`` None: they could not be looked at.
+    """
+
+    target: Target
+    refused: Sequence[RefusedPart] | None
+
+
+class RefusedPart(NamedTuple):
+    """A column or CHECK of a table, and why rows are refused for it, in words with their number."""
+
+    column: str | None
+    reason: str
+    remedy: str
 
 
 _CURES = {
@@ -144,6 +163,25 @@ def with_proofs(migration: Migration, proofs: Sequence[Proof]) -> Migration:
     ]
     found = _extended(migration, blocked, validations, bound=True)
     return replace(found, plan=replace(found.plan, unproven=()))
+
+
+def with_rows(migration: Migration, found: Sequence[RowsFound]) -> Migration:
+    """The migration with every row that its table would not take; unseen ones are unproven."""
+    blocked = [
+        Blocked(
+            str(each.target.definition.key), ROWS_REFUSED, part.reason, part.remedy,
+            column=part.column,
+        )
+        for each in found for part in each.refused or ()
+    ]
+    unseen = tuple(
+        Unproven(str(each.target.definition.key), "table", "FILLED FROM on its rows"
+                 if each.target.fill is not None else "its rows")
+        for each in found if each.refused is None
+    )
+    if blocked:
+        migration = _extended(migration, blocked, (), bound=migration.plan.bound)
+    return replace(migration, plan=replace(migration.plan, unproven=unseen))
 
 
 def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:

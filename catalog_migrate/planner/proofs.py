@@ -6,14 +6,19 @@ the commit. A new kind of it is one more function in :data:`_SOURCES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
+from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.names import quote_part, quote_sql
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Check, Column
+from catalog_migrate.model.types import is_lossless
 from catalog_migrate.planner.plan import Target, Unproven
+
+_A_NAME = re.compile(r"`(?:[^`]|``)+`")
 
 Role = Literal["check", "default", "generated", "using"]
 
@@ -72,6 +77,74 @@ def expressions(target: Target) -> Iterator[TableExpression]:
             yield TableExpression(
                 "using", column.name, column.using, expression, column.type, target.reads
             )
+
+
+class RowsAtRisk(msgspec.Struct, frozen=True):
+    """What of a table's copy may fail on a row: names of columns, and CHECKs."""
+
+    columns: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.columns or self.checks)
+
+
+def rows_at_risk(target: Target, before: Collection[Check]) -> RowsAtRisk:
+    """What may fail on a row when a table that has ``before`` as CHECKs is copied.
+
+    Nothing where every column is copied as it is, or converted without any loss.
+    """
+    definition = target.definition
+    if target.action is None or target.contents != "copy" or not target.reads:
+        return RowsAtRisk((), ())
+    given = dict(target.projection)
+    kept = {
+        column.name: _kept(given[column.name], column, target.reads)
+        for column in definition.columns if column.name in given
+    }
+    changed = None in kept.values()
+    risky = []
+    for column in definition.columns:
+        source = kept.get(column.name)
+        if column.name not in given and not changed:  # generated, of what stays
+            source = next((
+                old for old in target.reads
+                if (old.name, old.type) == (column.name, column.type)
+                and old.generated == column.generated
+            ), None)
+        absent = column.nullable and given.get(column.name) == f"CAST(NULL AS {column.type})"
+        if not absent and (source is None or (source.nullable and not column.nullable)):
+            risky.append(column.name)
+    standing = {(check.name.lower(), check.expression) for check in before}
+    return RowsAtRisk(
+        tuple(risky),
+        tuple(
+            check for check in definition.checks
+            if changed or (check.name.lower(), check.expression) not in standing
+        ),
+    )
+
+
+def _kept(expression: str, column: Column, reads: Iterable[Column]) -> Column | None:
+    """The column of OLD whose every value an expression keeps; None where it is none such."""
+    for old in reads:
+        name = quote_sql(old.name)
+        if expression == name and old.type == column.type:
+            return old
+        if name in expression and is_lossless(old.type, column.type) and (
+            expression == conversion(name, old.type, column.type)
+        ):
+            return old
+    return None
+
+
+def rows_unseen(target: Target) -> bool:
+    """Whether rows come that nothing looks at before they are stored, and one may not fit."""
+    return target.action is not None and (target.fill is not None or any(
+        not _A_NAME.fullmatch(expression) and expression != f"CAST(NULL AS {types.get(name)})"
+        for types in [{column.name: column.type for column in target.definition.columns}]
+        for segment in target.segments for name, expression in segment.projection or ()
+    ))
 
 
 def unproven(targets: Iterable[Target]) -> tuple[Unproven, ...]:

@@ -21,6 +21,8 @@ from catalog_migrate.engine.port import (
     FunctionSpec,
     MissingProperties,
     Registration,
+    RowsRefused,
+    RowsRequest,
     ShardSpec,
     ViewSpec,
     contract_reason,
@@ -35,6 +37,7 @@ from catalog_migrate.testing.bodies import (
     Row,
     analyse,
     bind,
+    compile_check,
     compile_expression,
     evaluate,
     read_body,
@@ -307,6 +310,31 @@ class SimulatedEngine:
             if any(version.act not in _APPEND_ONLY for version in between):
                 return None
             return self._insert(until[len(before) :], target, projection)
+
+    def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
+        with self._call("refused_rows", request.path):
+            rows = self.world.rows(request.path, request.version)
+            columns = {column.name.lower(): column for column in request.columns}
+            wanted = {name.lower() for name in request.looked_at}
+            copied: list[dict[str, Any]] = [{} for _ in rows]
+            found: list[RowsRefused] = []
+            for name, text in request.projection:
+                value, column = compile_expression(text), columns[name.lower()]
+                try:
+                    values = [value(row) for row in rows]
+                except EngineFailure as error:
+                    found.append(RowsRefused("fails", column.name, condition=error.condition))
+                    continue
+                for row, each in zip(copied, values, strict=True):
+                    row[name.lower()] = each
+                nulls = values.count(None)
+                if nulls and not column.nullable and name.lower() in wanted:
+                    found.append(RowsRefused("null", column.name, nulls))
+            for check in () if any(each.fault == "fails" for each in found) else request.checks:
+                violating = [*map(compile_check(check.expression), copied)].count(False)
+                if violating:
+                    found.append(RowsRefused("check", check.name, violating))
+            return found
 
     def fill_rows(self, target: str, request: FillRequest) -> CopyResult:
         with self._call("fill_rows", target):

@@ -11,6 +11,8 @@ from catalog_migrate.engine.port import (
     FillRequest,
     FunctionSpec,
     Registration,
+    RowsRefused,
+    RowsRequest,
     ShardSpec,
     ViewSpec,
 )
@@ -368,6 +370,31 @@ def test_a_failing_expression_names_table_column_and_row(kit):
     assert "on a row" in caught.value.message
     assert "twelve" not in caught.value.message
     assert kit.engine.shard_size(target)[0] == 0
+
+
+def test_rows_are_looked_at_before_they_are_copied(kit):
+    """refused_rows counts NULL under NOT NULL and rows that violate a CHECK, names a column that
+    fails, writes nothing; where all fits there is nothing to say."""
+    source = kit.shard("a")
+    kit.append(source, [(1, "11"), (2, "twelve"), (3, None)])
+    request = RowsRequest(
+        kit.name("a"), source, 1, PROJECTION,
+        (Column("id", "BIGINT", False), Column("note", "STRING", False)), ("note",),
+        (Check("late", "id > 2"),),
+    )
+    assert list(kit.engine.refused_rows(request)) == [
+        RowsRefused("null", "note", 1), RowsRefused("check", "late", 2)
+    ]
+    cast = replace(
+        request, projection=(("id", "id"), ("note", "CAST(note AS INT)")),
+        columns=(Column("id", "BIGINT", False), Column("note", "INT")),
+    )
+    assert list(kit.engine.refused_rows(cast)) == [
+        RowsRefused("fails", "note", condition="CAST_INVALID_INPUT")
+    ]
+    fits = replace(request, columns=COLUMNS, checks=(Check("late", "id > 0"),))
+    assert list(kit.engine.refused_rows(fits)) == []
+    assert kit.engine.shard_version(source) == 1
 
 
 def test_a_sealed_shard_refuses_appends_until_it_is_unsealed(kit):

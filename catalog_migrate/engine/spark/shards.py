@@ -6,9 +6,11 @@ And rows copied from an old one into a new one by Spark, with the row that made 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta import seal as seals
@@ -33,7 +35,7 @@ from catalog_migrate.delta.table import (
     unsupported_at,
     view_table,
 )
-from catalog_migrate.engine.port import CopyResult, ShardSpec
+from catalog_migrate.engine.port import CopyResult, RowsRefused, RowsRequest, ShardSpec
 from catalog_migrate.engine.spark import properties, statements
 from catalog_migrate.engine.spark.evolution import EvolvedTable, evolve, shard_layout
 from catalog_migrate.engine.spark.statements import as_written, rows, run
@@ -44,7 +46,7 @@ from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import placeholder_location
 from catalog_migrate.model.table_properties import MAPPING_MODE, is_made_by_spark
-from catalog_migrate.model.types import parse_type
+from catalog_migrate.model.types import Sized, parse_type
 from catalog_migrate.model.wording import counted
 from catalog_migrate.sql.tokens import escape_doubled_quotes, tokenise
 from catalog_migrate.store import store_at
@@ -361,6 +363,78 @@ class Copies:
                     remedy=f"USING CAST({expression} AS {wanted}), or Spark 4.1",
                 )
 
+    # before a copy ---------------------------------------------------------------------------
+    def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
+        """One aggregate; only when an expression fails in it, one by one which it is."""
+        refuse_damaged_log(request.path)
+        rows = statements.at_version(local_path(request.path), request.version)
+        copied = _copied(rows, request)
+        try:
+            return self._refused(copied, request)
+        except EngineFailure as failure:
+            if failure.transient:
+                raise
+            found = self._failing(copied, {n: quote_sql(n) for n in request.looked_at})
+            parts = {each.part for each in found}
+            if found:  # a CHECK over a column that fails would fail for it
+                rest = replace(
+                    request, looked_at=[n for n in request.looked_at if n not in parts], checks=()
+                )
+            else:
+                found = self._failing(copied, {c.name: c.expression for c in request.checks})
+                parts = {each.part for each in found}
+                rest = replace(request, checks=[c for c in request.checks if c.name not in parts])
+            if not found:
+                raise
+        return [*found, *self._refused(copied, rest)]
+
+    def _refused(self, copied: str, request: RowsRequest) -> list[RowsRefused]:
+        """How many rows are refused for each reason, where it is any."""
+        conditions: list[tuple[RowsRefused, str]] = []
+        given = {name.lower() for name, _ in request.projection}
+        wanted = {name.lower() for name in request.looked_at}
+        for column in request.columns:
+            if column.name.lower() not in wanted:
+                continue
+            name = quote_sql(column.name)
+            if not column.nullable:
+                conditions.append((RowsRefused("null", column.name), f"{name} IS NULL"))
+            kind = parse_type(column.type)
+            if isinstance(kind, Sized):
+                conditions.append((
+                    RowsRefused("long", column.name), f"length(rtrim({name})) > {kind.length}"
+                ))
+            if column.generated is not None and column.name.lower() in given:
+                conditions.append((
+                    RowsRefused("generated", column.name),
+                    f"NOT ({name} <=> ({column.generated}\n))",
+                ))
+        conditions += [
+            (RowsRefused("check", check.name), statements.violate(check.expression))
+            for check in request.checks
+        ]
+        if not conditions and not request.looked_at:
+            return []
+        query = statements.count_refused(
+            copied, [condition for _, condition in conditions], request.looked_at
+        )
+        with failing(f"look at the rows of {request.name}"):
+            (row,) = statements.rows(self._spark, query)
+        return [
+            replace(refused, rows=count)
+            for (refused, _), count in zip(conditions, row, strict=False) if count
+        ]
+
+    def _failing(self, copied: str, expressions: Mapping[str, str]) -> list[RowsRefused]:
+        """Which of the expressions, by their parts' names, fail on a row."""
+        failures = (
+            (part, self._failure_of(copied, expression)) for part, expression in expressions.items()
+        )
+        return [
+            RowsRefused("fails", part, condition=failure.condition)
+            for part, failure in failures if failure is not None
+        ]
+
     # finding the row -----------------------------------------------------------------------
     def _locate(self, rows: str, target: str, projection: Projection) -> str | None:
         """Which column of which row it was; None when that cannot be found out."""
@@ -484,6 +558,23 @@ class Copies:
         with failing("show a row"):
             found = statements.rows(self._spark, f"{query} LIMIT 1")
         return found[0].asDict() if found else None
+
+
+def _copied(rows: str, request: RowsRequest) -> str:
+    """A query for the columns of a copy, as they are stored, generated ones among them."""
+    types = {column.name.lower(): _plain(column.type) for column in request.columns}
+    stored = statements.select(
+        [(name, f"CAST(({text}\n) AS {types[name.lower()]})") for name, text in request.projection],
+        rows,
+    )
+    given = {name.lower() for name, _ in request.projection}
+    generated = [
+        f"({column.generated}\n) AS {quote_sql(column.name)}" for column in request.columns
+        if column.generated is not None and column.name.lower() not in given
+    ]
+    return f"SELECT {', '.join(['*', *generated])} FROM ({stored}) AS stored" if generated else (
+        stored
+    )
 
 
 def _plain(type_: str) -> str:

@@ -152,7 +152,23 @@ def violating(path: str, version: int, expression: str) -> str:
 
 def count_violating(query: str, expression: str) -> str:
     """How many rows of a query a CHECK of this expression would refuse."""
-    return f"SELECT count(*) FROM ({query}) AS copied WHERE NOT coalesce(({expression}\n), false)"
+    return f"SELECT count(*) FROM ({query}) AS copied WHERE {violate(expression)}"
+
+
+def violate(expression: str) -> str:
+    """The condition of a row that a CHECK of this expression refuses."""
+    return f"NOT coalesce(({expression}\n), false)"
+
+
+def count_refused(query: str, conditions: Sequence[str], evaluated: Sequence[str]) -> str:
+    """How many rows of a query meet each condition, after evaluating columns on every row.
+
+    Only ``last`` does that for every type, also where the value cannot be NULL: a count of such a
+    column is one of rows, and its expression is left out.
+    """
+    items = [f"count_if({condition})" for condition in conditions]
+    items += [f"last({quote_sql(column)}) IS NULL" for column in evaluated]
+    return f"SELECT {', '.join(items)} FROM ({query}) AS copied"
 
 
 def drop_check(path: str, name: str) -> str:
