@@ -87,8 +87,8 @@ def test_a_bound_plan_has_looked_at_the_rows(shop: Any) -> None:
     assert shop.start(fits).outcome == "migrated"
     assert [row.n for row in shop.rows("orders")] == [7, 7, 7]
     filled = shop.release("3", orders=(shop.home / "release-2" / "orders.sql").read_text(),
-                          made="CREATE TABLE {s}.made (id INT NOT NULL) FILLED FROM SELECT"
-                          " CAST(id AS INT) FROM {s}.orders;")
+                          made="CREATE TABLE {s}.made (id INT NOT NULL) FILLED FROM (SELECT"
+                          " CAST(id AS INT) FROM {s}.orders);")
     assert verdict(_bound(shop, filled)).word == "SAFE, NOT PROVEN"
 
 
