@@ -193,3 +193,38 @@ def test_a_feature_that_is_not_known_is_no_lost_race(
     found = unsupported_at(path)
     assert found is not None
     assert found.reason in caught.value.message
+
+
+@pytest.mark.parametrize("feature", ["collations", "collations-preview"])
+def test_a_table_with_collations_is_counted_sealed_and_unsealed(
+    tmp_path: Path, feature: str
+) -> None:
+    """Its columns, its statistics by collation and its domains stay as they are."""
+    path = str(tmp_path / "t")
+    said = {"__COLLATIONS": {"name": "icu.de_CI.75.1"}}
+    field = {"name": "name", "type": "string", "nullable": True, "metadata": said}
+    schema = {"type": "struct", "fields": [field]}
+    domain = {"domainMetadata": {"domain": "a.b", "configuration": "{}", "removed": False}}
+    write_commit(
+        path, 0, protocol("domainMetadata", feature, readers=["deletionVectors"]),
+        metadata(schema), domain, add("a", 9),
+    )
+    deleted = add("b", 7, deleted=3)
+    stats = {"numRecords": 7, "statsWithCollation": {"icu.de_CI.75.1": {"min": {"name": "a"}}}}
+    deleted["add"]["stats"] = json.dumps(stats)
+    write_commit(path, 1, deleted)
+    before = form_of(view_table(path))
+    assert unsupported_at(path) is None
+    assert shard_size(path)[0] == 13
+    assert seals.seal(path, follows=0, app_id=APP, epoch=1) == 2
+    sealed = form_of(view_table(path))
+    assert seals.is_sealed(path)
+    assert json.loads(sealed.metadata["schemaString"]) == schema
+    assert {"domainMetadata", feature} <= sealed.features
+    assert not any("domainMetadata" in action for action in read_actions(path, 2))
+    seals.unseal(path, {}, app_id=APP, epoch=1)
+    after = form_of(view_table(path))
+    assert (after.configuration, after.metadata["schemaString"]) == (
+        before.configuration, before.metadata["schemaString"]
+    )
+    assert shard_size(path)[0] == 13
