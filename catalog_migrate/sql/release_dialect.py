@@ -120,6 +120,13 @@ _ELSEWHERE = {
     "writing",
 }
 """What other databases have in a list of columns, and what to do here."""
+_KINDS_ELSEWHERE = {
+    "TEMP": "leave it out: a release holds what stays; the session that needs it makes it",
+    "TEMPORARY": "leave it out: a release holds what stays; the session that needs it makes it",
+    "GLOBAL": "leave it out: a release holds what stays; the session that needs it makes it",
+    "EXTERNAL": "leave it out: the place of a table follows from the warehouse",
+    "MATERIALIZED": "leave it out: Spark has no such views; a table may be contents = 'derived'",
+}
 _CLAUSES_ELSEWHERE = {
     "TBLPROPERTIES": "write WITH (…)",
     "OPTIONS": "write properties of the table in WITH (…)",
@@ -216,6 +223,12 @@ class _Parser(Cursor):
     # -- statements ----------------------------------------------------------------------------
 
     def statement(self) -> Statement:
+        for token in self.tokens:
+            if token.text.startswith("\ufeff"):
+                raise self.problem(
+                    "an invisible sign (U+FEFF, a byte order mark) stands here", token=token,
+                    remedy="leave it out: it belongs at the start of a file only",
+                )
         if not self.accept("CREATE"):
             raise self.expected(
                 "CREATE", remedy="a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only, and "
@@ -228,6 +241,10 @@ class _Parser(Cursor):
             )
         kind = self.token.keyword.lower()
         if kind not in _KINDS:
+            if kind.upper() in _KINDS_ELSEWHERE:
+                raise self.problem(
+                    f"{kind.upper()} has no meaning here", remedy=_KINDS_ELSEWHERE[kind.upper()]
+                )
             near = difflib.get_close_matches(kind, _KINDS, 1)
             remedy = f"write CREATE {near[0].upper()}" if near else None
             raise self.expected("TABLE, VIEW, FUNCTION or TYPE", remedy=remedy)
@@ -327,11 +344,16 @@ class _Parser(Cursor):
                 columns.append(self.table_column())
             if not self.accept_mark(","):
                 break
-            if self.sees_mark(")"):
-                raise self.problem("a `,` is too much before this", remedy="leave the , out")
         self.need_mark(")")
         fields: dict[str, Any] = {"columns": tuple(columns), "checks": _named(checks)}
         return self.clauses("table", fields)
+
+    def refuse_comma(self) -> None:
+        """Fail at a comma that nothing stands before, or nothing behind."""
+        behind = self.tokens[self.at - 1].is_operator(",") and self.sees_mark(")")
+        if behind or self.sees_mark(","):
+            raise self.problem("a `,` is too much before this" if behind else
+                               "a `,` is too much here", remedy="leave the , out")
 
     def refuse_key(self) -> None:
         """Fail at a key among the columns of a table."""
@@ -352,6 +374,10 @@ class _Parser(Cursor):
                     break
             self.need_mark(")")
         fields = self.clauses("view", {"columns": tuple(columns)})
+        if self.sees("SELECT") or self.sees("FROM") or self.sees("VALUES"):
+            raise self.problem(
+                "AS is missing before the query", remedy=f"write AS {self.token.keyword}"
+            )
         if not self.sees("AS"):
             raise self.unknown_clause("view")
         self.advance()
@@ -362,6 +388,7 @@ class _Parser(Cursor):
         arguments: list[Argument] = []
         self.need_mark("(")
         while not self.sees_mark(")"):
+            self.refuse_comma()
             name = self.need_part("the name of an argument")
             stops = lambda: self.sees("DEFAULT") or self.comment_follows()  # noqa: E731
             kind = self.slice_until(stops, "a type", angles=True)
@@ -379,11 +406,16 @@ class _Parser(Cursor):
             )
             if not self.accept_mark(","):
                 break
+            self.refuse_comma()
         self.need_mark(")")
         fields: dict[str, Any] = self.clauses("function", {"arguments": tuple(arguments)})
         if self.accept("RETURNS"):
             fields["returns"] = self.returned()
             fields = self.clauses("function", fields)
+        if self.ended or self.sees("AS"):
+            raise self.problem(
+                "RETURN is missing", remedy="write RETURN and the body behind the clauses"
+            )
         if not self.sees("RETURN"):
             raise self.unknown_clause("function")
         self.advance()
@@ -391,7 +423,11 @@ class _Parser(Cursor):
         return fields
 
     def returned(self) -> str | tuple[Column, ...]:
-        if self.sees("TABLE") and self.peek(1).is_operator("("):
+        if self.sees("TABLE"):
+            if not self.peek(1).is_operator("(") or self.peek(2).is_operator(")"):
+                raise self.problem(
+                    "RETURNS TABLE has no columns", remedy="write RETURNS TABLE (name TYPE, …)"
+                )
             self.advance()
             self.need_mark("(")
             columns: list[Column] = []
@@ -410,6 +446,7 @@ class _Parser(Cursor):
     # -- columns and clauses -------------------------------------------------------------------
 
     def mark_column(self) -> str:
+        self.refuse_comma()
         token = self.token
         name = self.need_part("the name of a column")
         if self.sees_mark("-") and self.peek(1).is_name:
@@ -439,13 +476,24 @@ class _Parser(Cursor):
             self.token.is_word("with", "without", "collate", "not", "comment")
         )
 
+    def column_type(self, name: str) -> str:
+        stop = lambda: self.option_follows() or self.token.is_word("not", "notnull")  # noqa: E731
+        return self.slice_until(stop, f"the type of column {quote_part(name)}", angles=True)
+
+    def refuse_not_null(self) -> None:
+        """Fail at what was to be NOT NULL."""
+        if self.token.is_word("not", "notnull") and not self.sees("NOT", "NULL"):
+            written = self.token.text
+            if self.token.is_word("not") and self.peek(1).is_name:
+                written += f" {self.peek(1).text}"
+            raise self.problem(f"{written} has no meaning here", remedy="write NOT NULL")
+
     def table_column(self) -> Column:
         name = self.mark_column()
         stop = self.option_follows
-        fields: dict[str, Any] = {
-            "type": self.slice_until(stop, f"the type of column {quote_part(name)}", angles=True)
-        }
+        fields: dict[str, Any] = {"type": self.column_type(name)}
         while not self.sees_mark(",", ")"):
+            self.refuse_not_null()
             option = self.token
             value: bool | str | tuple[str, ...]
             if self.accept("NOT", "NULL"):
@@ -495,9 +543,8 @@ class _Parser(Cursor):
                 f"the type of column {quote_part(name)}",
                 remedy="write the types too, or leave the whole list to `release compile`",
             )
-        kind = self.slice_until(
-            self.option_follows, f"the type of column {quote_part(name)}", angles=True
-        )
+        kind = self.column_type(name)
+        self.refuse_not_null()
         nullable = not self.accept("NOT", "NULL")
         comment = None
         if self.comment_follows():
