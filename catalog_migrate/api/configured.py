@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.model.names import Identity
+    from catalog_migrate.model.objects import Column
     from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.release.loader import FindContracts
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
 
@@ -124,13 +127,27 @@ def _refuse_lost(uri: str, settings: Settings) -> None:
         refuse_lost(log, default_warehouse(log))
 
 
+def asking_spark(settings: Settings, on_note: OnNote) -> FindContracts:
+    """What :func:`read_release` asks for missing column lists; Spark starts when it is asked."""
+
+    def find(release: Release) -> Mapping[Identity, Sequence[Column] | str]:
+        from catalog_migrate.reconciler.contracts import find_contracts
+
+        with configured_spark(settings, on_note) as spark:
+            return find_contracts(engine_on(spark, settings), release)
+
+    return find
+
+
 def read_release(
-    settings: Settings, path: str | None = None, *, former: bool = False
+    settings: Settings, path: str | None = None, *, former: bool = False,
+    find: FindContracts | None = None,
 ) -> Release:
     """The release at ``path`` (default: release.path), named and defaulted as configured.
 
     ``path`` may be ``git:REF:PATH``: what a commit of the repository around has there. ``former``
-    is one that another is compared with; its properties are taken as they are.
+    is one that another is compared with; its properties are taken as they are. ``find`` is asked
+    for the typed column lists that views lack; without it that is an error.
     """
     from catalog_migrate.release import git
     from catalog_migrate.release.loader import load_release
@@ -147,7 +164,7 @@ def read_release(
         place,
         name=None if is_manifest else settings.text("release.name"),
         default_schema=settings.text("release.default_schema"),
-        policy=Policy(rules=settings.policy, checks_properties=not former),
+        policy=Policy(rules=settings.policy, checks_properties=not former), find=find,
     )
 
 

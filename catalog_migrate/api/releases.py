@@ -6,7 +6,8 @@ person should know besides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import msgspec
 from catalog_migrate.api.configured import (
     COMMITTED,
     OnNote,
+    asking_spark,
     committed,
     configured_spark,
     engine_on,
@@ -27,7 +29,7 @@ from catalog_migrate.api.configured import (
 )
 from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogMigrateError, InvalidRelease
+from catalog_migrate.errors import CatalogMigrateError, InvalidRelease, UsageError
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.local import read_file
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.model.names import Identity
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan import Migration, Plan
@@ -52,15 +55,16 @@ class Check(msgspec.Struct, frozen=True):
 
 def plan_release(
     settings: Settings, *, approve: Collection[str] = (), bind: bool = False,
-    allow_downgrade: bool = False, on_note: OnNote = unheard,
+    allow_downgrade: bool = False, on_note: OnNote = unheard, release: Release | None = None,
 ) -> Plan:
     """The plan for the configured release on the configured catalog, which need not exist yet.
 
     It says what :func:`apply_release` would do, which may go back where ``allow_downgrade`` or a
-    rule lets it. ``bind`` has Spark's analyser bind every view, else nothing starts Spark.
+    rule lets it. ``bind`` has Spark's analyser bind every view, and find the column lists that
+    views lack, else nothing starts Spark. ``release`` is the configured one where it is read.
     """
     plan = _plan(
-        settings, approve, bind=bind, allow_downgrade=allow_downgrade, on_note=on_note
+        settings, approve, release, bind=bind, allow_downgrade=allow_downgrade, on_note=on_note
     )
     note_unmet(plan, approve, on_note)
     return plan
@@ -80,20 +84,25 @@ def check_release(
     from catalog_migrate.planner.plan_validation import with_unparsed
     from catalog_migrate.release.loader import require_bodies
 
+    find = asking_spark(settings, on_note) if bind else None
     try:
-        release = read_release(settings)
+        release = read_release(settings, find=find)
         unparsed = require_bodies(release, views=not bind)
     except InvalidRelease as error:
         return error
     if against is not None and against.startswith(COMMITTED):
         open_catalog(settings)  # it was named, so it has to be there
-        plan, base = _plan(settings, approve, bind=bind, on_note=on_note), against
+        plan = _plan(settings, approve, release, bind=bind, on_note=on_note)
+        base = against
     elif against is None and settings.text("catalog.uri") is not None:
-        plan, base = _plan(settings, approve, bind=bind, on_note=on_note), "the catalog"
+        plan = _plan(settings, approve, release, bind=bind, on_note=on_note)
+        base = "the catalog"
     else:
         baseline = (
             Baseline.empty() if against is None
-            else Baseline.from_release(read_release(settings, against, former=True))
+            else Baseline.from_release(
+                read_release(settings, against, former=True, find=find)
+            )
         )
         migration = _migration(settings, baseline, release, approve)
         plan = _bound(settings, migration, on_note) if bind else migration.plan
@@ -161,11 +170,12 @@ def release_graph(settings: Settings) -> DependencyGraph:
 
 
 def _plan(
-    settings: Settings, approve: Collection[str], *, bind: bool = False,
+    settings: Settings, approve: Collection[str], release: Release | None, *, bind: bool = False,
     allow_downgrade: bool = False, on_note: OnNote,
 ) -> Plan:
     outline = None if approve or bind else release_outline(settings)
-    release = None if outline is not None else read_release(settings)
+    if release is None and outline is None:
+        release = read_release(settings, find=asking_spark(settings, on_note) if bind else None)
     try:
         catalog = open_catalog(settings)
     except CatalogNotFound:
@@ -294,7 +304,7 @@ def compile_manifest(settings: Settings, *, on_note: OnNote = unheard) -> tuple[
     from catalog_migrate.release.manifest import compile_release
 
     release = _load(settings, on_note)
-    data = compile_release(release, lambda ordered: _analysed(settings, release, ordered, on_note))
+    data = compile_release(release, lambda _: _analysed(settings, release, on_note))
     return release, data
 
 
@@ -317,6 +327,47 @@ def require_fresh(settings: Settings, manifest: Path, *, on_note: OnNote = unhea
         )
 
 
+def column_lists(
+    settings: Settings, *, on_note: OnNote = unheard
+) -> Mapping[Path, tuple[str, Sequence[str]]]:
+    """The SQL files of the configured release whose views lack typed lists, completed by Spark.
+
+    With each text, which is to be written as UTF-8, the names of the views whose lists are new.
+    Raises UsageError where the release is no SQL on this disk, InvalidRelease with every view for
+    which Spark finds no list.
+    """
+    from catalog_migrate.release.git import is_git
+    from catalog_migrate.release.loader import decoded
+    from catalog_migrate.sql.release_dialect import with_column_lists
+
+    source = _source(settings)
+    if is_git(str(source)) or not (source.is_dir() or source.suffix.lower() == ".sql"):
+        raise UsageError(
+            f"--write writes into SQL files, and {source} is no directory of them",
+            remedy="name the directory of *.sql files that the release is made from",
+        )
+    lacking = {one.identity for one in _load(settings, on_note).objects if not one.columns}
+    release = read_release(settings, find=asking_spark(settings, on_note))
+    wanted: dict[str, dict[tuple[int, int], ObjectDefinition]] = {}
+    for identity, (file, line, column) in release.places.items():
+        definition = release.by_identity[identity]
+        if definition.kind == "view" and identity in lacking:
+            assert file is not None
+            assert line is not None
+            assert column is not None
+            wanted.setdefault(file, {})[line, column] = definition
+    completed: dict[Path, tuple[str, Sequence[str]]] = {}
+    for file, views in wanted.items():
+        path = source / file if source.is_dir() else source
+        data = read_file(path)
+        mark = BOM_UTF8.decode() if data.startswith(BOM_UTF8) else ""
+        text = with_column_lists(
+            decoded(data, file), {place: view.columns for place, view in views.items()}
+        )
+        completed[path] = (mark + text, [str(view.key) for view in views.values()])
+    return completed
+
+
 def _source(settings: Settings) -> Path:
     return Path(need(settings, "release.path", "PATH"))
 
@@ -337,41 +388,16 @@ def _load(settings: Settings, on_note: OnNote) -> Release:
     return release
 
 
-def _analysed(
-    settings: Settings, release: Release, ordered: Sequence[ObjectDefinition], on_note: OnNote
-) -> Analysed:
-    """The columns of the views without a typed list, parents first.
+def _analysed(settings: Settings, release: Release, on_note: OnNote) -> Analysed:
+    """The columns of the views without a typed list.
 
     Views that do not analyse are left out and noted with Spark's reason; ``compile_release``
     refuses the release then.
     """
-    from catalog_migrate.engine.port import BindRequest
-    from catalog_migrate.model.names import ItemName
-    from catalog_migrate.model.objects import Column
-    from catalog_migrate.reconciler.actions import function_spec, view_spec
-
-    columns: dict[ItemName, Sequence[Column]] = {}
-    found: dict[tuple[str, str, str], Sequence[tuple[str, str, bool]]] = {}
-    functions = [function_spec(each, {}) for each in ordered if each.kind == "function"]
-    with configured_spark(settings, on_note) as spark:
-        engine = engine_on(spark, settings)
-        for definition in ordered:
-            if definition.kind != "view" or definition.columns:
-                columns[definition.item_name] = definition.columns
-                continue
-            parents = {
-                parent.item_name: columns.get(parent.item_name, ())
-                for parent in (
-                    release.by_identity[use] for use in release.uses.get(definition.identity, ())
-                )
-                if parent.kind in ("table", "view")
-            }
-            (result,) = engine.bind([BindRequest(view_spec(definition, {}), parents, functions)])
-            if result.columns is None:
-                on_note(f"{definition.key}: {result.reason}")
-                continue
-            columns[definition.item_name] = result.columns
-            found[definition.identity] = [
-                (column.name, column.type, column.nullable) for column in result.columns
-            ]
+    found: dict[Identity, Sequence[tuple[str, str, bool]]] = {}
+    for identity, columns in asking_spark(settings, on_note)(release).items():
+        if isinstance(columns, str):
+            on_note(f"{release.by_identity[identity].key}: {columns}")
+        else:
+            found[identity] = [(each.name, each.type, each.nullable) for each in columns]
     return found

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.api.configured import (
     OnNote,
+    asking_spark,
     catalog_uri,
     configured_spark,
     open_catalog,
@@ -65,7 +66,7 @@ def apply_release(
             settings, saved, saved.target.serial, confirm=confirm, on_progress=on_progress,
             on_note=on_note,
         )
-    release = read_release(settings)
+    release = read_release(settings, find=asking_spark(settings, on_note))
     if saved is not None:
         _refuse_stale(saved, release, settings)
     policy = applying_policy(settings, release, allow_downgrade=allow_downgrade)
@@ -75,7 +76,8 @@ def apply_release(
         plan = _as_it_is_now(replace(saved, fenced_out=None), settings)
     else:
         plan = plan_release(
-            settings, approve=approve, allow_downgrade=allow_downgrade, on_note=on_note
+            settings, approve=approve, allow_downgrade=allow_downgrade, on_note=on_note,
+            release=release,
         )
     remedy = "write what the report asks for into the release, or approve it"
     if not _confirmed(plan, confirm, remedy):
@@ -97,7 +99,7 @@ def start_release(
     nothing. Raises as :func:`apply_release`; nothing goes back to an earlier release.
     """
     plan = None if plan_file is None else read_plan(plan_file)
-    release = read_release(settings)
+    release = read_release(settings, find=asking_spark(settings, on_note))
     policy = Policy(rules=settings.policy)
     _refuse_fenced_out(settings, release, policy)
     options = BootstrapOptions(

@@ -15,6 +15,7 @@ from catalog_migrate.api.configured import address_in
 from catalog_migrate.api.releases import (
     Check,
     check_release,
+    column_lists,
     compare_releases,
     compile_manifest,
     manifest_path,
@@ -125,7 +126,9 @@ def release() -> None:
 @click.option("--out", metavar="FILE", type=options.NewFile(),
               help="The manifest (default: PATH with .json; - for stdout).")
 @click.option("--check", is_flag=True, help="Write nothing; fail when the manifest is stale.")
-def compile_(path: str | None, out: str | None, check: bool) -> int:
+@click.option("--write", is_flag=True,
+              help="Write the typed column lists that views lack into their SQL files instead.")
+def compile_(path: str | None, out: str | None, check: bool, write: bool) -> int:
     """Write the manifest of the release PATH: contracts, `*` and hashes filled in once.
 
     Spark is started only for views without a typed column list.
@@ -134,8 +137,16 @@ def compile_(path: str | None, out: str | None, check: bool) -> int:
     Example:
       catalog-migrate release compile release --out release.json
       catalog-migrate release compile release --out release.json --check
+      catalog-migrate release compile release --write
     """
     settings = options.settings({"release.path": path})
+    if write:
+        if check or out:
+            raise UsageError(
+                "--write writes SQL files, and --check and --out are about a manifest",
+                remedy="run `release compile` with --write first, then without it",
+            )
+        return _write_lists(settings)
     target = Path(out) if out else manifest_path(settings)
     if check and out == "-":
         raise UsageError(
@@ -152,6 +163,16 @@ def compile_(path: str | None, out: str | None, check: bool) -> int:
         return 0
     save(str(target), data.decode("utf-8"))
     note(f"wrote {target}: {len(compiled.objects)} objects of release {compiled.name}")
+    return 0
+
+
+def _write_lists(settings: Settings) -> int:
+    completed = column_lists(settings, on_note=note)
+    for file, (text, views) in completed.items():
+        save(str(file), text, remedy=f"make {file} writable, and run this again")
+        note(f"wrote {file}: the typed column list of {', '.join(views)}")
+    if not completed:
+        note("every view has its typed column list: nothing is written")
     return 0
 
 

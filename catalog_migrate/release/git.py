@@ -14,6 +14,7 @@ from catalog_migrate.errors import InvalidRelease, PrerequisiteMissing
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.loader import (
     SETTINGS_FILE,
+    FindContracts,
     decoded,
     load_files,
     load_manifest,
@@ -34,6 +35,7 @@ def is_git(place: str) -> bool:
 def load_git(
     place: str, *, name: str | None = None, default_schema: str | None = None,
     contracts: bool = True, directory: str | None = None, policy: Policy | None = None,
+    find: FindContracts | None = None,
 ) -> Release:
     """The release at ``git:REF:PATH`` of the repository around ``directory`` (default: here).
 
@@ -59,7 +61,7 @@ def load_git(
         if file.suffix.lower() == ".sql":
             return load_texts(
                 [(spoken, decoded(data, spoken))], name=name or file.stem,
-                default_schema=default_schema, contracts=contracts, policy=policy,
+                default_schema=default_schema, contracts=contracts, policy=policy, find=find,
             )
         return load_manifest(
             data, file=spoken, name=name, default_schema=default_schema, contracts=contracts,
@@ -71,7 +73,7 @@ def load_git(
     return load_files(
         dict(zip(names, contents, strict=True)), place=place, title=file.name or ref, name=name,
         default_schema=default_schema, contracts=contracts, policy=policy,
-        spoken=lambda each: f"{spoken}/{each}" if path else f"{spoken}{each}",
+        find=find, spoken=lambda each: f"{spoken}/{each}" if path else f"{spoken}{each}",
     )
 
 

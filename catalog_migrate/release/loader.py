@@ -21,7 +21,7 @@ from catalog_migrate.model.names import (
     quote_part,
     split_name,
 )
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.manifest import (
@@ -32,7 +32,7 @@ from catalog_migrate.release.manifest import (
     overriding,
 )
 from catalog_migrate.release.release import Declared, Place, Release, inside
-from catalog_migrate.release.validation import BAD_DECISION, Resolved, resolve
+from catalog_migrate.release.validation import BAD_DECISION, NO_CONTRACT, Resolved, resolve
 from catalog_migrate.sql.release_dialect import Statement, parse
 from catalog_migrate.sql.tokens import LineIndex
 from catalog_migrate.store.local import read_file
@@ -41,24 +41,30 @@ SETTINGS_FILE = "release.toml"
 BAD_SETTINGS = "CM0113"
 _SETTINGS = ("name", "default_schema")
 _KEYS = (*_SETTINGS, "schema")
+
+FindContracts = Callable[[Release], Mapping[Identity, "Sequence[Column] | str"]]
+"""Given a release, the columns of its views without a typed list, or why Spark finds none; views
+that read one of the latter are left out."""
+
 _REMEDY = "name a directory of *.sql files or a manifest (*.json)"
 
 
 def load_release(
     path: str | os.PathLike[str], *, name: str | None = None, default_schema: str | None = None,
-    contracts: bool = True, policy: Policy | None = None,
+    contracts: bool = True, policy: Policy | None = None, find: FindContracts | None = None,
 ) -> Release:
     """Load a release from a directory of ``*.sql`` (nested at will), one SQL file or a manifest.
 
     ``name`` and ``default_schema`` stand above what the release itself says. ``contracts=False``
-    lets views without a typed column list pass, for ``release compile``; ``policy`` may allow
-    properties that Delta is not known to have. Raises InvalidRelease with every problem found,
+    lets views without a typed column list pass, for ``release compile``; ``find`` is asked for the
+    lists that are missing in SQL, once and only then. ``policy`` may allow properties that Delta is
+    not known to have. Raises InvalidRelease with every problem found,
     UnsupportedFormat for a manifest of a newer major version.
     """
     source = Path(path)
     try:
         if source.is_dir():
-            return _load_directory(source, name, default_schema, contracts, policy)
+            return _load_directory(source, name, default_schema, contracts, policy, find)
         data = read_file(source)
     except OSError as error:
         place = os.fspath(path)
@@ -70,7 +76,7 @@ def load_release(
         text = decoded(data, str(source))
         return load_texts(
             [(str(source), text)], name=name or source.stem, default_schema=default_schema,
-            contracts=contracts, policy=policy,
+            contracts=contracts, policy=policy, find=find,
         )
     return load_manifest(
         data, file=str(source), name=name, default_schema=default_schema, contracts=contracts,
@@ -108,7 +114,7 @@ def load_manifest(
 def load_texts(
     texts: Iterable[tuple[str, str]], *, name: str, default_schema: str | None = None,
     contracts: bool = True, own: bool = False, schemas: Mapping[str, tuple[str, ...]] = {},
-    policy: Policy | None = None,
+    policy: Policy | None = None, find: FindContracts | None = None,
 ) -> Release:
     """A release from (file name, SQL text) pairs; see :func:`load_release`.
 
@@ -139,10 +145,22 @@ def load_texts(
     dropped, contrary = _dropped_tables(gone, _tables(declared), default_schema)
     problems.extend(contrary)
     if declared or not (problems or bundled):
+        lacking = find is not None and any(
+            each.definition.kind == "view" and not each.definition.columns for each in declared
+        )
         resolved = resolve(
-            declared, default_schema=default_schema, contracts=contracts, own=own, policy=policy
+            declared, default_schema=default_schema, contracts=contracts and not lacking, own=own,
+            policy=policy,
         )
         problems.extend(resolved.problems)
+        if find is not None and lacking and not problems:
+            bare = Release(name, resolved.objects, "", resolved.uses, {}, written=tuple(declared))
+            declared = _with_contracts(declared, find(bare), problems)
+            if not problems:
+                resolved = resolve(
+                    declared, default_schema=default_schema, own=own, policy=policy
+                )
+                problems.extend(resolved.problems)
     else:
         resolved = Resolved((), {}, problems)
     _refuse(name, problems, declared)
@@ -159,7 +177,7 @@ def load_texts(
 
 def _load_directory(
     directory: Path, name: str | None, default_schema: str | None, contracts: bool,
-    policy: Policy | None,
+    policy: Policy | None, find: FindContracts | None,
 ) -> Release:
     paths = [
         path for path in directory.rglob("*.sql")
@@ -170,14 +188,14 @@ def _load_directory(
     return load_files(
         {path.relative_to(directory).as_posix(): read_file(path) for path in paths},
         place=str(directory), title=directory.resolve().name, name=name,
-        default_schema=default_schema, contracts=contracts, policy=policy,
+        default_schema=default_schema, contracts=contracts, policy=policy, find=find,
     )
 
 
 def load_files(
     files: Mapping[str, bytes], *, place: str, title: str, name: str | None = None,
     default_schema: str | None = None, contracts: bool = True, spoken: Callable[[str], str] = str,
-    policy: Policy | None = None,
+    policy: Policy | None = None, find: FindContracts | None = None,
 ) -> Release:
     """A release from the contents of its ``*.sql`` files and its ``release.toml``.
 
@@ -196,8 +214,31 @@ def load_files(
     return load_texts(
         texts, name=name or settings.name or title,
         default_schema=default_schema or settings.default_schema, contracts=contracts,
-        schemas=settings.schemas, policy=policy,
+        schemas=settings.schemas, policy=policy, find=find,
     )
+
+
+def _with_contracts(
+    declared: Sequence[Declared], found: Mapping[Identity, Sequence[Column] | str],
+    problems: list[Problem],
+) -> list[Declared]:
+    """The objects with the lists that were found; what was not found goes to ``problems``."""
+    listed: list[Declared] = []
+    for entry in declared:
+        columns = found.get(entry.definition.identity, ())
+        if isinstance(columns, str):
+            problems.append(
+                Problem(
+                    NO_CONTRACT, f"view {entry.definition.key} has no typed column list, and Spark"
+                    f" finds none: {columns}", *entry.place,
+                    remedy="correct the query, or write the list",
+                )
+            )
+        elif columns:
+            filled = msgspec.structs.replace(entry.definition, columns=tuple(columns))
+            entry = entry._replace(definition=filled)
+        listed.append(entry)
+    return listed
 
 
 def decoded(data: bytes, file: str) -> str:

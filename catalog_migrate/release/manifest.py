@@ -230,7 +230,7 @@ def compile_release(release: Release, analyse: Analyse | None) -> bytes:
                     Problem(
                         NO_CONTRACT, f"view {definition.key} has no typed column list", place.file,
                         place.line, place.column,
-                        remedy="write the list, or compile with a Spark session",
+                        remedy="write the list, or correct the query, which Spark does not take",
                     )
                 )
             changes["columns"] = columns

@@ -341,7 +341,8 @@ class _Resolver:
             if self.contracts:
                 self.report(
                     entry.place, NO_CONTRACT, f"view {definition.key} has no typed column list",
-                    remedy="write the list, or run `catalog-migrate release compile`",
+                    remedy="write the list, or have Spark do it: "
+                    "`catalog-migrate release compile --write DIR`",
                 )
             return
         if definition.sql is None or definition.depends_on is not None:

@@ -39,7 +39,7 @@ class Statement(msgspec.Struct, frozen=True):
 
     Places are (line, column), both from 1; ``columns`` is keyed by the folded column name,
     ``properties`` by the key as written, and ``text`` is where the query or body starts (where
-    there is none, the name).
+    there is none, the name). ``name_end`` is the offset behind the object's name.
     """
 
     definition: ObjectDefinition
@@ -48,6 +48,7 @@ class Statement(msgspec.Struct, frozen=True):
     columns: Mapping[str, tuple[int, int]]
     text: tuple[int, int]
     properties: Mapping[str, tuple[int, int]] = {}
+    name_end: int = 0
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -102,6 +103,26 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                 )
             )
     return Parsed(tuple(statements), tuple(problems), tuple(others), tuple(dropped))
+
+
+def with_column_lists(text: str, lists: Mapping[tuple[int, int], Sequence[Column]]) -> str:
+    """The text of a file with the typed column lists of views that have none; else as it is.
+
+    ``lists`` is keyed by the place (line, column) of the view's name.
+    """
+    written: list[str] = []
+    taken = 0
+    for statement in parse(text, default_schema="-").statements:
+        columns = lists.get((statement.line, statement.column))
+        if columns is None or statement.definition.kind != "view" or statement.definition.columns:
+            continue
+        listed = ", ".join(
+            f"{quote_part(column.name)} {column.type}" + ("" if column.nullable else " NOT NULL")
+            for column in columns
+        )
+        written += [text[taken : statement.name_end], f" ({listed})"]
+        taken = statement.name_end
+    return "".join([*written, text[taken:]])
 
 
 _TYPES = frozenset({
@@ -253,6 +274,7 @@ class _Parser(Cursor):
             raise self.problem("IF NOT EXISTS has no meaning here", remedy="leave it out")
         name_token = self.token
         schema, name = self.object_name(kind)
+        name_end = self.tokens[self.at - 1].end
         rest: Callable[[], dict[str, Any]] = getattr(self, f"_{kind}")
         fields = rest()
         if not self.ended:
@@ -261,7 +283,7 @@ class _Parser(Cursor):
         line, column = self.lines.place(name_token.start)
         return Statement(
             definition, line, column, self.places, self.text_place or (line, column),
-            self.property_places,
+            self.property_places, name_end,
         )
 
     def dropped_tables(self) -> list[tuple[ItemName, int, int]]:

@@ -536,6 +536,23 @@ def test_compile_writes_a_manifest_and_check_finds_it_stale(call: Call, tmp_path
     assert "CM0140" in answer.err
 
 
+def test_lists_are_written_into_sql_files_alone(call: Call, tmp_path: Path) -> None:
+    """A manifest, a commit, --check and --out are usage errors; without need nothing happens."""
+    call("init")
+    assert call("release", "compile", "release").code == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for path in ("release.json", "git:HEAD:release"):
+        answer = call("release", "compile", path, "--write")
+        assert answer.code == 64
+        assert f"{path} is no directory of them" in answer.err
+    for flags in (["--check"], ["--out", "other.json"]):
+        assert call("release", "compile", "release", "--write", *flags).code == 64
+    answer = call("release", "compile", "release", "--write")
+    assert (answer.code, "nothing is written" in answer.err) == (0, True)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+
+
 def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> None:
     """The scratch log is raced for and removed."""
     from catalog_migrate.api.doctor import race

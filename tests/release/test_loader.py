@@ -115,7 +115,7 @@ def test_relations_outside_are_ignored() -> None:
           "make the column list and the SELECT list equally long")),
         ("CREATE VIEW s.v AS SELECT a FROM x.t",
          (1, 13, "CM0107", "view s.v has no typed column list",
-          "write the list, or run `catalog-migrate release compile`")),
+          "write the list, or have Spark do it: `catalog-migrate release compile --write DIR`")),
         ("CREATE VIEW s.a (x INT) AS SELECT x FROM s.b;"
          "CREATE VIEW s.b (x INT) AS SELECT x FROM s.c;"
          "CREATE VIEW s.c (x INT) AS SELECT x FROM s.a",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
-from catalog_migrate.sql.release_dialect import parse
+from catalog_migrate.sql.release_dialect import parse, with_column_lists
 from tests.sql.printer import print_definition
 
 CORPUS = [
@@ -147,3 +148,41 @@ def test_an_error_of_a_secret_shows_nothing_behind_that_word(begin: str) -> None
         problem, = parse(f"{begin} s AS {value};").problems
         assert problem.text == begin
         assert "hunter2" not in f"{problem.message} {problem.remedy}"
+
+
+LISTED = (Column("a", "INT"), Column("count(1)", "STRUCT<`x y`: INT>", nullable=False))
+LIST = " (a INT, `count(1)` STRUCT<`x y`: INT> NOT NULL)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE VIEW s.v@ AS SELECT 1;\n",
+        "CREATE VIEW s.v@ -- (why)\n  AS SELECT 1",
+        "CREATE VIEW /* s.x */ s.v@/* ( */AS SELECT 1;",
+        "create view `s`.`v w`@AS SELECT 1;",
+        "CREATE VIEW s . v@\r\nCOMMENT 'x; CREATE VIEW s.x AS'\r\n  AS SELECT 1;\r\n",
+        "CREATE VIEW v@\n  RENAMED FROM s.u WITH (k = '1')\nAS (SELECT 1)",
+        "-- s.é𝒱\nCREATE TABLE s.t (a INT);\nCREATE VIEW s.é@ AS SELECT 1;CREATE VIEW s.w@ AS"
+        " SELECT a FROM s.t;\n\n\tCREATE VIEW s.x (a INT) AS SELECT 1;\n-- end",
+    ],
+)
+def test_column_lists_are_written_behind_the_names_of_views(text: str) -> None:
+    """They stand at each @, everything else is as it was, and what is written reads as given."""
+    bare = text.replace("@", "")
+    places = {(one.line, one.column): LISTED for one in parse(bare, default_schema="s").statements}
+    written = with_column_lists(bare, places)
+    assert written == text.replace("@", LIST)
+    assert with_column_lists(written, places) == written
+    before, after = parse(bare, default_schema="s"), parse(written, default_schema="s")
+    assert (before.problems, after.problems) == ((), ())
+    for old, new in zip(before.statements, after.statements, strict=True):
+        lacks = old.definition.kind == "view" and not old.definition.columns
+        expected = replace(old.definition, columns=LISTED) if lacks else old.definition
+        assert new.definition == expected
+
+
+def test_views_of_which_no_list_is_known_stay_as_they_are() -> None:
+    """Nothing is written behind a name that no list is given for."""
+    text = "CREATE VIEW s.v AS SELECT 1;\nCREATE VIEW s.w AS SELECT 1;"
+    assert with_column_lists(text, {(2, 13): LISTED}) == text.replace("s.w", f"s.w{LIST}")
