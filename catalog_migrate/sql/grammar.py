@@ -177,6 +177,12 @@ def refusal(text: str, *starts: str) -> Refusal | None:
     except RecursionError:
         raise NotUnderstood("it is nested too deeply to be followed") from None
     far = min(reading.far, len(tokens))
+    for index in range(max(far - 3, 0), min(far + 1, len(tokens))):
+        behind = tokens[index + 1 : index + 2]
+        if tokens[index].is_operator(",") and (
+            not behind or behind[0].is_operator(",", ")") or behind[0].is_word("from", "where")
+        ):
+            return Refusal(tokens[index].start, ",", "it without the ,")
     at = tokens[far] if far < len(tokens) else None
     return Refusal(
         len(text) if at is None else at.start, "" if at is None else at.text, _meant(tokens, far)

@@ -454,7 +454,8 @@ _GENERATORS = frozenset({
 
 
 def count_select_items(sql: str) -> int | None:
-    """The length of the main SELECT list; None where only an analyser can tell (``*``, generators).
+    """The length of the main SELECT list; None where only an analyser can tell (``*``, generators)
+    and where a comma is too much.
     """
     tokens = tokenise(sql)
     start = _main_select(tokens)
@@ -477,6 +478,8 @@ def count_select_items(sql: str) -> int | None:
             elif token.text == "|>":
                 return None
             elif depth == 0 and token.text == ",":
+                if first:
+                    return None
                 items += 1
                 first = True
                 continue
@@ -492,7 +495,7 @@ def count_select_items(sql: str) -> int | None:
             ):
                 return None
         first = False
-    return items
+    return None if first else items
 
 
 def _ends_list(tokens: list[Token], position: int, *, first: bool) -> bool:

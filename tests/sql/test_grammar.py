@@ -66,7 +66,7 @@ TABLE t
 REFUSED = {
     "SELCT a FROM s.u": Refusal(0, "SELCT", "SELECT for SELCT"),
     "SELECT a FORM s.u": Refusal(14, "s", "FROM for FORM"),
-    "SELECT a, FROM s.u": Refusal(16, ".", None),
+    "SELECT a, FROM s.u": Refusal(8, ",", "it without the ,"),
     "SELECT a b c FROM t": Refusal(11, "c", None),
     "SELECT a FROM t WHER b > 1": Refusal(21, "b", "WHERE for WHER"),
     "SELECT a FROM t GROPU BY a": Refusal(22, "BY", "GROUP for GROPU"),
@@ -80,7 +80,7 @@ REFUSED = {
     "SELECT CAST(a INT) FROM t": Refusal(14, "INT", None),
     "SELECT a IS NULL IS NULL FROM t": Refusal(20, "NULL", None),
     "SELECT a FROM t JOIN u ON a = b USING (c)": Refusal(32, "USING", None),
-    "SELECT a IN (1, 2, ) FROM t": Refusal(19, ")", None),
+    "SELECT a IN (1, 2, ) FROM t": Refusal(17, ",", "it without the ,"),
     "INSERT INTO t SELECT 1": Refusal(0, "INSERT", None),
     "": Refusal(0, "", None),
 }
