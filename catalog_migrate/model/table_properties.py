@@ -301,7 +301,8 @@ def change_of(key: str, before: str | None, after: str | None) -> Change:
         if modes[0] == modes[1]:
             return "metadata"
         return "spark" if modes == ("none", "name") else "copy"
-    return "copy" if known.copied and known.is_on(after) else "spark"
+    for_good = known.key == _ICEBERG + "V3" and known.is_on(before)  # Delta never turns it off
+    return "copy" if for_good or (known.copied and known.is_on(after)) else "spark"
 
 
 def is_made_by_spark(properties: Mapping[str, str]) -> bool:

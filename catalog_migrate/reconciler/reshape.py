@@ -27,6 +27,7 @@ from catalog_migrate.reconciler.actions import shard_spec
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 
 _ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*")
+_NEVER_DONE = "UnsupportedOperationException"
 
 
 @dataclass(slots=True)
@@ -194,13 +195,13 @@ def _shadow_of(work: ExecutionContext, target: Target) -> str:
 def is_refusal(error: Exception) -> bool:
     """Whether a committed change was refused for good, so that only a copy makes it true.
 
-    By the error class: a full disk or a lost file has none, and a copy would fail as well.
+    By the error class: a full disk or a lost file has none, and a copy would fail as well. Delta
+    has none for some of what it never does.
     """
-    return (
-        isinstance(error, EngineFailure)
-        and not error.transient
-        and _ERROR_CLASS.fullmatch(error.condition or "") is not None
-    )
+    if not isinstance(error, EngineFailure) or error.transient:
+        return False
+    condition = error.condition or ""
+    return condition == _NEVER_DONE or _ERROR_CLASS.fullmatch(condition) is not None
 
 
 def projection_from(

@@ -177,6 +177,8 @@ def test_keys_are_delta_s_own() -> None:
         ("delta.columnMapping.mode", None, "id", "copy"),
         ("delta.enableIcebergCompatV2", None, "true", "copy"),
         ("delta.enableIcebergCompatV2", "true", "false", "spark"),
+        ("delta.enableIcebergCompatV3", "true", None, "copy"),
+        ("delta.enableIcebergCompatV3", "false", None, "spark"),
         ("delta.feature.typeWidening", None, "supported", "spark"),
         ("delta.feature.typeWidening", "supported", None, "metadata"),
     ],
