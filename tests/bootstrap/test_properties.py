@@ -17,7 +17,7 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.table_properties import features_of
+from catalog_migrate.model.table_properties import FEATURES, KNOWN, features_of
 
 pytestmark = pytest.mark.spark
 
@@ -179,6 +179,54 @@ def test_cases_that_were_handed_in(shop: Any) -> None:
     for name in names:
         use(shop, name, 2)
         assert ids(shop, name) == [3, 101, 102], name
+
+
+def test_a_table_that_is_read_and_changed(shop: Any) -> None:
+    """FILLED FROM seals it for a moment; its properties are as the release has them afterwards."""
+    one = "CREATE TABLE {s}.t (id INT, a STRING) WITH ('delta.appendOnly' = 'true');"
+    two = "CREATE TABLE {s}.t (id INT, a STRING) WITH ('delta.enableRowTracking' = 'true');"
+    filled = "CREATE TABLE {s}.f (id INT) FILLED FROM (SELECT id FROM {s}.t);"
+    others = dict.fromkeys(("tags", "big", "doubled"))
+    shop.start(shop.release("1", orders=one, **others))
+    shop.spark.sql(f"INSERT INTO {shop.schema}.t VALUES (1, 'x'), (2, 'y')")
+    place = shop.shard("t")
+    report = shop.start(shop.release("2", orders=two + filled, **others))
+    assert (report.outcome, shop.shard("t"), ids(shop, "f")) == ("migrated", place, [1, 2])
+    configuration = form_of(view_table(place)).configuration
+    assert configuration.get("delta.enableRowTracking") == "true"
+    assert "delta.appendOnly" not in configuration
+    use(shop, "t", 1)
+    assert ids(shop, "t") == [2, 101]
+
+
+def values_of(scala_map: Any) -> list[Any]:
+    """The values of a map of Scala."""
+    found, each = [], scala_map.valuesIterator()
+    while each.hasNext():
+        found.append(each.next())
+    return found
+
+
+def test_the_list_is_that_of_delta(spark: Any) -> None:
+    """No property and no feature of the installed Delta is missing or invented."""
+    delta = spark._jvm.org.apache.spark.sql.delta
+    configs = getattr(getattr(delta, "DeltaConfigs$"), "MODULE$").getAllConfigs()
+    elsewhere = {  # Delta knows them by other lists: of columns, of materialised row tracking
+        "delta.generationExpression", "delta.rowTracking.materializedRowCommitVersionColumnName",
+        "delta.rowTracking.materializedRowIdColumnName",
+    }
+    keys = {known.key for known in KNOWN.values()}
+    assert {config.key() for config in values_of(configs)} == keys - elsewhere
+    assert elsewhere < keys
+
+    features = getattr(getattr(delta, "TableFeature$"), "MODULE$").allSupportedFeaturesMap()
+    names = {feature.name() for feature in values_of(features)}
+    not_by_name = {"catalogManaged", "clustering", "coordinatedCommits-preview"}
+    experimental = {
+        "adaptiveMetadata-preview", "geospatial", "geospatial-dev", "typeWidening-preview",
+        "variantShredding-preview", "variantType-preview",
+    }
+    assert names == {*FEATURES.values()} | not_by_name | experimental
 
 
 def test_a_protocol_that_contradicts_itself_is_a_typed_error(tmp_path: Path) -> None:
