@@ -14,6 +14,7 @@ from catalog_migrate.model.types import (
     Struct,
     Type,
     continued_fields,
+    is_lossless,
     is_text,
     parse_type,
 )
@@ -24,25 +25,31 @@ NO_CONVERSION = "<expression over the old columns>"
 """What a conversion has where Spark has no CAST."""
 
 
-def conversion(expression: str, source: str, target: str, *, or_null: bool = False) -> str:
+def conversion(
+    expression: str, source: str, target: str, *, or_null: bool = False, nullable: bool = True
+) -> str:
     """SQL that makes a ``target`` of an expression of type ``source``.
 
     A CAST where Spark has one; it has none between structs with other fields, so these are put
     together field by field, by name, in arrays and maps too. What cannot be derived is a text in
     angle brackets (:func:`is_complete`). ``or_null``: NULL takes the place of a value that is none
-    of ``target``, and of what has no CAST; a key of a map goes with its value.
+    of ``target``, and of what has no CAST; a key of a map goes with its value, and a struct with
+    its field that is NOT NULL. Where the whole is not ``nullable``, such a field is left open.
     """
-    return _conversion(expression, parse_type(source), parse_type(target), or_null=or_null, depth=1)
+    return _conversion(
+        expression, parse_type(source), parse_type(target), or_null=or_null, nullable=nullable,
+        depth=1,
+    )
 
 
 def _conversion(
-    expression: str, source: Type, target: Type, *, or_null: bool, depth: int
+    expression: str, source: Type, target: Type, *, or_null: bool, nullable: bool, depth: int
 ) -> str:
     if source == target:
         return expression
 
-    def inner(name: str, of: Type, to: Type) -> str:
-        return _conversion(name, of, to, or_null=or_null, depth=depth + 1)
+    def inner(name: str, of: Type, to: Type, *, nullable: bool = True) -> str:
+        return _conversion(name, of, to, or_null=or_null, nullable=nullable, depth=depth + 1)
 
     if _has_cast(source, target) and not (or_null and _changes_keys(source, target)):
         return _cast(expression, target, or_null=or_null)
@@ -63,19 +70,26 @@ def _conversion(
         return expression
     if isinstance(source, Struct) and isinstance(target, Struct):
         parts: list[str] = []
+        nothing = [f"{expression} IS NULL"]
         for field, before in continued_fields(source, target):
             missing = MISSING_VALUE.format(quote_part(field.name))
             if before is None:
                 value = f"CAST(NULL AS {field.type})" if field.nullable else missing
             else:
-                value = inner(f"{expression}.{quote_sql(before.name)}", before.type, field.type)
+                value = inner(
+                    f"{expression}.{quote_sql(before.name)}", before.type, field.type,
+                    nullable=field.nullable,
+                )
                 if not field.nullable:
                     # Spark takes a field of a nullable struct for nullable, whatever it is
                     never = None if before.nullable else _literal(field.type)
+                    if never and not is_lossless(str(before.type), str(field.type)):
+                        nothing.append(f"{value} IS NULL")
+                        never = never if nullable else None
                     value = f"coalesce({value}, {never or missing})"
             escaped = field.name.replace("\\", "\\\\").replace("'", "\\'")
             parts += [f"'{escaped}'", value]
-        return f"IF({expression} IS NULL, NULL, named_struct({', '.join(parts)}))"
+        return f"IF({' OR '.join(nothing)}, NULL, named_struct({', '.join(parts)}))"
     return f"CAST(NULL AS {target})" if or_null else NO_CONVERSION
 
 
@@ -93,7 +107,10 @@ _LITERALS = {
 
 
 def _literal(tree: Type) -> str | None:
-    """A value of a type that Spark knows not to be NULL, where there is a plain one."""
+    """A value of a type that Spark knows not to be NULL, where there is a plain one.
+
+    It satisfies Spark's analysis alone, and takes the place of no value.
+    """
     if isinstance(tree, Atomic):
         return _LITERALS.get(tree.name)
     if isinstance(tree, Sized):

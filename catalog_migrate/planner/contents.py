@@ -350,7 +350,10 @@ def _decide(
     risk: Risk | None = None
     if retyped:
         kept = conversion(source, before.type, column.type)
-        fitted = conversion(source, before.type, column.type, or_null=True)
+        fitted = conversion(
+            source, before.type, column.type, or_null=True,
+            nullable=column.nullable or default is not None,
+        )
         if _needs_no_word(before.type, column.type) and is_complete(kept):
             expression = kept
         elif is_complete(fitted) and approvals.cover("convert", compared.key, column.name):

@@ -54,6 +54,49 @@ def test_what_a_conversion_cannot_know_is_left_open(
     assert not is_complete(expected)
 
 
+STRICT = "STRUCT<a: STRING NOT NULL, b: INT>"
+STRICT_AS_NULL = (
+    "IF(c IS NULL OR TRY_CAST(c.`a` AS INT) IS NULL, NULL,"
+    " named_struct('a', coalesce(TRY_CAST(c.`a` AS INT), 0)))"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "nullable", "expected"),
+    [
+        (STRICT, "STRUCT<a: INT NOT NULL>", True, STRICT_AS_NULL),
+        (STRICT, "STRUCT<a: INT NOT NULL>", False,
+         STRICT_AS_NULL.replace(", 0)", ", <value of a>)")),
+        ("STRUCT<a: INT NOT NULL, b: INT>", "STRUCT<a: BIGINT NOT NULL>", False,
+         "IF(c IS NULL, NULL, named_struct('a', coalesce(TRY_CAST(c.`a` AS BIGINT), 0L)))"),
+        (f"ARRAY<{STRICT}>", "ARRAY<STRUCT<a: INT NOT NULL>>", False,
+         f"transform(c, e1 -> {STRICT_AS_NULL})".replace("c.`a`", "e1.`a`")
+         .replace("IF(c ", "IF(e1 ")),
+        (f"STRUCT<s: {STRICT}, x: INT>", "STRUCT<s: STRUCT<a: INT NOT NULL>>", False,
+         f"IF(c IS NULL, NULL, named_struct('s', {STRICT_AS_NULL}))".replace("c.`a`", "c.`s`.`a`")
+         .replace("IF(c IS NULL OR", "IF(c.`s` IS NULL OR")),
+    ],
+)  # fmt: skip
+def test_no_value_takes_the_place_of_one_that_does_not_fit(
+    source: str, target: str, nullable: bool, expected: str
+) -> None:
+    """A struct goes with its field that is NOT NULL; the whole only where it may be NULL."""
+    found = conversion("c", source, target, or_null=True, nullable=nullable)
+    assert found == expected
+    assert is_complete(found) == ("<" not in expected)
+
+
+@pytest.mark.spark
+def test_what_does_not_fit_is_null_in_spark(spark: Any) -> None:
+    """Of 'abc' comes NULL and no 0; what fits, and an empty struct, are as they were."""
+    made = conversion("c", STRICT, "STRUCT<a: INT NOT NULL>", or_null=True)
+    rows = spark.sql(
+        f"SELECT to_json({made}) FROM VALUES (1, named_struct('a', '7', 'b', 1)),"
+        " (2, named_struct('a', 'abc', 'b', 1)), (3, NULL) AS t(n, c) ORDER BY n"
+    ).collect()
+    assert [row[0] for row in rows] == ['{"a":7}', None, None]
+
+
 @pytest.mark.spark
 def test_casts_agree_with_spark_itself(spark: Any) -> None:
     """Among all atoms a conversion is a CAST exactly where Spark's Cast.canAnsiCast has one."""
