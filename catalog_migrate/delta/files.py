@@ -88,41 +88,65 @@ def added_at(path: str, version: int) -> Sequence[Mapping[str, Any]]:
     EngineFailure where a commit that is needed is missing or cannot be read.
     """
     table = store_at(path)
-    names = tuple(table.names(LOG))
-    _, checkpoints = versions_of(names)
-    since = max((each for each in checkpoints if each <= version), default=-1)
+    since, names = newest_checkpoint(table.names(LOG), version)
     files: dict[DataFile, dict[str, Any]] = {}
-    if since >= 0:
-        reconcile(files, _checkpointed(table, _newest_checkpoint(names, since)), dict)
+    reconcile(files, checkpointed(table, names), dict)
     for each in range(since + 1, version + 1):
         reconcile(files, read_actions(path, each), dict)
     return tuple(files.values())
 
 
-def _newest_checkpoint(names: Iterable[str], version: int) -> tuple[str, ...]:
-    """The files of one checkpoint of a version, of which several may be there."""
-    begin = f"{version:020d}.checkpoint."
-    found = sorted(name for name in names if name.startswith(begin))
-    whole = [name for name in found if name.count(".") < 4]
-    # one in parts is <version>.checkpoint.<number>.<of>.parquet
-    return (whole[0],) if whole else tuple(found)
+def newest_actions(path: str, kind: str) -> Iterator[Mapping[str, Any]]:
+    """What the actions of one kind (``protocol``, ``domainMetadata``) say, newest first.
+
+    Those of the commits behind the newest checkpoint, then that checkpoint's.
+    """
+    table = store_at(path)
+    names = tuple(table.names(LOG))
+    commits, checkpoints = versions_of(names)
+    since, checkpoint = newest_checkpoint(names, max([*commits, *checkpoints], default=-1))
+    for version in sorted((each for each in commits if each > since), reverse=True):
+        yield from (each[kind] for each in read_actions(path, version) if kind in each)
+    yield from (each[kind] for each in checkpointed(table, checkpoint) if kind in each)
 
 
-def _checkpointed(table: Store, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """The ``add`` actions of a checkpoint, those in its sidecars included."""
+def newest_checkpoint(names: Iterable[str], version: int) -> tuple[int, tuple[str, ...]]:
+    """The newest whole checkpoint at or before a version: its version (-1: none) and its files.
+
+    Several may be there of one version; one in parts counts where every part is.
+    """
+    names = tuple(names)
+    _, checkpoints = versions_of(names)
+    for each in sorted((one for one in checkpoints if one <= version), reverse=True):
+        begin = f"{each:020d}.checkpoint."
+        found = sorted(name for name in names if name.startswith(begin))
+        whole = [name for name in found if name.count(".") < 4]
+        if whole:
+            return each, (whole[0],)
+        # <version>.checkpoint.<number>.<of>.parquet
+        for parts in {name.split(".")[3] for name in found}:
+            together = tuple(name for name in found if name.split(".")[3] == parts)
+            if len(together) == int(parts):
+                return each, together
+    return -1, ()
+
+
+def checkpointed(table: Store, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """The actions of a checkpoint's files: ``add``, those in its sidecars included, ``protocol``
+    and ``domainMetadata``."""
     for name in names:
         data = table.read(f"{LOG}/{name}")
         actions = decode(data) if name.endswith(".json") else tuple(_of_parquet(data))
         for action in actions:
-            if "add" in action:
+            if "sidecar" not in action:
                 yield action
-            elif "sidecar" in action:
+            else:
                 side: str = action["sidecar"]["path"]
                 yield from _of_parquet(table.read(f"{LOG}/_sidecars/{side.rpartition('/')[2]}"))
 
 
 def _of_parquet(data: bytes) -> Iterator[Mapping[str, Any]]:
-    """``add`` and ``sidecar`` actions of a checkpoint's Parquet file.
+    """``add``, ``sidecar``, ``protocol`` and ``domainMetadata`` actions of a checkpoint's file.
 
     delta-rs reads it as the one data file of a table that is made for the purpose.
     """
@@ -145,9 +169,19 @@ def _of_parquet(data: bytes) -> Iterator[Mapping[str, Any]]:
         ]), durable=False)
         found = QueryBuilder().register("t", DeltaTable(here)).execute(_QUERY).read_all()
         columns = [found.column(name).to_pylist() for name in found.column_names]
-    for sidecar, path, size, stats, parsed, kind, vector, offset, deleted in zip(
-        *columns, strict=True
-    ):
+    for (
+        reader, writer, readers, writers, domain, setting, removed,
+        sidecar, path, size, stats, parsed, kind, vector, offset, deleted,
+    ) in zip(*columns, strict=True):
+        if reader:
+            yield {"protocol": {
+                "minReaderVersion": reader, "minWriterVersion": writer,
+                "readerFeatures": readers or (), "writerFeatures": writers or (),
+            }}
+        if domain:
+            yield {"domainMetadata": {
+                "domain": domain, "configuration": setting, "removed": removed,
+            }}
         if sidecar:
             yield {"sidecar": {"path": sidecar}}
         if not path:
@@ -170,7 +204,13 @@ def _struct(**fields: Any) -> dict[str, Any]:
     ]}
 
 
+_NAMES = {"type": "array", "elementType": "string", "containsNull": True}
 _ACTIONS = _struct(
+    protocol=_struct(
+        minReaderVersion="integer", minWriterVersion="integer", readerFeatures=_NAMES,
+        writerFeatures=_NAMES,
+    ),
+    domainMetadata=_struct(domain="string", configuration="string", removed="boolean"),
     add=_struct(
         path="string", size="long", stats="string",
         stats_parsed=_struct(numRecords="long"),
@@ -181,7 +221,11 @@ _ACTIONS = _struct(
     sidecar=_struct(path="string"),
 )
 _QUERY = """
-SELECT t.sidecar['path'] AS sidecar, t."add"['path'] AS path, t."add"['size'] AS size,
+SELECT t.protocol['minReaderVersion'] AS reader, t.protocol['minWriterVersion'] AS writer,
+  t.protocol['readerFeatures'] AS readers, t.protocol['writerFeatures'] AS writers,
+  t."domainMetadata"['domain'] AS domain, t."domainMetadata"['configuration'] AS setting,
+  t."domainMetadata"['removed'] AS removed,
+  t.sidecar['path'] AS sidecar, t."add"['path'] AS path, t."add"['size'] AS size,
   t."add"['stats'] AS stats, t."add"['stats_parsed']['numRecords'] AS parsed,
   t."add"['deletionVector']['storageType'] AS kind,
   t."add"['deletionVector']['pathOrInlineDv'] AS vector,

@@ -10,13 +10,13 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
 from catalog_migrate.delta.datatypes import columns_of
-from catalog_migrate.delta.files import DataFile, Sizes, added_at, file_of, size_of
+from catalog_migrate.delta.files import DataFile, Sizes, added_at, file_of, newest_actions, size_of
 from catalog_migrate.delta.log import (
     LOG,
     OVERTAKEN,
@@ -25,7 +25,6 @@ from catalog_migrate.delta.log import (
     encode,
     has_log,
     put_commit,
-    read_actions,
     transaction,
     versions_of,
     write_checksum,
@@ -112,13 +111,8 @@ def open_table(path: str, *, version: int | None = None) -> DeltaTable:
 
     EngineFailure where none is, :class:`UnsupportedTable` where it has what is not supported.
     """
-    try:
-        with failing(f"read the shard {path}"):
-            return load_table(local_path(path), version=version)
-    except EngineFailure as failure:
-        # delta-rs opens no table that has a reader feature which it does not know
-        refuse_unsupported(path, protocol_at(path))
-        raise failure
+    with _refusing_unsupported(path), failing(f"read the shard {path}"):
+        return load_table(local_path(path), version=version)
 
 
 def view_table(path: str, *, version: int | None = None) -> TableView:
@@ -127,8 +121,24 @@ def view_table(path: str, *, version: int | None = None) -> TableView:
         return open_table(path, version=version)
     from catalog_migrate.delta.replay import replayed
 
-    with failing(f"read the shard {path}"):
+    with _refusing_unsupported(path), failing(f"read the shard {path}"):
         return replayed(path, version, lambda found: load_table(path, version=found))
+
+
+@contextmanager
+def _refusing_unsupported(path: str) -> Iterator[None]:
+    """Raise :class:`UnsupportedTable` where that is why a table could not be opened.
+
+    delta-rs opens no table that has a reader feature which it does not know.
+    """
+    try:
+        yield
+    except EngineFailure:
+        protocol: Mapping[str, Any] = {}
+        with suppress(EngineFailure):
+            protocol = protocol_at(path)
+        refuse_unsupported(path, protocol)
+        raise
 
 
 def _address_of(table: TableView) -> str:
@@ -241,14 +251,14 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def protocol_at(path: str) -> Mapping[str, Any]:
-    """The ``protocol`` action in force, by the commits that are there; empty where none has it."""
-    return next(_newest(path, "protocol"), {})
+    """The ``protocol`` action in force; empty where the log has none."""
+    with failing(f"read the log of {path}"):
+        return next(newest_actions(path, "protocol"), {})
 
 
 def clustering_columns(path: str) -> tuple[str, ...]:
-    """The columns that a table is clustered by, by the commits that are there (Delta protocol,
-    *Clustered Table*); none where none of them says."""
-    for domain in _newest(path, "domainMetadata"):
+    """The columns that a table is clustered by (Delta protocol, *Clustered Table*)."""
+    for domain in newest_actions(path, "domainMetadata"):
         if domain.get("domain") != _CLUSTERING:
             continue
         if domain.get("removed"):
@@ -261,14 +271,6 @@ def clustering_columns(path: str) -> tuple[str, ...]:
         listed = json.loads(domain["configuration"]).get("clusteringColumns") or ()
         return tuple(".".join((names.get(first, first), *rest)) for first, *rest in listed)
     return ()
-
-
-def _newest(path: str, kind: str) -> Iterator[Mapping[str, Any]]:
-    """What the actions of a kind say, newest first, in the commits that are there."""
-    with failing(f"read the log of {path}"):
-        commits, _ = versions_of(store_at(path).names(LOG))
-    for version in sorted(commits, reverse=True):
-        yield from (each[kind] for each in read_actions(path, version) if kind in each)
 
 
 def unsupported_at(path: str) -> Unsupported | None:

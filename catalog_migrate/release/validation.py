@@ -81,7 +81,8 @@ _TYPES_ELSEWHERE = {
     "VARCHAR2": "VARCHAR(n) or STRING", "NVARCHAR": "VARCHAR(n) or STRING",
     "NVARCHAR2": "VARCHAR(n) or STRING", "NCHAR": "CHAR(n) or STRING", "TEXT": "STRING",
     "CLOB": "STRING", "JSON": "STRING or VARIANT", "JSONB": "STRING or VARIANT", "UUID": "STRING",
-    "BOOL": "BOOLEAN", "BIT": "BOOLEAN", "BLOB": "BINARY", "BYTEA": "BINARY", "VARBINARY": "BINARY",
+    "BIT": "BOOLEAN, or BINARY for several bits", "BOOL": "BOOLEAN",
+    "BLOB": "BINARY", "BYTEA": "BINARY", "VARBINARY": "BINARY",
 }
 """Types of other databases, and what to write for them: never one that holds less."""
 

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from catalog_migrate.delta.files import rows_added
+from catalog_migrate.delta.files import newest_checkpoint, rows_added
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import (
+    clustering_columns,
     data_files,
     form_of,
     grown,
+    protocol_at,
     remove_files,
     shard_size,
     table_size,
@@ -62,6 +64,31 @@ def test_a_log_that_was_cleaned_up_is_counted_by_its_checkpoint(path: str) -> No
     for version in range(4):
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
     assert [rows_at(path, version) for version in (4, 5)] == [6, 6]
+
+
+def test_what_a_table_has_is_in_its_checkpoint_once_its_commits_are_missing(path: str) -> None:
+    """Its protocol, and what it is clustered by."""
+    domain = {"domain": "delta.clustering", "removed": False,
+              "configuration": '{"clusteringColumns":[["id"]]}'}
+    held = protocol("clustering", "domainMetadata", readers=["deletionVectors"])
+    write_commit(path, 6, held, {"domainMetadata": domain})
+    assert clustering_columns(path) == ("id",)
+    DeltaTable(path).create_checkpoint()
+    for version in range(7):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+    assert protocol_at(path)["readerFeatures"] == ["deletionVectors"]
+    assert clustering_columns(path) == ("id",)
+
+
+def test_a_checkpoint_counts_when_all_its_parts_are_there() -> None:
+    """Else the one before it does; parts of two checkpoints of one version are not put together."""
+    one = f"{3:020d}.checkpoint.parquet"
+    parts = [f"{7:020d}.checkpoint.{number:010d}.{2:010d}.parquet" for number in (1, 2)]
+    other = f"{7:020d}.checkpoint.{1:010d}.{3:010d}.parquet"
+    assert newest_checkpoint([one, *parts, other], 9) == (7, tuple(parts))
+    assert newest_checkpoint([one, parts[0], other], 9) == (3, (one,))
+    assert newest_checkpoint([parts[0], other], 9) == (-1, ())
+    assert newest_checkpoint([one, *parts], 6) == (3, (one,))
 
 
 def test_a_file_without_statistics_makes_the_number_unknown(path: str) -> None:

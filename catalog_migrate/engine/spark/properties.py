@@ -76,7 +76,11 @@ def set_properties(
     session: Callable[[], SparkSession], path: str, shard: ShardSpec, *, app_id: str = "",
     epoch: int = 0,
 ) -> None:
-    """Give the table at ``path`` what :func:`missing_properties` says, and read it back."""
+    """Give the table at ``path`` what :func:`missing_properties` says, and read it back.
+
+    Spark's ALTER carries no epoch: EngineFailure ``FENCED`` where a later holder came before it or
+    meanwhile. What it set by then is what was committed.
+    """
     table = view_table(path)
     refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     form = form_of(table)
@@ -84,7 +88,7 @@ def set_properties(
     if not missing:
         return
     _refuse_uncopied(path, form, missing)
-    _remove_unfounded(path, missing)
+    _remove_unfounded(path, missing, app_id, epoch)
     left = missing_properties(path, shard)
     with failing(f"change the properties of {path}"):
         if left.set:
@@ -92,6 +96,7 @@ def set_properties(
         if left.unset:
             run(session(), statements.unset_properties(path, left.unset))
         rows(session(), f"SELECT * FROM {statements.by_path(path)} LIMIT 1")
+    refuse_later_epoch(path, view_table(path).transaction_version(app_id), epoch)
     kept = missing_properties(path, shard)
     if kept:
         raise EngineFailure(
@@ -113,7 +118,7 @@ def _refuse_uncopied(path: str, form: Form, missing: MissingProperties) -> None:
             )
 
 
-def _remove_unfounded(path: str, missing: MissingProperties) -> None:
+def _remove_unfounded(path: str, missing: MissingProperties, app_id: str, epoch: int) -> None:
     """Take away properties whose features the protocol lacks: Delta refuses such a table.
 
     Earlier versions of this tool wrote them so.
@@ -129,6 +134,7 @@ def _remove_unfounded(path: str, missing: MissingProperties) -> None:
         kept = {key: each for key, each in form.configuration.items() if key not in unfounded}
         commit_actions(
             table, form.with_configuration(kept).actions(form), operation="UNSET TBLPROPERTIES",
+            app_id=app_id, epoch=epoch,
         )
 
 
