@@ -16,6 +16,7 @@ from catalog_migrate.delta.table import form_of, set_properties_after, view_tabl
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.hook import rollback
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.table_properties import FEATURES, KNOWN, features_of
 
@@ -179,6 +180,16 @@ def test_cases_that_were_handed_in(shop: Any) -> None:
     for name in names:
         use(shop, name, 2)
         assert ids(shop, name) == [3, 101, 102], name
+
+    before = report.serial
+    assert before is not None
+    rollback(shop.spark, to=before, catalog=shop.catalog)
+    for name in names:
+        configuration = form_of(view_table(shop.shard(name))).configuration
+        tracked = configuration.get("delta.enableRowTracking") == "true"
+        assert (name, tracked) == (name, name == "broken")
+        use(shop, name, 3)
+        assert ids(shop, name) == [101, 102, 103], name
 
 
 def test_a_table_that_is_read_and_changed(shop: Any) -> None:
