@@ -254,12 +254,16 @@ class Engine(Protocol):
         ...
 
     # names ---------------------------------------------------------------------------------
-    def ensure_schema(self, schema: str) -> None:
-        """Create the schema (database) unless it exists."""
+    def ensure_schema(self, schema: str, lineage: str = "") -> None:
+        """Create the schema (database) unless it exists; ``lineage`` marks it as a catalog's."""
         ...
 
-    def drop_schema_if_empty(self, schema: str) -> None:
-        """Drop a schema that holds nothing any more; leave any other alone."""
+    def drop_schema_if_empty(self, schema: str, lineage: str = "") -> None:
+        """Drop a schema that holds nothing any more; leave any other alone.
+
+        With ``lineage`` only one that was made for that catalog, that the session is not in, and
+        whose directory is seen to hold nothing: the catalog removes that with all that is in it.
+        """
         ...
 
     def names(self, schema: str) -> frozenset[ItemName]:

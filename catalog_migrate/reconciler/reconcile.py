@@ -207,7 +207,7 @@ def reconcile_names(
     held = actions.held_views
     if held is not None and work.journal.tolerated is not None:
         work.journal.tolerated.append(f"schema {held.name}: {held.reason}; {held.remedy}")
-    steps = _take(work, _scheduled(work, actions, program), failures)
+    steps = _take(work, _scheduled(work, actions, program), failures, state.lineage)
     work.journal.names += steps
     if failures and work.journal.tolerated is not None:
         failures = _tolerated(work.journal.tolerated, state, failures)
@@ -218,6 +218,7 @@ def reconcile_names(
             remedy="".join(f"{each.remedy}; " for each in actions.drift if each.kind == "foreign")
             + _remedy(failures),
         )
+    _drop_schemas(work, state, actions)
     return steps
 
 
@@ -345,7 +346,7 @@ class _Reported:
 
 
 def _take(
-    work: ExecutionContext, waves: Sequence[_Wave], failures: list[StepFailure]
+    work: ExecutionContext, waves: Sequence[_Wave], failures: list[StepFailure], lineage: str
 ) -> int:
     """Take the steps wave by wave; what waits for one that failed is left out.
 
@@ -355,7 +356,7 @@ def _take(
     reported = _Reported(work, waves)
     for schema in sorted({s.name.schema for wave in waves for s, _ in wave if s.op != "drop"}):
         try:
-            work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
+            work.retrying(lambda schema=schema: work.engine.ensure_schema(schema, lineage))  # type: ignore[misc]
         except MetastoreFailure as error:
             failures.append(_failure("create", f"the schema {schema}", error))
             return 0
@@ -379,6 +380,26 @@ def _take(
                 if isinstance(result, MetastoreFailure):
                     return done
     return done
+
+
+def _drop_schemas(work: ExecutionContext, state: State, actions: Actions) -> None:
+    """Drop the schemas made for this catalog that have lost their last object.
+
+    The tombstones say which, until the commit that clears them, so that what a kill leaves is
+    dropped by the next start. One that cannot be dropped is nothing a start fails for.
+    """
+    left = {t.schema.lower(): t.schema for t in state.tombstones}
+    for step in (step for wave in actions.waves for step in wave if step.op == "drop"):
+        left.setdefault(step.name.schema.lower(), step.name.schema)
+    living = {mapping.schema.lower() for mapping in state.mappings.values()}
+    for folded in sorted(left.keys() - living):
+        work.ensure()
+        try:
+            work.engine.drop_schema_if_empty(left[folded], state.lineage)
+        except MetastoreFailure:
+            return  # the next one would wait as long for the same answer
+        except EngineFailure:
+            continue
 
 
 def _groups(wave: _Wave) -> Iterator[_Wave]:

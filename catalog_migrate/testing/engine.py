@@ -119,18 +119,23 @@ class SimulatedEngine:
             self.world.writes += 1
 
     # names ---------------------------------------------------------------------------------
-    def ensure_schema(self, schema: str) -> None:
+    def ensure_schema(self, schema: str, lineage: str = "") -> None:
         with self._call("ensure_schema", schema):
             if schema.lower() not in self._names.schemas:
                 self._names.schemas.add(schema.lower())
+                self._names.lineages[schema.lower()] = lineage
                 self._wrote_name()
 
-    def drop_schema_if_empty(self, schema: str) -> None:
+    def drop_schema_if_empty(self, schema: str, lineage: str = "") -> None:
+        """Drop a schema without names, as of the port; a simulated one has no directory."""
         with self._call("drop_schema_if_empty", schema):
             folded = schema.lower()
+            if lineage and self._names.lineages.get(folded) != lineage:
+                return
             held = (*self._names.relations, *self._names.functions)
             if folded in self._names.schemas and all(key[0] != folded for key in held):
                 self._names.schemas.discard(folded)
+                self._names.lineages.pop(folded, None)
                 self._wrote_name()
 
     def names(self, schema: str) -> frozenset[ItemName]:

@@ -87,6 +87,8 @@ class Names:
     """One catalog of names: schemas with their relations and functions, keyed by folded names."""
 
     schemas: set[str] = field(default_factory=set)
+    lineages: dict[str, str] = field(default_factory=dict)
+    """For which catalog a schema was made."""
     relations: dict[tuple[str, str], Relation] = field(default_factory=dict)
     functions: dict[tuple[str, str], FunctionSpec] = field(default_factory=dict)
 
@@ -109,6 +111,7 @@ class World:
             for path, shard in other.shards.items()
         )
         self.names.schemas.update(other.names.schemas)
+        self.names.lineages.update(other.names.lineages)
         self.names.relations.update(other.names.relations)
         self.names.functions.update(other.names.functions)
         self.writes = other.writes

@@ -135,6 +135,30 @@ def test_a_schema_goes_only_when_it_is_empty(kit):
         kit.engine.register_table(kit.name("a"), path)
 
 
+def test_a_schema_goes_only_with_the_catalog_it_was_made_for(kit):
+    """drop_schema_if_empty with a lineage leaves a schema of others, and one that holds a name."""
+    ours, theirs = f"{kit.schema}_ours", f"{kit.schema}_theirs"
+    kit.engine.ensure_schema(ours, "aa")
+    kit.engine.ensure_schema(ours, "bb")  # is there: stays what it is
+    kit.engine.ensure_schema(theirs, "bb")
+    held = ItemName(ours, "a")
+    kit.engine.register_table(held, kit.shard("a"))
+    for schema in (ours, theirs, kit.schema, "nowhere"):
+        kit.engine.drop_schema_if_empty(schema, "aa")
+    assert kit.engine.names(ours) == {held}
+    kit.engine.drop(kit.engine.observe(ours)[0])
+    for schema in (ours, theirs, kit.schema):
+        kit.engine.drop_schema_if_empty(schema, "aa")
+    for schema in (theirs, kit.schema):
+        kit.engine.register_table(ItemName(schema, "a"), kit.shard("a"))
+    with pytest.raises(EngineFailure):
+        kit.engine.register_table(held, kit.shard("a"))
+    kit.engine.drop(kit.engine.observe(theirs)[0])
+    kit.engine.drop_schema_if_empty(theirs, "bb")
+    with pytest.raises(EngineFailure):
+        kit.engine.register_table(ItemName(theirs, "a"), kit.shard("a"))
+
+
 def test_a_view_is_recognised_by_its_properties(kit):
     """create_view replaces what was seen, carries properties and text; observe reads them back."""
     kit.engine.register_table(kit.name("a"), kit.shard("a"))

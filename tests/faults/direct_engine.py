@@ -74,10 +74,10 @@ class DirectEngine:
         return False
 
     # names ---------------------------------------------------------------------------------
-    def ensure_schema(self, schema: str) -> None:
+    def ensure_schema(self, schema: str, lineage: str = "") -> None:
         """Schemas need no making."""
 
-    def drop_schema_if_empty(self, schema: str) -> None:
+    def drop_schema_if_empty(self, schema: str, lineage: str = "") -> None:
         """Schemas need no dropping."""
 
     def names(self, schema: str) -> frozenset[ItemName]:

@@ -196,6 +196,43 @@ def test_a_metastore_that_is_away_is_asked_once(call: str) -> None:
     assert place.recorder.broken == []
 
 
+@pytest.mark.parametrize("error", [
+    KeyboardInterrupt(), EngineFailure("refused"), MetastoreFailure("away", metastore="m"),
+], ids=lambda error: type(error).__name__)
+def test_a_schema_goes_with_its_last_object(error: BaseException) -> None:
+    """What a kill leaves the next start drops; a refusal fails no start, and none asks in vain."""
+    world, log, clock, calls = World(), MemoryLog(), SimulatedClock(), list[str]()
+
+    def start(name: str, sql: str, refused: str = "") -> str:
+        calls.clear()
+
+        def hear(call: str) -> None:
+            calls.append(call)
+            if call == refused:
+                raise error
+
+        return migrate(
+            SimulatedEngine(world, persistent=True, on_call=hear), log,
+            load_texts([("all.sql", sql)], name=name), warehouse="/w", clock=clock,
+            holder="start",
+        ).outcome
+
+    kept = "CREATE TABLE s.t (a INT);"
+    start("1", kept + "CREATE TABLE x.t (a INT); CREATE VIEW x.v (a INT) AS SELECT a FROM x.t;")
+    assert {"s", "x"} <= world.names.schemas
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            start("2", kept, "drop_schema_if_empty")
+        assert {"s", "x"} <= world.names.schemas
+        assert start("2", kept) == "resumed"
+        assert "x" not in world.names.schemas
+    else:
+        assert start("2", kept, "drop_schema_if_empty") == "migrated"
+        assert "x" in world.names.schemas
+    assert "s" in world.names.schemas
+    assert (start("2", kept), "drop_schema_if_empty" in calls) == ("unchanged", False)
+
+
 def test_a_name_that_takes_longer_than_a_lease_does_not_cost_it() -> None:
     """On a slow metastore nobody else takes over while a statement is under way."""
     log, refused = MemoryLog(), []

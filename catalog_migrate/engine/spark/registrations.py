@@ -8,17 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
 from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import is_placeholder
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.store.address import is_same_place, local_path
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import is_remote, is_same_place, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,7 @@ _ORIGINAL = "\nView Original Text: "
 _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 _MARK = "catalog_migrate."
+_LINEAGE = "catalog_migrate.lineage"
 
 SESSION_CATALOG = "spark_catalog"
 """The name of Spark's own catalog, which Delta extends."""
@@ -101,6 +104,19 @@ def _like(names: Iterable[ItemName]) -> str:
     return string_literal("|".join(re.sub(r"[^A-Za-z0-9_]", ".", name.name) for name in names))
 
 
+def _is_empty(location: str, *, here: bool) -> bool:
+    """Whether a directory is seen to hold nothing; on this machine's disk (``here``) one may be
+    missing, too."""
+    if not is_remote(location) and not location.startswith(("/", "file:/")):
+        return False  # of a file system that is not looked at
+    try:
+        return not any(True for _ in store_at(location).names())
+    except FileNotFoundError:
+        return here
+    except (CatalogMigrateError, OSError):
+        return False
+
+
 def current_catalog(spark: SparkSession) -> str:
     """The session's current catalog; :class:`UnsuitableSession` where it does not tell its name."""
     try:
@@ -167,14 +183,18 @@ class Registrations:
             return True
         return self._spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "hive"
 
-    def ensure_schema(self, schema: str) -> None:
-        """CREATE SCHEMA IF NOT EXISTS."""
+    def ensure_schema(self, schema: str, lineage: str = "") -> None:
+        """CREATE SCHEMA IF NOT EXISTS, the lineage among its properties."""
+        marked = (
+            f" WITH DBPROPERTIES ({string_literal(_LINEAGE)} = {string_literal(lineage)})"
+            if lineage else ""
+        )
         with failing(f"create the schema {schema}"):
-            run(self._spark, f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}")
+            run(self._spark, f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}{marked}")
 
-    def drop_schema_if_empty(self, schema: str) -> None:
+    def drop_schema_if_empty(self, schema: str, lineage: str = "") -> None:
         """DROP SCHEMA, which Spark refuses when it holds anything; never the default one."""
-        if schema.lower() == "default":
+        if schema.lower() == "default" or (lineage and not self._is_spent(schema, lineage)):
             return
         try:
             with failing(f"drop the schema {schema}"):
@@ -182,6 +202,24 @@ class Registrations:
         except EngineFailure as error:
             if error.condition != "SCHEMA_NOT_EMPTY":
                 raise
+
+    def _is_spent(self, schema: str, lineage: str) -> bool:
+        """Whether a schema was made for this catalog and neither it nor its directory is used."""
+        if not self._has_schema(schema) or self.observe(schema):
+            return False
+        with failing(f"describe the schema {schema}"):
+            if self._spark.catalog.currentDatabase().lower() == schema.lower():
+                return False
+            described = rows(self._spark, f"DESCRIBE SCHEMA EXTENDED {quote_sql(schema)}")
+        told = {str(row[0]).lower(): str(row[1]) for row in described}
+        if f"({_LINEAGE},{lineage})" not in told.get("properties", ""):
+            return False
+        location = told.get("location", "")
+        # a catalog may give it as a URI, in which a space and others are escaped
+        return all(
+            _is_empty(each, here=not is_connect(self._spark))
+            for each in {location, unquote(location)}
+        )
 
     def names(self, schema: str) -> frozenset[ItemName]:
         """SHOW TABLES, temporary views left out; empty when there is no such schema."""
