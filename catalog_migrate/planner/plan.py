@@ -17,7 +17,9 @@ from catalog_migrate.program.operations import AnyOperation
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ColumnIds
 
-PLAN_FORMAT = "1.1"
+PLAN_FORMAT = "1.2"
+"""1.1: ``steps`` is the whole program. 1.2: steps ``fill``, ``unseal`` and ``properties``, contents
+``fill``, ``unproven`` and ``replaced``."""
 
 Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "restart"]
 ACTIONS: tuple[Action, ...] = (

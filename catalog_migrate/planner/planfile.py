@@ -68,11 +68,12 @@ def same_plan(approved: Plan, plan: Plan) -> bool:
     """Whether the plan that was made now is the approved one.
 
     A file of format 1.0 names the steps of names alone, in an order of its own: they follow from
-    the rest, which is compared.
+    the rest, which is compared. One of format 1.1 has the program, which has to be the same.
     """
-    if _minor(approved.format_version) >= _minor(PLAN_FORMAT):
+    minor = _minor(approved.format_version)
+    if minor >= _minor(PLAN_FORMAT):
         return approved.plan_hash == plan.plan_hash
-    bare = {"steps": (), "format_version": PLAN_FORMAT}
+    bare: dict[str, Any] = {"format_version": PLAN_FORMAT} | ({} if minor else {"steps": ()})
     return plan_hash(replace(approved, **bare)) == plan_hash(replace(plan, **bare))
 
 

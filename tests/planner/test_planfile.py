@@ -80,12 +80,12 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 def test_newer_major_is_refused_before_anything_else(plan: Plan) -> None:
     """A plan of format 2 is refused as such, not as an edited one."""
     with pytest.raises(UnsupportedFormat, match=r"format 2\.0"):
-        decode_plan(encode_plan(plan).replace(b'"1.1"', b'"2.0"', 1))
+        decode_plan(encode_plan(plan).replace(b'"1.2"', b'"2.0"', 1))
 
 
 def test_a_step_of_a_newer_minor_is_refused_as_such(plan: Plan) -> None:
     """A program with an operation that this tool has not is no edited plan."""
-    newer = encode_plan(plan).replace(b'"1.1"', b'"1.9"', 1).replace(b'"drop"', b'"melt"')
+    newer = encode_plan(plan).replace(b'"1.2"', b'"1.9"', 1).replace(b'"drop"', b'"melt"')
     with pytest.raises(UnsupportedFormat, match=r"format 1\.9.*melt"):
         decode_plan(newer)
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.hook import roll_back
-from catalog_migrate.planner.planfile import StalePlan, decode_plan
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.planfile import StalePlan, decode_plan, plan_hash
 from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import SimulatedClock
@@ -65,3 +66,20 @@ def test_a_plan_of_format_1_0_applies() -> None:
         place.start(THREE, "3", plan=approved)  # made for a catalog of another lineage
     base = replace(approved.base, lineage=read_state(place.log).lineage)
     assert place.start(THREE, "3", plan=replace(approved, base=base)).outcome == "migrated"
+
+
+def test_a_plan_of_format_1_1_applies() -> None:
+    """A plan of before tables were filled is the plan made now, with the program that it has."""
+    place, approved = planned()
+    with pytest.raises(StalePlan):
+        place.start(THREE, "3", plan=replace(approved, steps=approved.steps[1:]))
+    assert place.start(THREE, "3", plan=approved).outcome == "migrated"
+
+
+def planned() -> tuple[Place, Plan]:
+    """A frozen catalog, and the plan of release 3 as format 1.1 has it."""
+    place = thawed("rest")
+    plan = place.start(THREE, "3", read_only=True).plan
+    assert plan is not None
+    older = replace(plan, format_version="1.1")
+    return place, replace(older, plan_hash=plan_hash(older))
