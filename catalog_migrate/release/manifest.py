@@ -8,7 +8,7 @@ out, so that a column added to a parent later does not change what the view sele
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +22,14 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.release.release import Place, Release, definition_facts
 
 MANIFEST_FORMAT = "1.0"
+"""What tools of every version read."""
+
+NEWEST_FORMAT = "2.0"
+"""The format of tables that are filled from others and of functions without RETURNS.
+
+A tool of format 1 would make such a table empty, give up the columns that its rows are in, and take
+such a function for one of STRING."""
+
 UNREADABLE = "CM0108"
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -89,11 +97,20 @@ def encode_manifest(
     ordered = tuple(sorted(objects, key=lambda definition: order_key(definition.key)))
     data = _ENCODER.encode(
         Manifest(
-            format_version=MANIFEST_FORMAT, release=release, objects=ordered,
+            format_version=_format_of(ordered), release=release, objects=ordered,
             statements=tuple(statements), dropped=tuple(dropped),
         )
     )
     return msgspec.json.format(data, indent=1) + b"\n" if pretty else data
+
+
+def _format_of(objects: Iterable[ObjectDefinition]) -> str:
+    """The oldest format whose readers misread none of these objects."""
+    newer = any(
+        each.filled_from is not None or (each.kind == "function" and each.returns is None)
+        for each in objects
+    )
+    return NEWEST_FORMAT if newer else MANIFEST_FORMAT
 
 
 def hash_of(data: bytes, *, default_schema: str | None = None) -> str:
@@ -137,12 +154,12 @@ def _version_of(data: bytes) -> str:
 
 def _check_version(version: str, file: str | None) -> None:
     major = version.partition(".")[0]
-    if major == MANIFEST_FORMAT.partition(".")[0]:
+    if major in {known.partition(".")[0] for known in (MANIFEST_FORMAT, NEWEST_FORMAT)}:
         return
     where = file or "the manifest"
     if major.isdigit():
         raise UnsupportedFormat(
-            f"{where} has format_version {version}; this tool reads {MANIFEST_FORMAT}",
+            f"{where} has format_version {version}; this tool reads up to {NEWEST_FORMAT}",
             remedy="install a newer catalog-migrate", format_version=version,
         )
     raise InvalidRelease(

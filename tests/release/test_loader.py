@@ -12,7 +12,7 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_manifest, load_release, load_texts
-from catalog_migrate.release.manifest import outline_of
+from catalog_migrate.release.manifest import encode_manifest, outline_of
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "postgres_catalog"
 
@@ -209,8 +209,8 @@ def test_unreadable_manifest(
 
 def test_newer_major_is_refused_and_newer_minor_read() -> None:
     """A manifest of a newer major version is refused whatever else it holds; a minor one is not."""
-    with pytest.raises(UnsupportedFormat, match=r"m\.json has format_version 2\.0"):
-        load_manifest(b'{"format_version": "2.0", "things": []}', file="m.json")
+    with pytest.raises(UnsupportedFormat, match=r"m\.json has format_version 3\.0"):
+        load_manifest(b'{"format_version": "3.0", "things": []}', file="m.json")
     data = {
         "format_version": "1.7", "release": "1", "news": 1,
         "objects": [{"schema": "s", "kind": "table", "name": "t", "other": {},
@@ -218,6 +218,19 @@ def test_newer_major_is_refused_and_newer_minor_read() -> None:
     }
     release = load_manifest(json.dumps(data).encode())
     assert release.objects[0].columns[0].type == "INT"
+
+
+@pytest.mark.parametrize(("text", "version"), [
+    ("CREATE TABLE t (a INT); CREATE FUNCTION f(x INT) RETURNS INT RETURN x;", "1.0"),
+    ("CREATE TABLE t (a INT); CREATE FUNCTION f(x INT) RETURN x;", "2.0"),
+    ("CREATE TABLE t (a INT) FILLED FROM (SELECT a FROM u);", "2.0"),
+])
+def test_what_older_tools_would_misread_is_of_format_2(text: str, version: str) -> None:
+    """A manifest has the oldest format whose readers misread nothing in it, and is read back."""
+    release = load_texts([("all.sql", text)], name="1", default_schema="s")
+    data = encode_manifest("1", release.objects)
+    assert json.loads(data)["format_version"] == version
+    assert encode_manifest("1", load_manifest(data).objects) == data
 
 
 def test_declared_dependencies_win_and_bare_names_are_relations() -> None:
