@@ -17,14 +17,17 @@ from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_pa
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.program.operations import Executed
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Newest record format this tool reads and writes.
 
 2: a shard has a shape to come to, which an older tool would make of it by names, and wrongly. 3: a
 table's columns have ids, which an older tool would leave out of the records that it writes. The
 first migration of a table leads a catalog there. 4: sources have tables upstream and schema
 registries, connections have tunnels, which an older tool would leave out; the first statement with
-one leads a catalog there.
+one leads a catalog there. 5: a seal outlives the commit, which an older tool would undo too early;
+a shard loses properties or gains features in place, which an older tool would leave out or write
+without their protocol; a function has no RETURNS, which an older tool would make one of STRING. The
+first migration with one of them leads a catalog there.
 """
 
 COLUMN_IDS_FORMAT = 3
@@ -32,6 +35,10 @@ COLUMN_IDS_FORMAT = 3
 
 EXTERNAL_FORMAT = 4
 """The format of tables upstream, schema registries, tunnels and START OFFSETS."""
+
+IN_PLACE_FORMAT = 5
+"""The format of tables that are filled from others, of properties that are unset or set by Spark,
+and of functions without RETURNS."""
 
 FIRST_FORMAT = 1
 """What a catalog is created with: tools of that format misread nothing in it."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from catalog_migrate.catalog.records import COLUMN_IDS_FORMAT
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
@@ -50,6 +49,7 @@ from catalog_migrate.planner.plan import (
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk, ruled, undecided
 from catalog_migrate.planner.program import program
 from catalog_migrate.planner.proofs import unproven
+from catalog_migrate.planner.record_format import find_record_format
 from catalog_migrate.planner.rollback import (
     GoingBack,
     behind_adoption,
@@ -353,7 +353,7 @@ class _Planning:
             questions=self._questions,
             blocked=self._blocked,
             approved=sorted(self._approvals.used),
-            locks_out=self._locks_out(decided),
+            locks_out=self._locks_out(targets),
             # what was in force before was proven then
             unproven=unproven(targets) if self._back is None else (),
             replaced=[
@@ -370,16 +370,19 @@ class _Planning:
         found = self._new_graph.dependents([name])
         return tuple(sorted(str(self._key(each)) for each in found if each != name))
 
-    def _locks_out(self, decided: Sequence[_Decided]) -> str | None:
-        """Which versions the commit locks out: it gives tables column ids, which they lose."""
+    def _locks_out(self, targets: Sequence[Target]) -> str | None:
+        """Which versions the commit locks out: those that would misread what it puts on record."""
         known = self._baseline.record_format
-        if known is None or known >= COLUMN_IDS_FORMAT or self._baseline.base.release is None:
+        if known is None or self._baseline.base.release is None:
             return None
-        if not any(one.compared.key.kind == "table" for one in decided):
+        needed = find_record_format(
+            targets, lambda target: None if target.old is None else self._old(target.old).definition
+        )
+        if needed <= known:
             return None
         return (
             f"The commit raises the record format of the catalog from {known} to"
-            f" {COLUMN_IDS_FORMAT}. Until then older and newer versions of catalog-migrate work"
+            f" {needed}. Until then older and newer versions of catalog-migrate work"
             " side by side; from then on a version that does not know the format is refused"
             " (CM0110)."
         )

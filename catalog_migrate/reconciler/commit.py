@@ -14,7 +14,6 @@ import msgspec
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.operation_kinds import MIGRATE, ROLLBACK
 from catalog_migrate.catalog.records import (
-    COLUMN_IDS_FORMAT,
     RECONCILE,
     AllocatorRecord,
     ConfigRecord,
@@ -35,6 +34,7 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.table_properties import left_out
 from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
+from catalog_migrate.planner.record_format import find_record_format
 from catalog_migrate.program.operations import (
     IN_PLACE,
     NAMES,
@@ -137,10 +137,12 @@ def _changes(
         if mapping.owner != owner:
             item_of.setdefault(mapping.identity, mapping.item_id)
     _put_tombstones(changes, state, migration, serial)
-    if any(target.column_ids is not None for target in migration.targets):
-        known = int(state.setting("format_version"))
-        raised = ConfigRecord(value=str(max(known, COLUMN_IDS_FORMAT)))
-        changes.put("config", "format_version", raised)
+    needed = find_record_format(
+        migration.targets,
+        lambda target: None if target.old is None else state.items[target.item_id].definition,
+    )
+    if needed > int(state.setting("format_version")):
+        changes.put("config", "format_version", ConfigRecord(value=str(needed)))
     for target in migration.targets:
         shard = _put_target(changes, state, target, prepared, item_of, owner)
         old = state.items.get(target.item_id) if target.old is not None else None

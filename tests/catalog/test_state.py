@@ -138,6 +138,21 @@ class TestGolden:
         assert decode_record("item", "k", text) == item
         assert item.name_of == {1: "id", 4: "note"}
 
+    def test_format_5(self) -> None:
+        """Properties still to be unset, and seals that outlive their commit."""
+        for collection, record in (
+            ("shard", ShardRecord(
+                item_id="i4", global_id="s9", state="live", evolve=True, unset=("a", "delta.b"),
+            )),
+            ("intent", IntentRecord(
+                epoch=8, plan_hash=H, release="1.1", committed=True,
+                seals=(SealedShard(path="s/t/0", follows=3, properties={"b": None}),),
+            )),
+        ):
+            text = (GOLDEN / f"{collection}-5.json").read_text(encoding="utf-8")
+            assert encode_record(record) + "\n" == text
+            assert decode_record(collection, "k", text) == record
+
     def test_columns_without_ids(self) -> None:
         """A table of format 2 has its columns numbered in their order."""
         text = (GOLDEN / "item.json").read_text(encoding="utf-8")
@@ -305,7 +320,7 @@ class TestState:
 
     @pytest.mark.parametrize(
         ("text", "error"),
-        [('{"value":"5"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
+        [('{"value":"6"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
          (None, CatalogCorrupt)],
     )
     def test_format(self, text: str | None, error: type[Exception]) -> None:

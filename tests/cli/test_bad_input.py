@@ -49,7 +49,7 @@ RELEASES = {
         "$.objects[0]", "manifest's format",
     ),
     "newer major": Bad(
-        {"r.json": '{"format_version": "2.0", "things": []}'}, "CM0110", "r.json", "newer"
+        {"r.json": '{"format_version": "3.0", "things": []}'}, "CM0110", "r.json", "newer"
     ),
     "two of one name": Bad(
         {"r/a.sql": "CREATE TABLE s.t (a INT);", "r/b.sql": "CREATE VIEW S.T (a INT) AS SELECT 1"},
@@ -197,12 +197,12 @@ def test_a_catalog_of_a_newer_format(call: Call, good: str, catalog: Path) -> No
     """CM0110 with both versions, exit 1."""
     commit(
         open_log(str(catalog)),
-        put("config", "format_version", ConfigRecord(value="5")),
+        put("config", "format_version", ConfigRecord(value="6")),
         kind="test",
     )
     err = refused(call, good, catalog)
     assert err.startswith("error CM0110: ")
-    assert "has format 5" in err
+    assert "has format 6" in err
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated"])

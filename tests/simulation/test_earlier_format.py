@@ -78,6 +78,54 @@ def test_the_plan_says_whom_the_commit_locks_out() -> None:
     assert plan_migration(Baseline.empty(), release).plan.locks_out is None
 
 
+def with_k(properties: str) -> str:
+    """Release 6 with these properties of table k."""
+    return SIX.replace("c STRING);", f"c STRING) WITH ({properties});")
+
+
+PLAIN = with_k("'a' = '1', 'b' = '2'")
+
+
+@pytest.mark.parametrize(("text", "needed"), [
+    (PLAIN, "3"),
+    (with_k("'a' = '3', 'b' = '2'"), "3"),
+    (with_k("'a' = '1'"), "5"),
+    (with_k("'a' = '1', 'b' = '2', 'delta.enableRowTracking' = 'true'"), "5"),
+    (PLAIN + "CREATE TABLE f (id INT) FILLED FROM (SELECT id FROM k);", "5"),
+    (PLAIN + "CREATE FUNCTION f(x INT) RETURN x;", "5"),
+    (PLAIN + "CREATE FUNCTION f(x INT) RETURNS INT RETURN x;", "3"),
+])
+def test_what_older_tools_would_misread_raises_the_format(text: str, needed: str) -> None:
+    """The plan says it, the commit does it, and it stays so."""
+    place, _ = frozen()
+    place.start("6", PLAIN)
+    plan = plan_migration(
+        Baseline.from_state(place.state),
+        load_texts([("all.sql", text)], name="6.1", default_schema="s"),
+    ).plan
+    said = "The commit raises the record format of the catalog from 3 to 5."
+    assert (plan.locks_out or "").startswith(said) is (needed == "5")
+    assert (plan.locks_out is None) is (needed == "3")
+    place.start("6.1", text)
+    assert place.state.setting("format_version") == needed
+    place.start("6.2", PLAIN.replace("z INT", "z INT COMMENT 'z'"), approve=("s.f",))
+    assert int(place.state.setting("format_version")) >= int(needed)
+
+
+def test_the_format_is_raised_no_later_than_what_needs_it() -> None:
+    """While a seal outlives its commit, the catalog is of the format that knows it."""
+    place, _ = frozen()
+    seen: list[str] = []
+
+    def look(_: str) -> None:
+        state = place.state
+        if any(intent.committed for intent in state.intents.values()):
+            seen.append(state.setting("format_version"))
+
+    place.start("6", SIX + "CREATE TABLE f (id INT) FILLED FROM (SELECT id FROM k);", on_call=look)
+    assert set(seen) == {"5"}
+
+
 @pytest.mark.parametrize("migrated", [False, True])
 @pytest.mark.parametrize("serial", SERIALS)
 def test_back_to_a_serial_without_ids(serial: int, migrated: bool) -> None:
