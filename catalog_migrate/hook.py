@@ -73,8 +73,7 @@ def bootstrap(
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
     ``spark`` is any session with Delta configured, ``release`` a directory of ``*.sql``, a manifest
-    file or a loaded Release (column lists that its views lack are found
-    by ``spark``), ``catalog`` the durable catalog's directory, ``warehouse`` the
+    file or a loaded Release, ``catalog`` the durable catalog's directory, ``warehouse`` the
     directory of the shards (default: ``<catalog>/warehouse``; remembered by the catalog). Both may
     be on an object store (``s3://…``) whose options ``storage_options`` are handed to delta-rs and
     shown nowhere; the session reads the shards by its own settings. ``untried_stores`` are schemes
@@ -93,7 +92,6 @@ def bootstrap(
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession, UnsafeCommits; whatever is raised, running it again is safe.
     """
-    from catalog_migrate.reconciler.contracts import find_contracts
     from catalog_migrate.release.loader import load_release
 
     options = BootstrapOptions(
@@ -107,8 +105,7 @@ def bootstrap(
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
     )
     loaded = release if isinstance(release, Release) else load_release(
-        os.fspath(release), policy=policy,
-        find=lambda found: find_contracts(_engine(spark, threads), found),
+        os.fspath(release), policy=policy
     )
     log = open_log(catalog, Storage(storage_options))
     return bring_in(spark, log, ReleaseToApply(loaded), options)

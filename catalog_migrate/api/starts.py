@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from catalog_migrate.api.configured import (
     OnNote,
-    asking_spark,
     catalog_uri,
     configured_spark,
     open_catalog,
@@ -66,7 +65,7 @@ def apply_release(
             settings, saved, saved.target.serial, confirm=confirm, on_progress=on_progress,
             on_note=on_note,
         )
-    release = read_release(settings, find=asking_spark(settings, on_note))
+    release = read_release(settings)
     if saved is not None:
         _refuse_stale(saved, release, settings)
     policy = applying_policy(settings, release, allow_downgrade=allow_downgrade)
@@ -99,7 +98,7 @@ def start_release(
     nothing. Raises as :func:`apply_release`; nothing goes back to an earlier release.
     """
     plan = None if plan_file is None else read_plan(plan_file)
-    release = read_release(settings, find=asking_spark(settings, on_note))
+    release = read_release(settings)
     policy = Policy(rules=settings.policy)
     _refuse_fenced_out(settings, release, policy)
     options = BootstrapOptions(

@@ -156,11 +156,13 @@ class BindResult(msgspec.Struct, frozen=True):
     """``reason`` is None when what was asked binds; of a view, when its types fit the contract.
 
     ``columns`` are the analysed columns of a view's uncast body (None when it does not analyse).
+    ``proven`` is False where nothing speaks against it and a part of it could not be tried.
     """
 
     name: ItemName
     reason: str | None
     columns: Sequence[Column] | None = None
+    proven: bool = True
 
 
 def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:

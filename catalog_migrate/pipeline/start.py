@@ -61,10 +61,11 @@ from catalog_migrate.reconciler.execution_context import (
 from catalog_migrate.reconciler.prepare import prepare, validate, validate_views
 from catalog_migrate.reconciler.reconcile import (
     NotReconciled,
+    clear_session_failure,
     finish_shared,
     names_complete,
     reconcile_names,
-    record_failure,
+    record_session_failure,
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
@@ -287,7 +288,12 @@ def _started(
     if not lasting:
         committed = outcome in ("initialized", "migrated", "rolled_back")
         program = plan.steps if committed else ()
-        state = _session_names(work, part, options, newest, program)
+        made = _session_names(
+            work, part, options, newest, program, owed=committed or outcome == "resumed"
+        )
+        state = clear_session_failure(work, made)
+        if state is not made and outcome == "unchanged":
+            outcome = "resumed"
     return _reported(work, parts, state, outcome, plan)
 
 
@@ -307,7 +313,7 @@ def _shared_to_do(
 
 def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
     given_up = expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
-    return bool(shared_pending(state, given_up))
+    return bool(shared_pending(state, given_up, session=work.engine.persistent_names))
 
 
 def _shared(
@@ -441,11 +447,12 @@ def _newest_registered(
 
 def _session_names(
     work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
-    program: Sequence[Operation],
+    program: Sequence[Operation], *, owed: bool,
 ) -> State:
     """Bring this session's names in line; again when the catalog moved on meanwhile.
 
-    Nothing keeps another process from changing tables in place under these statements.
+    Nothing keeps another process from changing tables in place under these statements. What fails
+    goes on record where this start committed what the names are ``owed`` to.
     """
     for left in range(REPLANS, -1, -1):
         try:
@@ -454,19 +461,12 @@ def _session_names(
         except NotReconciled as error:
             newest = state if not left else _newest_registered(work, part, options)
             if newest.serial == state.serial:
-                _put_on_record(work, error)
+                if owed:
+                    with suppress(CatalogMigrateError):  # the error itself is all there is then
+                        record_session_failure(work, newest, error)
                 raise
             state = newest
     raise AssertionError("unreachable")
-
-
-def _put_on_record(work: ExecutionContext, error: NotReconciled) -> None:
-    """Leave word that names are missing, so that ``status`` says so until a start has made them.
-
-    Where that fails too, the error itself is all there is.
-    """
-    with suppress(CatalogMigrateError):
-        record_failure(work.at(read_state(work.log)), error)
 
 
 def _reported(

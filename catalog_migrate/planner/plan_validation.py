@@ -43,12 +43,14 @@ class Proof(NamedTuple):
     """What Spark says of one text of an object: ``reason`` None when it accepts it.
 
     ``expression`` is there for a text of a table: what it is, in the words of the release.
+    ``proven`` is False for one that Spark could not try.
     """
 
     name: str
     kind: str
     reason: str | None
     expression: TableExpression | None = None
+    proven: bool = True
 
     def as_blocked(self, in_force: str | None) -> Blocked:
         """The entry for a text that Spark refuses; ``in_force`` is the release of OLD."""
@@ -154,7 +156,7 @@ def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
 def with_proofs(migration: Migration, proofs: Sequence[Proof]) -> Migration:
     """The migration with the outcome of each proof; one that failed blocks its plan.
 
-    ``bound`` says that all were tried.
+    ``bound`` says that all were tried where Spark could; the others stay unproven.
     """
     in_force = migration.plan.base.release
     blocked = [proof.as_blocked(in_force) for proof in proofs if proof.reason is not None]
@@ -162,7 +164,11 @@ def with_proofs(migration: Migration, proofs: Sequence[Proof]) -> Migration:
         Validation(proof.name, proof.reason is None, proof.reason) for proof in proofs
     ]
     found = _extended(migration, blocked, validations, bound=True)
-    return replace(found, plan=replace(found.plan, unproven=()))
+    unproven = tuple(
+        Unproven(proof.name, proof.kind, f"{proof.expression.label} ({proof.expression.written})")
+        for proof in proofs if not proof.proven and proof.expression is not None
+    )
+    return replace(found, plan=replace(found.plan, unproven=unproven))
 
 
 def with_rows(migration: Migration, found: Sequence[RowsFound]) -> Migration:
@@ -181,7 +187,8 @@ def with_rows(migration: Migration, found: Sequence[RowsFound]) -> Migration:
     )
     if blocked:
         migration = _extended(migration, blocked, (), bound=migration.plan.bound)
-    return replace(migration, plan=replace(migration.plan, unproven=unseen))
+    left = migration.plan.unproven if migration.plan.bound else ()
+    return replace(migration, plan=replace(migration.plan, unproven=(*left, *unseen)))
 
 
 def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:

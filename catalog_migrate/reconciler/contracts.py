@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from catalog_migrate.engine.port import BindRequest
 from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import Column
@@ -21,28 +23,45 @@ def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequen
 
     Views that read one of the latter are left out: what is wrong with them cannot be known.
     """
-    ordered = creation_order(release)
-    functions = [function_spec(each, {}) for each in ordered if each.kind == "function"]
     columns: dict[ItemName, Sequence[Column]] = {}
     found: dict[Identity, Sequence[Column] | str] = {}
-    unknown: set[Identity] = set()
-    for definition in ordered:
-        if definition.kind != "view" or definition.columns:
-            columns[definition.item_name] = definition.columns
-            continue
-        uses = release.uses.get(definition.identity, ())
-        if not unknown.isdisjoint(uses):
-            unknown.add(definition.identity)
-            continue
-        parents = {
-            parent.item_name: columns[parent.item_name]
-            for parent in (release.by_identity[use] for use in uses)
-            if parent.kind in ("table", "view")
-        }
-        (result,) = engine.bind([BindRequest(view_spec(definition, {}), parents, functions)])
-        if result.columns is None:
-            unknown.add(definition.identity)
-            found[definition.identity] = result.reason or "it does not analyse"
+    waiting: dict[Identity, BindRequest] = {}
+    for definition in creation_order(release):
+        if definition.kind == "view" and not definition.columns:
+            waiting[definition.identity] = BindRequest(view_spec(definition, {}), {})
         else:
-            found[definition.identity] = columns[definition.item_name] = result.columns
+            columns[definition.item_name] = definition.columns
+    reached = {identity: _reached(release, identity) for identity in waiting}
+    while ready := [one for one in waiting if waiting.keys().isdisjoint(reached[one])]:
+        requests = []
+        for identity in ready:
+            read = [release.by_identity[one] for one in reached[identity]]
+            requests.append(replace(
+                waiting[identity],
+                parents={
+                    each.item_name: columns[each.item_name]
+                    for each in read if each.kind in ("table", "view")
+                },
+                functions=[function_spec(each, {}) for each in read if each.kind == "function"],
+            ))
+        for identity, result in zip(ready, engine.bind(requests), strict=True):
+            if result.columns is None:  # it stays waiting, and so does what reads it
+                found[identity] = result.reason or "it does not analyse"
+                reached[identity].add(identity)
+            else:
+                found[identity] = columns[result.name] = result.columns
+                del waiting[identity]
     return found
+
+
+def _reached(release: Release, identity: Identity) -> set[Identity]:
+    """What a view reads and calls, also through the functions that it calls."""
+    reached: set[Identity] = set()
+    left = list(release.uses.get(identity, ()))
+    while left:
+        use = left.pop()
+        if use not in reached:
+            reached.add(use)
+            if release.by_identity[use].kind == "function":
+                left += release.uses.get(use, ())
+    return reached

@@ -187,7 +187,10 @@ def prove(
     asked = bind_requests(migration)
     results = bind([request for _, request, _ in asked]) if asked else []
     return with_proofs(migration, [
-        Proof(str(target.definition.key), target.definition.kind, result.reason, expression)
+        Proof(
+            str(target.definition.key), target.definition.kind, result.reason, expression,
+            result.proven,
+        )
         for (target, _, expression), result in zip(asked, results, strict=True)
     ])
 

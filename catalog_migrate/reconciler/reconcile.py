@@ -108,9 +108,12 @@ class StepFailure(msgspec.Struct, frozen=True):
         return f"{self.step} {self.name}{condition} after {tries}: {self.reason}"
 
 
-def shared_pending(state: State, given_up: Sequence[str] = ()) -> list[str]:
+def shared_pending(
+    state: State, given_up: Sequence[str] = (), *, session: bool = True
+) -> list[str]:
     """What shared work the committed state still calls for, in words; empty when there is none.
 
+    ``session`` False: without the names of a session, for which no start needs the lease.
     ``given_up`` are paths of shards whose retention is over
     (:func:`~catalog_migrate.reconciler.cleanup.expired`).
     """
@@ -125,7 +128,8 @@ def shared_pending(state: State, given_up: Sequence[str] = ()) -> list[str]:
     pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
     pending += [f"removal of {path}" for path in removing(state)]
     pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
-                if o.kind == RECONCILE and o.state in {"pending", FAILED}]
+                if o.kind == RECONCILE and o.state in {"pending", FAILED}
+                and (session or not _is_of_session(o))]
     pending += [f"removal of {path}" for path in given_up]
     return pending
 
@@ -482,11 +486,15 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
                 "shard", path,
                 _replace(current.shards[path], state="gone", removing=True, columns={}),
             )
-        if RECONCILE in current.operations:
+        if is_finished(current):
             changes.delete("operation", RECONCILE)
         return changes
 
-    if cleared or evolved or given_up or sealed or RECONCILE in state.operations:
+    def is_finished(current: State) -> bool:  # names of a session are not made here
+        row = current.operations.get(RECONCILE)
+        return row is not None and (work.engine.persistent_names or not _is_of_session(row))
+
+    if cleared or evolved or given_up or sealed or is_finished(state):
         with work.journal.unlogged() as executed:
             state = commit(
                 work.log, changes_for, epoch=work.epoch, kind="reconcile", executed=executed
@@ -656,21 +664,9 @@ def _set_properties(
 
 def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
     """Write the failing step into the catalog, so that ``status`` can name it without Spark."""
-    failures: Iterable[StepFailure] = error.failures
-    first = next(iter(failures), None)
-    if first is None:
+    record = _failure_record(error)
+    if record is None:
         return
-    record = OperationRecord(
-        kind=RECONCILE,
-        state=FAILED,
-        detail={
-            "step": f"{first.step} {first.name}",
-            "condition": first.condition or "",
-            "reason": first.reason[:1000],
-            "attempts": str(first.attempts),
-            "failures": str(len(error.failures)),
-        },
-    )
 
     def changes_for(current: State) -> Changes:
         pending = current.operations.get(RECONCILE)
@@ -684,6 +680,70 @@ def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
             work.log, changes_for, epoch=work.lease.epoch if work.lease else None,
             kind="reconcile", executed=executed,
         )
+
+
+def record_session_failure(work: ExecutionContext, seen: State, error: NotReconciled) -> None:
+    """Leave word that names of this session could not be made, unless it is on record.
+
+    Not where the catalog moved on from ``seen`` or calls for shared work: that says pending itself.
+    """
+    record, known = _failure_record(error), seen.operations.get(RECONCILE)
+    if record is None or (known is not None and not _is_of_session(known)):
+        return
+    record = replace(record, detail={**record.detail, **_OF_SESSION})
+    if record == known:
+        return
+
+    def changes_for(current: State) -> Changes | None:
+        if current.serial != seen.serial or current.operations.get(RECONCILE) != known:
+            return None
+        changes = Changes()
+        changes.put("operation", RECONCILE, record)
+        return changes
+
+    commit(work.log, changes_for, kind="reconcile")
+
+
+def clear_session_failure(work: ExecutionContext, state: State) -> State:
+    """The state without the word of :func:`record_session_failure`, once names were made."""
+    known = state.operations.get(RECONCILE)
+    if known is None or not _is_of_session(known):
+        return state
+
+    def changes_for(current: State) -> Changes | None:
+        if current.operations.get(RECONCILE) != known:
+            return None
+        changes = Changes()
+        changes.delete("operation", RECONCILE)
+        return changes
+
+    return commit(work.log, changes_for, kind="reconcile")
+
+
+_OF_SESSION = {"phase": "session"}
+"""What a failure has in its detail when it is about names that end with their session."""
+
+
+def _is_of_session(record: OperationRecord) -> bool:
+    return record.state == FAILED and _OF_SESSION.items() <= record.detail.items()
+
+
+def _failure_record(error: NotReconciled) -> OperationRecord | None:
+    failures: Iterable[StepFailure] = error.failures
+    first = next(iter(failures), None)
+    if first is None:
+        return None
+    return OperationRecord(
+        kind=RECONCILE,
+        state=FAILED,
+        detail={
+            "step": f"{first.step} {first.name}",
+            "condition": first.condition or "",
+            "reason": first.reason[:1000],
+            "attempts": str(first.attempts),
+            "failures": str(len(error.failures)),
+        },
+    )
 
 
 def recopy(work: ExecutionContext, state: State, path: str) -> State:

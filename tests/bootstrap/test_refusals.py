@@ -16,6 +16,7 @@ from catalog_migrate.delta import seal as seals
 from catalog_migrate.engine.spark.shards import SHOW_VALUES
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked
 from catalog_migrate.planner.plan_validation import DOES_NOT_BIND, NAME_HELD
+from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.reconciler.reconcile import NotReconciled
 
 pytestmark = pytest.mark.spark
@@ -51,10 +52,11 @@ def test_what_goes_wrong_behind_our_back_and_is_mended(
     """Names that others took, a seal written over, columns and files changed by hand."""
     shop.start(shop.release("1"))
     shop.append("orders", ROWS)
-    what_cannot_be_taken_after_the_commit_is_named(shop, tmp_path)
+    a_name_that_a_start_cannot_make_is_named(shop, tmp_path)
     a_seal_that_another_spark_wrote_over_stops_the_upgrade(shop, tmp_path)
     a_change_refused_after_the_commit_becomes_a_copy(shop)
     status_names_the_step_that_fails(shop, capsys)
+    names_that_a_commit_could_not_make_stay_pending(shop, tmp_path)
 
 
 def a_view_that_does_not_bind_blocks_before_anything_is_done(shop: Any) -> None:
@@ -192,8 +194,10 @@ def after_the_row_is_mended_the_upgrade_goes_through(shop: Any) -> None:
     assert shop.spark.table(f"{shop.schema}.fresh").columns == ["ours"]
 
 
-def what_cannot_be_taken_after_the_commit_is_named(shop: Any, tmp_path: Path) -> None:
-    """A name taken by others after the commit is NotReconciled and mended by the next start."""
+def a_name_that_a_start_cannot_make_is_named(shop: Any, tmp_path: Path) -> None:
+    """A start with nothing to commit whose name others took is NotReconciled, and writes nothing:
+    the next one makes the name, and nothing was pending for other processes.
+    """
     spark, name = shop.spark, f"{shop.schema}.tags"
     shop.forget()
     spark.sql(f"CREATE DATABASE {shop.schema}")
@@ -202,14 +206,13 @@ def what_cannot_be_taken_after_the_commit_is_named(shop: Any, tmp_path: Path) ->
         shop.start(shop.release("1"))
     assert caught.value.exit_code == 6
     assert [(f.step, f.name) for f in caught.value.failures] == [("create", name)]
-    pending = shop.open().status()
-    assert (pending.pending, (pending.failure or {})["step"]) == (1, f"create {name}")
+    status = shop.open().status()
+    assert (status.pending, status.failure) == (0, None)
     assert shop.rows("big") == [Row(id=2, note="private")]
     assert spark.table(name).columns == ["theirs"]
     spark.sql(f"DROP TABLE {name}")
-    assert shop.start(shop.release("1")).outcome == "resumed"
+    assert shop.start(shop.release("1")).outcome == "unchanged"
     assert spark.table(name).columns == ["tag"]
-    assert shop.open().status().pending == 0
 
 
 def a_seal_that_another_spark_wrote_over_stops_the_upgrade(
@@ -297,3 +300,40 @@ def status_names_the_step_that_fails(
     status = shop.open().status()
     assert (status.failure, status.pending) == (None, 0)
     assert shop.rows("tags") == [Row(tag=tag, extra=None, more=None) for tag in (7, 8, 9)]
+
+
+def names_that_a_commit_could_not_make_stay_pending(shop: Any, tmp_path: Path) -> None:
+    """A name that others take between the look and the commit is on record until a start made it.
+
+    A start that fails in the same way writes nothing, one that makes the name clears it once.
+    """
+    spark, name = shop.spark, f"{shop.schema}.fresh"
+    release = shop.release(
+        "5", fresh=FRESH, tags="CREATE TABLE {s}.tags (tag INT, extra INT, more INT);"
+    )
+
+    def take(progress: Progress) -> None:
+        if progress.phase == "bind" and not progress.done:
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {name} (theirs INT) USING delta"
+                f" LOCATION '{tmp_path}/taken'"
+            )
+
+    with pytest.raises(NotReconciled):
+        shop.start(release, on_progress=take)
+    status, state = shop.open().status(), shop.open().state()
+    assert (status.release, status.pending) == ("5", 1)
+    assert (status.failure or {})["step"] == f"create {name}"
+    with pytest.raises(NotReconciled):
+        shop.start(release)
+    again = shop.open().state()
+    assert (again.serial, again.operations) == (state.serial, state.operations)
+    assert again.leases == state.leases
+    spark.sql(f"DROP TABLE {name}")
+    assert shop.start(release).outcome == "resumed"
+    assert spark.table(name).columns == ["ours"]
+    status, mended = shop.open().status(), shop.open().state()
+    assert (status.pending, status.failure, mended.operations) == (0, None, {})
+    assert mended.leases == state.leases
+    assert shop.start(release).outcome == "unchanged"
+    assert shop.open().state().version == mended.version

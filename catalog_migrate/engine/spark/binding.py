@@ -71,9 +71,7 @@ def stand_in_text(sql: str, relations: Names, functions: Names) -> str:
     taken: set[int] = set()
     by_start = {token.start: index for index, token in enumerate(tokens)}
     for name in found:
-        replacement = _replacement(name, tokens, by_start, relations, functions)
-        if replacement is not None:
-            pieces.append((name.start, name.end, replacement))
+        pieces += _replacement(name, tokens, by_start, relations, functions)
         taken.update(range(name.start, name.end))
     for first, second in _qualified_columns(tokens, relations, taken):
         pieces.append((first, second, ""))
@@ -83,25 +81,50 @@ def stand_in_text(sql: str, relations: Names, functions: Names) -> str:
 def _replacement(
     name: Occurrence, tokens: Sequence[Token], by_start: Mapping[int, int], relations: Names,
     functions: Names,
-) -> str | None:
+) -> list[tuple[int, int, str | None]]:
+    """What stands in for a name, and where it needs one its alias, behind a sample of its rows."""
     key = name.name
     if key is None or key[0] is None or name.kind == "type":
-        return None
+        return []
     full = key[0], key[1]
-    if name.kind == "function" or (full not in relations and full in functions):
-        stand_in = functions.get(full)
-        return None if stand_in is None else quote_sql(stand_in)
-    stand_in = relations.get(full)
+    is_function = name.kind == "function" or (full not in relations and full in functions)
+    stand_in = (functions if is_function else relations).get(full)
     if stand_in is None:
-        return None
+        return []
+    quoted = quote_sql(stand_in)
     index = by_start[name.start]
     opened = index > 1 and tokens[index - 1].is_operator("(")
-    if index and tokens[index - 1 - opened].is_word("table"):
-        return quote_sql(stand_in)  # the query TABLE t and the argument TABLE(t) take no alias
+    if is_function or (index and tokens[index - 1 - opened].is_word("table")):
+        # the query TABLE t and the argument TABLE(t) take no alias
+        return [(name.start, name.end, quoted)]
     while index < len(tokens) and tokens[index].start < name.end:
         index += 1
-    alias = "" if _has_alias(tokens, index) else f" AS {quote_sql(name.parts[-1])}"
-    return quote_sql(stand_in) + alias
+    behind = _behind_clauses(tokens, index)
+    alias = "" if _has_alias(tokens, behind) else f" AS {quote_sql(name.parts[-1])}"
+    if behind == index or not alias:
+        return [(name.start, name.end, quoted + alias)]
+    end = tokens[behind - 1].end
+    return [(name.start, name.end, quoted), (end, end, alias)]
+
+
+def _behind_clauses(tokens: Sequence[Token], index: int) -> int:
+    """Where the alias of a relation is: behind its options and the sample of its rows."""
+    for words in (("with",), ("tablesample", "repeatable")):
+        for word in words:
+            if not _is_clause(tokens, index, word):
+                break
+            depth, index = 1, index + 2
+            while depth and index < len(tokens):
+                depth += tokens[index].is_operator("(") - tokens[index].is_operator(")")
+                index += 1
+    return index
+
+
+def _is_clause(tokens: Sequence[Token], index: int, word: str) -> bool:
+    return (
+        index + 1 < len(tokens) and tokens[index].is_word(word)
+        and tokens[index + 1].is_operator("(")
+    )
 
 
 def _has_alias(tokens: Sequence[Token], index: int) -> bool:
@@ -111,7 +134,18 @@ def _has_alias(tokens: Sequence[Token], index: int) -> bool:
     token = tokens[index]
     if token.kind == "quoted":
         return True
-    return token.kind == "word" and token.text.lower() not in _AFTER_RELATION
+    word = token.text.lower()
+    if token.kind != "word" or word not in _AFTER_RELATION:
+        return token.kind == "word"
+    following = [
+        each.text.lower() if each.kind in ("word", "operator") else ""
+        for each in tokens[index + 1 : index + 4]
+    ]
+    if word == "window":  # WINDOW w AS (…), and what else is so called
+        return following[1:] != ["as", "("]
+    if word in ("limit", "offset"):
+        return not following or following[0] in _AFTER_RELATION | {",", ")"}
+    return False
 
 
 def _qualified_columns(
@@ -200,6 +234,11 @@ class Binding:
             if results[number].reason is None and _role(requests[number]) == "default"
         ]
         results |= self._evaluate(requests, defaults)
+        generated = [
+            number for number in texts
+            if results[number].reason is None and _role(requests[number]) == "generated"
+        ]
+        results |= self._tried_by_delta(requests, generated)
         return [results[number] for number in range(len(requests))]
 
     def _analyse(
@@ -287,28 +326,49 @@ class Binding:
             wanted = _plain(request.type)
             if _plain(found) != wanted:
                 reason = f"it gives {found}, and the column is {request.type}: write a CAST"
-            else:
-                reason = self._refused_by_delta(request)
         return BindResult(request.name, reason)
 
-    def _refused_by_delta(self, request: ExpressionRequest) -> str | None:
-        """Why Delta does not take an expression for a generated column.
+    def _tried_by_delta(
+        self, requests: Sequence[AnyRequest], generated: Sequence[int]
+    ) -> dict[int, BindResult]:
+        """Generated columns as Delta takes them, those of a table in one CREATE.
 
         It tells only when a table is created: on a directory that goes again, where this process
-        and the driver have one.
+        and the driver have one. Through Spark Connect they have none, and nothing is proven.
         """
         if is_connect(self._spark):
-            return None
+            return {
+                at: BindResult(requests[at].name, None, proven=False) for at in generated
+            }
+        tables: dict[tuple[str, str], list[tuple[int, ExpressionRequest]]] = {}
+        for at in generated:
+            request = requests[at]
+            assert isinstance(request, ExpressionRequest)
+            tables.setdefault(request.name.folded, []).append((at, request))
+        found = {}
+        for asked in tables.values():
+            if len(asked) > 1 and self._refused_by_delta([one for _, one in asked]) is None:
+                continue
+            for at, request in asked:
+                reason = self._refused_by_delta([request])
+                if reason is not None:
+                    found[at] = BindResult(request.name, reason)
+        return found
+
+    def _refused_by_delta(self, requests: Sequence[ExpressionRequest]) -> str | None:
+        """Why Delta does not take expressions of one table for generated columns."""
+        names = [f"{VALUE}_{number}" for number in range(len(requests))]
+        generated = [
+            Column(name, request.type, generated=request.sql)
+            for name, request in zip(names, requests, strict=True)
+        ]
         with TemporaryDirectory(prefix="catalog-migrate-") as scratch:
-            shard = ShardSpec(
-                f"file:{scratch}/table",
-                [*request.columns, Column(VALUE, request.type, generated=request.sql)],
-            )
+            shard = ShardSpec(f"file:{scratch}/table", [*requests[0].columns, *generated])
             try:
                 with failing("create a table"):
                     run(self._spark, statements.create_shard(shard))
             except EngineFailure as error:
-                return error.message.partition(": ")[2].replace(f" {VALUE}", "")
+                return error.message.partition(": ")[2].replace(f" {names[0]}", "")
         return None
 
     def _evaluate(
@@ -344,12 +404,14 @@ class Binding:
     def _temporary_functions(self) -> frozenset[str]:
         """Functions of this session alone, folded: no view or CHECK may call one.
 
-        A catalog that knows no functions lists none.
+        A catalog that knows no functions lists none. USER is quoted for sessions that reserve it.
         """
         try:
             with failing("list the functions of the session"):
-                shown = statements.rows(self._spark, "SHOW USER FUNCTIONS")
-        except EngineFailure:
+                shown = statements.rows(self._spark, "SHOW `USER` FUNCTIONS")
+        except EngineFailure as error:
+            if error.condition not in _NO_FUNCTIONS:
+                raise
             return frozenset()
         return frozenset(
             row[0].lower() for row in shown if "." not in row[0] and row[0] not in _OF_DELTA
@@ -442,6 +504,8 @@ class StandIns:
 _EVERY_WRITER = frozenset({"check", "generated"})
 _OF_DELTA = frozenset({"table_changes", "table_changes_by_path"})
 """Functions that Delta's extension brings; Spark lists them like a session's own."""
+_NO_FUNCTIONS = frozenset({"UNSUPPORTED_FEATURE.CATALOG_OPERATION", "_LEGACY_ERROR_TEMP_1184"})
+"""What a catalog that knows no functions answers when it is asked for them."""
 _REFUSED = {
     "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "it must be deterministic",
     "UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY": "it must have no subquery",

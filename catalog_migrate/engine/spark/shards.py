@@ -278,14 +278,29 @@ _NUMBER = "catalog_migrate_row_number"
 SHOW_VALUES = "spark.catalogMigrate.showValues"
 """Setting of a session: errors may hold values of the rows that they are about."""
 _ON_REQUEST = f"; {SHOW_VALUES}=true shows its values"
-_WITH_VALUES = frozenset({
-    "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
-    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CANNOT_PARSE_TIMESTAMP", "NUMERIC_VALUE_OUT_OF_RANGE",
-    "EXCEED_LIMIT_LENGTH", "USER_RAISED_EXCEPTION",
+_WITHOUT_VALUES = frozenset({
+    "CANNOT_UP_CAST_DATATYPE", "DATATYPE_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_LOG_FILE_NOT_FOUND", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_TABLE_NOT_FOUND", "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_UNSUPPORTED_FEATURES_FOR_READ", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DIVIDE_BY_ZERO",
+    "INCOMPATIBLE_DATA_FOR_TABLE",
+    "NOT_NULL_ASSERT_VIOLATION", "PARSE_SYNTAX_ERROR",
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS",
+    "TABLE_OR_VIEW_NOT_FOUND", "UNABLE_TO_ACQUIRE_MEMORY",
+    "UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE",
 })  # fmt: skip
-"""Error classes whose text has a value of a row."""
+"""Error classes whose text never has a value of a row; any other may, one of a later Spark too."""
 _SHOWN_VALUES = 8
 _SHOWN_LENGTH = 60
+
+
+def _is_without_values(failure: EngineFailure) -> bool:
+    return (failure.condition or "").partition(".")[0] in _WITHOUT_VALUES
+
+
+def _shortened(failure: EngineFailure) -> str:
+    """What may be said of a failure whose text may have values of rows."""
+    return f"[{failure.condition or 'no error class'}]{_ON_REQUEST}"
 
 
 class Copies:
@@ -330,10 +345,10 @@ class Copies:
             if failure.transient:
                 raise
             place = self._locate(rows, target, projection)
-            if place is None and (self._shows_values or failure.condition not in _WITH_VALUES):
+            if place is None and (self._shows_values or _is_without_values(failure)):
                 raise
             raise RowNotConverted(
-                f"cannot copy {source} into {target}: {place or failure.condition}",
+                f"cannot copy {source} into {target}: {place or _shortened(failure)}",
                 condition=failure.condition,
             ) from (failure if self._shows_values else None)
         return newest_write(target)
@@ -385,7 +400,12 @@ class Copies:
                 parts = {each.part for each in found}
                 rest = replace(request, checks=[c for c in request.checks if c.name not in parts])
             if not found:
-                raise
+                if self._shows_values or _is_without_values(failure):
+                    raise
+                raise EngineFailure(
+                    f"cannot look at the rows of {request.name}: {_shortened(failure)}",
+                    condition=failure.condition,
+                ) from None
         return [*found, *self._refused(copied, rest)]
 
     def _refused(self, copied: str, request: RowsRequest) -> list[RowsRefused]:
