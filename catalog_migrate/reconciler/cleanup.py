@@ -6,14 +6,17 @@ shard, the data when its retention is over: given up on record first, then delet
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.records import IntentRecord
+from catalog_migrate.catalog.records import IntentRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import is_absolute
+from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.program.operations import RetireShard
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, StreamTables
 
@@ -89,9 +92,9 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         if record is None or record.state != "live":
             continue
         location = work.absolute(seal.path)
+        earlier = relied_on(work, state, record, seal.properties)
 
-        def unseal(location: str = location, properties: dict[str, str | None] = seal.properties,
-                   ) -> None:
+        def unseal(location: str = location, properties: dict[str, str | None] = earlier) -> None:
             # a holder that was stopped here and lost its lease meanwhile must not take off the
             # seal of its successor, which carries a later epoch
             work.engine.fence(location, state.app_id, work.epoch)
@@ -116,6 +119,17 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         )
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state
+
+
+def relied_on(
+    work: ExecutionContext, state: State, record: ShardRecord, earlier: Mapping[str, str | None]
+) -> dict[str, str | None]:
+    """The properties that take a seal's place; append-only stays where a query relies on it.
+
+    One that was started under the seal found the table so, and set nothing.
+    """
+    relied = bool(state.streams) and record.item_id in work.streams.append_only(state)
+    return {**earlier, APPEND_ONLY: "true"} if relied else dict(earlier)
 
 
 def expired(state: State, now: float, retention: float, streams: StreamTables) -> list[str]:

@@ -455,11 +455,17 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     sealed = {key: intent for key, intent in state.intents.items() if intent.committed}
     try:
         program, before = stored_program(state), state
-        if sealed:
-            _unseal(work, state, program, sealed, evolving=False)
-        state, evolved = _evolve(work, state, program)
-        if sealed:
-            _unseal(work, state, program, sealed, evolving=True)
+        steady = [path for path, record in state.shards.items() if not record.evolve]
+        failures = _unseal(work, state, program, sealed, steady)
+        state, evolved, refused = _evolve(work, state, program)
+        failures += refused
+        failures += _unseal(work, state, program, sealed, evolved)
+        if failures:
+            raise NotReconciled(
+                f"committed, but {counted(len(failures), 'table')} could not be changed:"
+                f" {failures[0]}",
+                failures=failures, remedy=_remedy(failures),
+            )
         if work.engine.persistent_names:
             # a table that was copied after all is registered anew, which no program has
             reconcile_names(work, state, program if state is before else ())
@@ -512,32 +518,38 @@ def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
 
 def _unseal(
     work: ExecutionContext, state: State, program: Sequence[Operation],
-    sealed: Mapping[str, IntentRecord], *, evolving: bool,
-) -> None:
-    """Take the seals off that a commit left on tables in force; idempotent.
+    sealed: Mapping[str, IntentRecord], paths: Iterable[str],
+) -> list[StepFailure]:
+    """Take the seals off that a commit left on those of the tables in force; what failed.
 
-    Of those that are also changed in place (``evolving``) behind that change: a row that came in
-    between could have values for columns that go, and no table would have them any more.
+    Idempotent. It is the turn of those that are also changed in place behind that change: a row
+    that came in between could have values for columns that go, and no table would have them.
     """
     planned = {step.id: step for step in program if isinstance(step, UnsealTable)}
-    for intent in sealed.values():
-        for seal in intent.seals:
-            record = state.shards.get(seal.path)
-            if record is None or record.state != "live" or record.evolve != evolving:
-                continue
-            item = state.items[record.item_id]
-            key = item.definition.key
-            step = planned.get(record.item_id) or UnsealTable(key.kind, str(key), record.item_id)
-            work.journal.steps.append(step)
-            earlier = dict(seal.properties)
-            if evolving:  # what the release declares, or leaves out, has been changed just now
-                left = dict.fromkeys(_unset(work, state, seal.path))
-                changed = {**left, **item.definition.properties}
-                earlier |= {name: changed[name] for name in earlier.keys() & changed.keys()}
+    failures: list[StepFailure] = []
+    wanted = set(paths) if sealed else set()
+    for seal in (seal for intent in sealed.values() for seal in intent.seals):
+        record = state.shards.get(seal.path)
+        if seal.path not in wanted or record is None or record.state != "live":
+            continue
+        definition = state.items[record.item_id].definition
+        key = definition.key
+        step = planned.get(record.item_id) or UnsealTable(key.kind, str(key), record.item_id)
+        work.journal.steps.append(step)
+        earlier = dict(seal.properties)
+        if record.evolve:  # what the release declares, or leaves out, has been changed just now
+            left = dict.fromkeys(_unset(work, state, seal.path))
+            changed = {**left, **definition.properties}
+            earlier |= {name: changed[name] for name in earlier.keys() & changed.keys()}
+        earlier = cleanup.relied_on(work, state, record, earlier)
+        try:
             with work.executing(step):
                 work.retrying(lambda path=seal.path, to=earlier: work.engine.unseal(  # type: ignore[misc]
                     work.absolute(path), to, app_id=state.app_id, epoch=work.epoch
                 ))
+        except EngineFailure as error:
+            failures.append(_failure("unseal", str(definition.item_name), error))
+    return failures
 
 
 def _unset(work: ExecutionContext, state: State, path: str) -> tuple[str, ...]:
@@ -550,15 +562,18 @@ def _unset(work: ExecutionContext, state: State, path: str) -> tuple[str, ...]:
 
 def _evolve(
     work: ExecutionContext, state: State, program: Sequence[Operation]
-) -> tuple[State, list[str]]:
-    """Make pending changes in place; what is refused for good is copied instead."""
+) -> tuple[State, list[str], list[StepFailure]]:
+    """Make pending changes in place; what is refused for good is copied instead.
+
+    The state, the paths of those that are changed, and what failed.
+    """
     pending = [
         (path, state.items[record.item_id])
         for path, record in sorted(state.shards.items())
         if record.evolve and record.item_id in state.items
     ]
     if not pending:
-        return state, []
+        return state, [], []
     pending.sort(key=lambda pair: str(pair[1].definition.key).lower())
     planned: _Planned = {
         (type(step), step.id): step
@@ -616,13 +631,7 @@ def _evolve(
         except (EngineFailure, PrepareFailed) as error:
             also = f"{failure.reason}; the copy instead failed too: {error.message}"
             failures.append(StepFailure("evolve", name, also, failure.condition, failure.attempts))
-    if failures:
-        raise NotReconciled(
-            f"committed, but {counted(len(failures), 'table')} could not be changed: {failures[0]}",
-            failures=failures,
-            remedy="fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
-        )
-    return state, done
+    return state, done, failures
 
 
 def _in_place(
@@ -755,12 +764,8 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
     item = state.items[record.item_id]
     name = str(item.definition.item_name)
     work.on_progress(Progress("copy, not in place", 0, 1, name))
-    for intent in state.intents.values():
-        for seal in intent.seals if intent.committed else ():
-            if seal.path == path:  # the copy seals it itself
-                work.retrying(lambda seal=seal: work.engine.unseal(  # type: ignore[misc]
-                    work.absolute(path), seal.properties, app_id=state.app_id, epoch=work.epoch
-                ))
+    # one that is sealed already, since a new table was filled from it, stays so throughout: no new
+    # table would have a row that came in between
     layout = work.retrying(lambda: work.engine.shard_layout(work.absolute(path)))
     standing = standing_names(layout, item, record.shape)
     shard = NewShard(

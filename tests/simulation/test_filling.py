@@ -15,6 +15,7 @@ from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Check, Column, ObjectDefinition
+from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import SimulatedClock, World
@@ -228,3 +229,72 @@ def test_a_seal_does_not_undo_what_a_release_changes(
         if not crashed:
             break
     assert at > 40
+
+
+def _refusing(place: Place, *steps: str) -> Callable[[str], None]:
+    """A busy writer; once release 2 is in force the engine refuses these steps of customers."""
+
+    def on_call(call: str) -> None:
+        place.write()
+        held = read_state(place.log).release_in_force("release")
+        if held is not None and held.name == "2" and call in steps and (
+            place.engine.about == place.customers
+        ):
+            raise EngineFailure("no such change", condition="DELTA_UNSUPPORTED")
+
+    return on_call
+
+
+def test_a_change_that_is_refused_is_copied_under_the_seal() -> None:
+    """The table that is read loses its column by a copy after all: no row comes in between."""
+    change = "loses the column in place"
+    place = Place()
+    report = place.start(second(change), on_call=_refusing(place, "alter"))
+    assert report.outcome == "migrated"
+    assert place.shard("customers") != place.customers
+    place.check(change)
+
+
+def test_a_copy_that_fails_too_leaves_its_table_sealed_and_no_other() -> None:
+    """`status` has the reason; the other table that was read is open, and the next start ends it.
+    """
+    pets = replace(WHOLE, name="pets")
+    short = replace(NARROW, name="pets")
+    names = replace(ADDRESSES, name="names", filled_from="SELECT id, street FROM s.pets")
+    place = Place(first=release("1", WHOLE, pets))
+    with pytest.raises(NotReconciled) as caught:
+        place.start(
+            release("2", NARROW, short, ADDRESSES, names),
+            on_call=_failing_copy(place, _refusing(place, "alter")),
+        )
+    assert [(each.step, each.name) for each in caught.value.failures] == [
+        ("evolve", "s.customers")
+    ]
+    assert place.world.newest(place.customers).is_sealed
+    assert not place.world.newest(place.shard("pets")).is_sealed
+    assert read_state(place.log).operations["reconcile"].detail["step"] == "evolve s.customers"
+    place.start(release("2", NARROW, short, ADDRESSES, names))
+    place.check("loses the column in place")
+
+
+def _failing_copy(place: Place, refusing: Callable[[str], None]) -> Callable[[str], None]:
+    def on_call(call: str) -> None:
+        if call == "copy_rows":
+            raise EngineFailure("the disk is full", condition="IO")
+        refusing(call)
+
+    return on_call
+
+
+@pytest.mark.parametrize("change", ["stays", "loses the column in place"])
+def test_a_seal_that_cannot_be_taken_off_is_on_record(change: str) -> None:
+    """The failed step has its table's name, and the next start takes the seal off."""
+    place = Place()
+    with pytest.raises(NotReconciled) as caught:
+        place.start(second(change), on_call=_refusing(place, "unseal"))
+    assert [str(each) for each in caught.value.failures] == [
+        "unseal s.customers [DELTA_UNSUPPORTED] after 1 attempt: no such change"
+    ]
+    assert read_state(place.log).operations["reconcile"].detail["step"] == "unseal s.customers"
+    place.start(second(change))
+    place.check(change)
