@@ -362,7 +362,8 @@ class Engine(Protocol):
     def fill_rows(self, target: str, request: FillRequest) -> CopyResult:
         """Insert what a query gives into a private shard.
 
-        RowNotConverted, without a value of any row, when a row cannot be stored there.
+        RowNotConverted, without a value of any row, when a row cannot be stored there;
+        EngineFailure as it is for what is no row's fault.
         """
         ...
 

@@ -360,6 +360,12 @@ def test_a_table_is_filled_by_a_query_over_versions(kit):
         kit.engine.fill_rows(target, broken)
     assert caught.value.condition == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
     assert "x" not in caught.value.message.replace("fails", "")
+    nowhere = replace(request, query=f"SELECT id, note FROM {kit.schema}.nowhere")
+    with pytest.raises(EngineFailure) as failed:
+        kit.engine.fill_rows(target, nowhere)
+    assert (type(failed.value), failed.value.condition) == (
+        EngineFailure, "TABLE_OR_VIEW_NOT_FOUND"
+    )
     assert kit.engine.shard_size(target)[0] == 2
     assert list(kit.engine.observe(kit.schema)) == []
 

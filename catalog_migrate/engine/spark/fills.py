@@ -31,6 +31,27 @@ if TYPE_CHECKING:
 _serial = itertools.count(1)
 _CHECK = re.compile(r"CHECK constraint (\S+) (\(.*?\)) violated by row", re.DOTALL)
 _NOT_NULL = re.compile(r"NOT NULL constraint violated for column: (\S+?)\.?(?:\s|$)")
+_ABOUT_ROWS = frozenset({
+    "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CANNOT_PARSE_TIMESTAMP", "NUMERIC_VALUE_OUT_OF_RANGE",
+    "EXCEED_LIMIT_LENGTH", "USER_RAISED_EXCEPTION",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "NOT_NULL_ASSERT_VIOLATION", "ROW_VALUE_IS_NULL",
+    "NULL_MAP_KEY", "DUPLICATED_MAP_KEY", "COMPARATOR_RETURNS_NULL",
+    "ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "DATETIME_OVERFLOW",
+    "DATETIME_FIELD_OUT_OF_BOUNDS", "ILLEGAL_DAY_OF_WEEK", "INVALID_FRACTION_OF_SECOND",
+    "INVALID_TIMEZONE", "DIVIDE_BY_ZERO", "REMAINDER_BY_ZERO", "INTERVAL_ARITHMETIC_OVERFLOW",
+    "INTERVAL_DIVIDED_BY_ZERO", "NUMERIC_OUT_OF_SUPPORTED_RANGE", "CAST_OVERFLOW_IN_TABLE_INSERT",
+    "INVALID_ARRAY_INDEX", "INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "INVALID_INDEX_OF_ZERO",
+    "INVALID_BITMAP_POSITION", "COLLECTION_SIZE_LIMIT_EXCEEDED", "INVALID_PARAMETER_VALUE",
+    "INVALID_REGEXP_REPLACE", "CANNOT_DECODE_URL", "INVALID_URL", "INVALID_UTF8_STRING",
+    "MALFORMED_CHARACTER_CODING", "INVALID_BYTE_STRING", "CONVERSION_INVALID_INPUT",
+    "CANNOT_PARSE_DECIMAL", "CANNOT_PARSE_INTERVAL", "CANNOT_PARSE_TIME", "CANNOT_PARSE_JSON_FIELD",
+    "INVALID_INTERVAL_FORMAT", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_VARIANT",
+    "INVALID_VARIANT_CAST", "VARIANT_DUPLICATE_KEY", "VARIANT_SIZE_LIMIT",
+    "VARIANT_CONSTRUCTOR_SIZE_LIMIT", "SCALAR_SUBQUERY_TOO_MANY_ROWS",
+    "ROW_SUBQUERY_TOO_MANY_ROWS",
+})  # fmt: skip
+"""Error classes, without what follows a dot, that other rows would not meet."""
 
 
 class Fills:
@@ -80,7 +101,7 @@ class Fills:
             with failing(f"fill {target}"):
                 run(self._spark, statements.insert_query(target, columns, query))
         except EngineFailure as failure:
-            if failure.transient:
+            if failure.transient or not _is_about_row(failure):
                 raise
             raise RowNotConverted(
                 _without_values(failure), condition=failure.condition
@@ -101,6 +122,13 @@ def _in_contract(view: ViewSpec, body: str) -> str:
     text = body.rstrip().rstrip(";")
     # The line break ends a comment that the body may end with.
     return f"SELECT {items} FROM ({text}\n) AS body ({positions})"
+
+
+def _is_about_row(failure: EngineFailure) -> bool:
+    """Whether it is a row that was refused, so that no other cause is to be looked for."""
+    condition = (failure.condition or "").partition(".")[0]
+    said = failure.message
+    return condition in _ABOUT_ROWS or bool(_CHECK.search(said) or _NOT_NULL.search(said))
 
 
 def _without_values(failure: EngineFailure) -> str:
