@@ -15,6 +15,7 @@ from catalog_migrate.release.manifest import creation_order
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.release.release import Release
 
 
@@ -31,7 +32,10 @@ def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequen
             waiting[definition.identity] = BindRequest(view_spec(definition, {}), {})
         else:
             columns[definition.item_name] = definition.columns
-    reached = {identity: _reached(release, identity) for identity in waiting}
+    calls = release.graph.part(
+        identity for identity, each in release.by_identity.items() if each.kind == "function"
+    )
+    reached = {identity: _reached(release, calls, identity) for identity in waiting}
     while ready := [one for one in waiting if waiting.keys().isdisjoint(reached[one])]:
         requests = []
         for identity in ready:
@@ -54,14 +58,9 @@ def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequen
     return found
 
 
-def _reached(release: Release, identity: Identity) -> set[Identity]:
+def _reached(release: Release, calls: DependencyGraph, identity: Identity) -> set[Identity]:
     """What a view reads and calls, also through the functions that it calls."""
-    reached: set[Identity] = set()
-    left = list(release.uses.get(identity, ()))
-    while left:
-        use = left.pop()
-        if use not in reached:
-            reached.add(use)
-            if release.by_identity[use].kind == "function":
-                left += release.uses.get(use, ())
-    return reached
+    read = set(release.uses.get(identity, ()))
+    own = {each for each in read if each in calls}
+    called = own | calls.dependencies(own)
+    return read | called | {use for each in called for use in release.uses.get(each, ())}

@@ -18,7 +18,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import CopyResult, FillRequest, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.binding import stand_in_text
-from catalog_migrate.engine.spark.shards import newest_write
+from catalog_migrate.engine.spark.shards import is_without_values, newest_write
 from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
@@ -101,8 +101,15 @@ class Fills:
             with failing(f"fill {target}"):
                 run(self._spark, statements.insert_query(target, columns, query))
         except EngineFailure as failure:
-            if failure.transient or not _is_about_row(failure):
+            if failure.transient or (
+                not _is_about_row(failure) and is_without_values(failure)
+            ):
                 raise
+            if not _is_about_row(failure):
+                raise EngineFailure(
+                    f"cannot fill {target}: [{failure.condition or 'no error class'}]",
+                    condition=failure.condition,
+                ) from None
             raise RowNotConverted(
                 _without_values(failure), condition=failure.condition
             ) from None  # what Spark says has the values of the row

@@ -6,6 +6,7 @@ And rows copied from an old one into a new one by Spark, with the row that made 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -290,12 +291,19 @@ _WITHOUT_VALUES = frozenset({
     "UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE",
 })  # fmt: skip
 """Error classes whose text never has a value of a row; any other may, one of a later Spark too."""
+_OF_THE_MACHINE = re.compile(
+    r"\bjava\.(?:io|nio\.file|net)\.\w+Exception|No space left on device|OutOfMemoryError"
+)
 _SHOWN_VALUES = 8
 _SHOWN_LENGTH = 60
 
 
-def _is_without_values(failure: EngineFailure) -> bool:
-    return (failure.condition or "").partition(".")[0] in _WITHOUT_VALUES
+def is_without_values(failure: EngineFailure) -> bool:
+    """Whether the text of a failure has no values of rows: by its error class, or what Java says
+    of disks, stores and memory, which has none."""
+    if failure.condition is None:
+        return _OF_THE_MACHINE.search(failure.message) is not None
+    return failure.condition.partition(".")[0] in _WITHOUT_VALUES
 
 
 def _shortened(failure: EngineFailure) -> str:
@@ -345,7 +353,7 @@ class Copies:
             if failure.transient:
                 raise
             place = self._locate(rows, target, projection)
-            if place is None and (self._shows_values or _is_without_values(failure)):
+            if place is None and (self._shows_values or is_without_values(failure)):
                 raise
             raise RowNotConverted(
                 f"cannot copy {source} into {target}: {place or _shortened(failure)}",
@@ -400,7 +408,7 @@ class Copies:
                 parts = {each.part for each in found}
                 rest = replace(request, checks=[c for c in request.checks if c.name not in parts])
             if not found:
-                if self._shows_values or _is_without_values(failure):
+                if self._shows_values or is_without_values(failure):
                     raise
                 raise EngineFailure(
                     f"cannot look at the rows of {request.name}: {_shortened(failure)}",
