@@ -23,7 +23,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 QUOTING = {
     "quote_sql", "quote_part", "string_literal", "by_path", "at_version", "column_definition",
     "select", "_names", "_comment", "_properties", "_argument", "_fitted_body", "_fitted", "_like",
-    "_literal", "_path", "_name", "int", "len", "canonical_type", "quoted_name",
+    "_literal", "_path", "_name", "int", "len", "canonical_type", "quoted_name", "violate",
 }
 """Functions whose result is safe in a statement."""
 
@@ -37,9 +37,11 @@ SAFE_PARTS = {
     # the release's own query and views, lists of quoted names, a FROM clause of at_version
     "engine/spark/fills.py": {"items", "positions", "query", "source", "text"},
     # a number, a constant, a FROM clause of statements.at_version, the release's own expression
-    "engine/spark/shards.py": {"numbered", "low", "high", "rows", "expression", "source"},
+    "engine/spark/shards.py": {
+        "numbered", "low", "high", "rows", "expression", "source", "columns", "stored",
+    },
     # a constant word by the kind of a registration; a literal of string_literal
-    "engine/spark/registrations.py": {"kind", "pattern"},
+    "engine/spark/registrations.py": {"kind", "pattern", "marked"},
     # the body of the release's own view
     "release/manifest.py": {"sql"},
     # conditions and lists of literals

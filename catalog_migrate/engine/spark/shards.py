@@ -600,9 +600,8 @@ def _copied(rows: str, request: RowsRequest) -> str:
         f"({column.generated}\n) AS {quote_sql(column.name)}" for column in request.columns
         if column.generated is not None and column.name.lower() not in given
     ]
-    return f"SELECT {', '.join(['*', *generated])} FROM ({stored}) AS stored" if generated else (
-        stored
-    )
+    columns = ", ".join(["*", *generated])
+    return f"SELECT {columns} FROM ({stored}) AS stored" if generated else stored
 
 
 def _plain(type_: str) -> str:

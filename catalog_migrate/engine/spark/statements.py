@@ -168,7 +168,8 @@ def count_refused(query: str, conditions: Sequence[str], evaluated: Sequence[str
     """
     items = [f"count_if({condition})" for condition in conditions]
     items += [f"last({quote_sql(column)}) IS NULL" for column in evaluated]
-    return f"SELECT {', '.join(items)} FROM ({query}) AS copied"
+    columns = ", ".join(items)
+    return f"SELECT {columns} FROM ({query}) AS copied"
 
 
 def drop_check(path: str, name: str) -> str:

@@ -112,7 +112,7 @@ def test_only_an_address_on_s3_asks_for_jars(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(session, "ensure_jars", lambda _, jars=None: asked.append(jars) or [])
     for addresses in ((), (None, "/a"), ("/a", "s3a://b")):
         session.session_jars(addresses)
-    assert asked == [None, None, (*locked_jars(), *s3_jars())]
+    assert asked == [(*locked_jars(),), (*locked_jars(),), (*locked_jars(), *s3_jars())]
     assert needs_s3([None, "/a", "S3A://b/c"])
     assert not needs_s3([None, "/s3", "file:/a", "gs://b", "s3"])
     assert len(s3_jars()) == 31
