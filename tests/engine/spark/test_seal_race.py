@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 APP = "catalog_migrate/test"
 OLD = 400
 """Rows that are there before, one of which each DELETE takes."""
-SECONDS = 120.0
+SECONDS = 300
 
 
 class Writer(threading.Thread):
