@@ -204,7 +204,7 @@ def put_commit(
     from catalog_migrate.engine_failures import failing
 
     now = int(time.time() * 1000)
-    told = {
+    info = {
         "timestamp": now, "operation": operation, "operationParameters": {},
         "readVersion": follows, "isBlindAppend": False,
         "engineInfo": f"catalog-migrate/{__version__}", "txnId": uuid4().hex,  # bytes of its own
@@ -215,7 +215,7 @@ def put_commit(
     with failing(f"commit to {path}"):
         while True:
             at = {"inCommitTimestamp": _next_time(table, path, version, now)} if timed else {}
-            data = encode([{"commitInfo": {**at, **told}}, *marks, *actions])
+            data = encode([{"commitInfo": {**at, **info}}, *marks, *actions])
             if _put(table, path, version, data):
                 return version
             if version - follows == _RACES:

@@ -509,9 +509,9 @@ def create_empty(path: str, form: Form) -> None:
     now = int(time.time() * 1000)
     own = replace(form, identity={"id": str(uuid4()), "createdTime": now}).actions()
     if form.is_timed:
-        told = {"inCommitTimestamp": now, "timestamp": now, "operation": "CREATE TABLE",
+        info = {"inCommitTimestamp": now, "timestamp": now, "operation": "CREATE TABLE",
                 "operationParameters": {}}
-        own.insert(0, {"commitInfo": told})
+        own.insert(0, {"commitInfo": info})
     table = store_at(path)
     table.make_folder(LOG, above=True)
     table.put_if_absent(commit_name(0), encode(own), durable=False)

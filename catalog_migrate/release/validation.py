@@ -465,6 +465,9 @@ class _Resolver:
         return result
 
     def nearest_type(self, text: str, error: UnknownType) -> str:
+        array = re.fullmatch(r"(.+?)\s*\[\s*\d*\s*\]", text.strip())
+        if array is not None:
+            return f"write ARRAY<{array[1]}>"
         own = {
             f"{entry.definition.schema}.{entry.definition.name}": entry
             for identity, entry in self.found.items() if identity[0] == "type"

@@ -250,18 +250,19 @@ def _details(change: Change) -> list[str]:
     lines += [
         f"option {option.name}: {option.change}"
         + (_set_to(option) if option.change == "set" else "")
-        + (_of_feature(option) if change.kind == "table" else "")
+        + (_of_feature(option, change) if change.kind == "table" else "")
         for option in change.options
     ]
     return lines
 
 
-def _of_feature(option: OptionChange) -> str:
-    """Which table feature comes with a property, or stays when it goes."""
+def _of_feature(option: OptionChange, change: Change) -> str:
+    """Which table feature comes with a property, or stays when it goes: not in a new table."""
     brought = features_of(option.name, option.new)
     if brought:
         return f" (brings the table feature {', '.join(brought)})"
-    left = features_of(option.name, option.old)
+    is_new = change.contents in ("copy", "derived")
+    left = () if is_new else features_of(option.name, option.old)
     return f" (UNSET leaves the table feature {', '.join(left)})" if left else ""
 
 
@@ -307,7 +308,7 @@ def _losses(plan: Plan) -> Section:
         details = () if len(reasons) == 1 else tuple(reasons)
         entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
     note = None if entries else "Nothing: every row and every value is kept."
-    if note and plan.blocked:
+    if note and decisions(plan):
         note = "Only what is listed below."
     elif note and goes_back(plan) and any(map(_loses_columns, plan.changes)):
         note += " No row was written since to the columns that go."

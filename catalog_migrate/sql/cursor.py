@@ -247,10 +247,10 @@ class Cursor:
         self.note(f"`{mark}`")
         return False
 
-    def need_mark(self, mark: str) -> None:
+    def need_mark(self, mark: str, *, remedy: str | None = None) -> None:
         """Take this sign or fail."""
         if not self.accept_mark(mark):
-            raise self.unexpected()
+            raise self.unexpected(remedy=remedy)
 
     def look(self, table: Mapping[str, Choice]) -> Choice | None:
         """What the table has for the keywords that come next, without taking them.
@@ -287,7 +287,7 @@ class Cursor:
         if not token.is_name and not (token.kind == "number" and _NUMBERED.match(name)):
             quoted = token.text[:1] in ('"', "[") and token.kind in ("string", "operator")
             raise self.unexpected(
-                what, remedy="a name stands in backticks: `name`" if quoted else None
+                what, remedy="write the name in backticks: `name`" if quoted else None
             )
         if not name or has_lone_surrogate(name):
             raise self.problem("this is no name", remedy="write at least one whole character")

@@ -76,7 +76,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     problems: list[Problem] = []
     others: list[tuple[str, int, int]] = []
     dropped: list[tuple[ItemName, int, int]] = []
-    for tokens, is_ended in _at_creates(split_statements(tokenise(text))):
+    for tokens, is_ended in _at_creates(_at_open_parentheses(split_statements(tokenise(text)))):
         parser = _Parser(text, tokens, lines, default_schema)
         if not is_ended:
             parser.problems.append((SYNTAX, parser.problem(
@@ -125,6 +125,12 @@ def with_column_lists(text: str, lists: Mapping[tuple[int, int], Sequence[Column
     return "".join([*written, text[taken:]])
 
 
+_SEMICOLON = "a `;` ends the statement while a `(` is open"
+_OPTIONS = {
+    "USING": "USING", "DEFAULT": "DEFAULT", "RENAMED": "RENAMED FROM", "COMMENT": "COMMENT",
+    "GENERATED": "GENERATED ALWAYS AS",
+}
+"""Options of a column, by their first word."""
 _TYPES = frozenset({
     "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float",
     "real", "double", "string", "binary", "date", "timestamp", "timestamp_ntz", "timestamp_ltz",
@@ -155,6 +161,23 @@ _CLAUSES_ELSEWHERE = {
     "STORED": "leave it out: every table is a Delta table",
     "USING": "leave it out: every table is a Delta table",
 }
+
+
+def _at_open_parentheses(statements: Sequence[list[Token]]) -> list[list[Token]]:
+    """The statements, those put together that a ``;`` within parentheses takes apart.
+
+    An error is the first token behind it then, at which reading ends.
+    """
+    found: list[list[Token]] = []
+    is_open = False
+    for tokens in statements:
+        if is_open and not tokens[0].is_word("create", "dropped"):
+            found[-1] = [*found[-1], tokens[0]._replace(kind="error", value=_SEMICOLON), *tokens]
+        else:
+            found.append(tokens)
+        marks = [token.text for token in found[-1] if token.kind == "operator"]
+        is_open = marks.count("(") > marks.count(")")
+    return found
 
 
 def _at_creates(statements: Sequence[list[Token]]) -> list[tuple[list[Token], bool]]:
@@ -247,7 +270,7 @@ class _Parser(Cursor):
         for token in self.tokens:
             if token.text.startswith("\ufeff"):
                 raise self.problem(
-                    "an invisible sign (U+FEFF, a byte order mark) stands here", token=token,
+                    "there is an invisible sign here (U+FEFF, a byte order mark)", token=token,
                     remedy="leave it out: it belongs at the start of a file only",
                 )
         if not self.accept("CREATE"):
@@ -349,7 +372,7 @@ class _Parser(Cursor):
         return self.clauses("type", fields)
 
     def _table(self) -> dict[str, Any]:
-        self.need_mark("(")
+        self.need_mark("(", remedy="write the columns in parentheses: (id INT, …)")
         columns: list[Column] = []
         checks: list[tuple[str | None, str]] = []
         while True:
@@ -363,6 +386,7 @@ class _Parser(Cursor):
                 checks.append((name, self.parenthesised("a condition")))
             else:
                 self.refuse_key()
+                self.refuse_bare_check()
                 columns.append(self.table_column())
             if not self.accept_mark(","):
                 break
@@ -376,6 +400,15 @@ class _Parser(Cursor):
         if behind or self.sees_mark(","):
             raise self.problem("a `,` is too much before this" if behind else
                                "a `,` is too much here", remedy="leave the , out")
+
+    def refuse_bare_check(self) -> None:
+        """Fail at a CHECK without parentheses; a column may be named so."""
+        if self.sees("CHECK") and not self.peek(1).is_word(*_TYPES) and self.peek(2).kind == (
+            "operator"
+        ) and not self.peek(2).is_operator(",", ")", "(", "."):
+            raise self.problem(
+                "the condition of CHECK has no parentheses", remedy="write CHECK (…)"
+            )
 
     def refuse_key(self) -> None:
         """Fail at a key among the columns of a table."""
@@ -473,7 +506,7 @@ class _Parser(Cursor):
         name = self.need_part("the name of a column")
         if self.sees_mark("-") and self.peek(1).is_name:
             raise self.problem(
-                "a name with other signs than letters, digits and _ stands in backticks",
+                "a name with other signs than letters, digits and _ is written in backticks",
                 token=token, remedy=f"write `{name}-{self.peek(1).text}`",
             )
         self.places.setdefault(name.lower(), self.lines.place(token.start))
@@ -499,8 +532,18 @@ class _Parser(Cursor):
         )
 
     def column_type(self, name: str) -> str:
-        stop = lambda: self.option_follows() or self.token.is_word("not", "notnull")  # noqa: E731
+        stop = lambda: (  # noqa: E731
+            self.option_follows() or self.token.is_word("not", "notnull", "check", "constraint")
+            or self.misspelt_option() is not None
+        )
         return self.slice_until(stop, f"the type of column {quote_part(name)}", angles=True)
+
+    def misspelt_option(self) -> str | None:
+        """The option of a column that was meant here; None before what may be another column."""
+        if not self.token.is_name or self.peek(1).is_word(*_TYPES):
+            return None
+        near = difflib.get_close_matches(self.token.text.upper(), _OPTIONS, 1, 0.75)
+        return _OPTIONS[near[0]] if near else None
 
     def refuse_not_null(self) -> None:
         """Fail at what was to be NOT NULL."""
@@ -544,6 +587,15 @@ class _Parser(Cursor):
                 raise self.problem(
                     f"{what} has no meaning here", remedy=_ELSEWHERE[self.token.keyword]
                 )
+            elif self.token.is_word("check", "constraint") and not self.peek(1).is_word(*_TYPES):
+                raise self.problem(
+                    f"{self.token.keyword} has no meaning behind the type of a column",
+                    remedy="write , CHECK (…): it is a condition of the whole table",
+                )
+            elif (option_meant := self.misspelt_option()) is not None:
+                raise self.problem(
+                    f"{self.token.text} has no meaning here", remedy=f"write {option_meant}"
+                )
             elif self.token.is_name and self.peek(1).is_name and not self.sees("NOT"):
                 raise self.problem(
                     f"a `,` is missing before {self.token.text}",
@@ -552,8 +604,7 @@ class _Parser(Cursor):
             else:
                 raise self.expected(
                     "`,`, `)` or an option of the column",
-                    remedy="known here: NOT NULL, USING, DEFAULT, RENAMED FROM, COMMENT, "
-                    "GENERATED ALWAYS AS",
+                    remedy=f"known here: NOT NULL, {', '.join(_OPTIONS.values())}",
                 )
             self.set_once(fields, key, value, option)
         return Column(name=name, **fields)
@@ -683,7 +734,7 @@ class _Parser(Cursor):
         raise self.expected("a value", remedy="write the value in quotes")
 
     def parenthesised(self, what: str) -> str:
-        self.need_mark("(")
+        self.need_mark("(", remedy=f"write {what} in parentheses: (…)")
         start, depth = self.at, 0
         while self.token.kind not in ("end", "error"):
             token = self.token
@@ -701,7 +752,7 @@ class _Parser(Cursor):
         return written
 
     def name_list(self) -> tuple[str, ...]:
-        self.need_mark("(")
+        self.need_mark("(", remedy="write the names in parentheses: (…)")
         names = [self.need_part("the name of a column")]
         while self.accept_mark(","):
             names.append(self.need_part("the name of a column"))

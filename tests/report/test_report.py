@@ -328,3 +328,7 @@ def test_features_of_properties_are_named(option: OptionChange, line: str) -> No
     )
     text = render_text(a_plan(changes=(changed,)))
     assert [each.strip() for each in text.splitlines() if "option " in each] == [line]
+    # a table that is copied into a new one has only the features that it is made with
+    copied = msgspec.structs.replace(changed, contents="copy")
+    lines = [each.strip() for each in render_text(a_plan(changes=(copied,))).splitlines()]
+    assert [each for each in lines if "option " in each] == [line.partition(" (UNSET")[0]]

@@ -82,7 +82,7 @@ def _replacement(
     name: Occurrence, tokens: Sequence[Token], by_start: Mapping[int, int], relations: Names,
     functions: Names,
 ) -> list[tuple[int, int, str | None]]:
-    """What stands in for a name, and where it needs one its alias, behind a sample of its rows."""
+    """The stand-in of a name, and where it needs one its alias, behind a sample of its rows."""
     key = name.name
     if key is None or key[0] is None or name.kind == "type":
         return []
@@ -484,7 +484,7 @@ class Binding:
 
 @dataclass(slots=True)
 class StandIns:
-    """What stands in for relations, by their signature, and for functions, by folded name.
+    """The stand-ins of relations, by their signature, and of functions, by folded name.
 
     ``failures`` says why Spark refuses a function, ``refused`` what stood in for it in vain.
     """

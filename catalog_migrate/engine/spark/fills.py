@@ -1,4 +1,4 @@
-"""Rows of a new table by a query over tables at fixed versions, whatever stands in the session.
+"""Rows of a new table by a query over tables at fixed versions, whatever names the session has.
 
 As in :mod:`catalog_migrate.engine.spark.binding` the names in the query are replaced by those of
 stand-ins, which here have rows: temporary views over the tables' directories.

@@ -211,10 +211,10 @@ class Registrations:
             if self._spark.catalog.currentDatabase().lower() == schema.lower():
                 return False
             described = rows(self._spark, f"DESCRIBE SCHEMA EXTENDED {quote_sql(schema)}")
-        told = {str(row[0]).lower(): str(row[1]) for row in described}
-        if f"({_LINEAGE},{lineage})" not in told.get("properties", ""):
+        facts = {str(row[0]).lower(): str(row[1]) for row in described}
+        if f"({_LINEAGE},{lineage})" not in facts.get("properties", ""):
             return False
-        location = told.get("location", "")
+        location = facts.get("location", "")
         # a catalog may give it as a URI, in which a space and others are escaped
         return all(
             _is_empty(each, here=not is_connect(self._spark))
