@@ -313,7 +313,7 @@ def names_that_a_commit_could_not_make_stay_pending(shop: Any, tmp_path: Path) -
     )
 
     def take(progress: Progress) -> None:
-        if progress.phase == "bind" and not progress.done:
+        if progress.phase == "build":
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {name} (theirs INT) USING delta"
                 f" LOCATION '{tmp_path}/taken'"
