@@ -25,6 +25,7 @@ from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, first_query_id, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
+from catalog_migrate.streams.checkpoint.edit import Finish, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import NotFencedOut
 from catalog_migrate.streams.queries import SHARD, QuerySpec
@@ -176,6 +177,8 @@ def catch_up(
     and died: they are dropped. Where nothing is fenced (Kafka), its commits are all right.
     Entries beyond that, of a copy that was made while the owner went on, are dropped: nothing of
     them has arrived, their ranges are read again.
+    A batch that every destination has is committed here, not run again: its owner may commit it
+    at any time, still, and then move the slot that it was read from.
     """
     if SHARD in batches:
         _drop_commits(checkpoint, batch_number(batches[SHARD]))
@@ -190,6 +193,9 @@ def catch_up(
     )
     while (latest := batch_number(checkpoint.latest_offsets)) > committed + 1:
         checkpoint.files.remove(checkpoint.store, checkpoint.offsets_file(latest))
+    decision = settlement(checkpoint, sinks=batches)
+    if isinstance(decision, Finish) and not checkpoint.is_stateful:
+        write_commit(checkpoint, decision.batch)
 
 
 def _drop_commits(checkpoint: Checkpoint, arrived: int) -> None:

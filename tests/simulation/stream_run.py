@@ -123,7 +123,7 @@ class Actor(ABC):
             self.engine.databases,
         ))
         self.runtime: Runtime | None = None
-        self.calls = 0
+        self.calls = self.strides = 0
         self.dead = False
         self.task: Task = play.scheduler.add(name, self.live, at=at)
         self.clock.task = self.task
@@ -147,10 +147,14 @@ class Actor(ABC):
         """What this kind of process does."""
 
     def idle(self) -> None:
-        """While it sleeps: queries take a step, and the lease is renewed in time."""
+        """While it sleeps: queries take a step, more where they have just woken up, and the lease
+        is renewed in time."""
         if self.dead:
             raise SimulatedCrash("dead")
         self.engine.step()
+        while self.strides:
+            self.strides -= 1
+            self.engine.step()
         self.threads.go_on()
 
     def point(self, call: str) -> None:
@@ -185,6 +189,7 @@ class Actor(ABC):
             finally:
                 if fault.kind == "suspend":
                     self.clock.lost += play.scheduler.now - began
+            self.strides = play.scenario.strides
             play.trace(f"{self.name} wakes at {call}")
         elif call.startswith(REQUEST):
             self.be_answered(fault, call)

@@ -112,7 +112,8 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ``sinks``: how many steps each sink of the source ``s`` rests after a batch; ``again`` are
     topics that come again. ``database`` says at which steps what happens to a PostgreSQL server;
     with any there is a source on it. With a ``page`` checkpoints and snapshots are on an object
-    store, whose listings have pages of so many names; else they are on a local disk.
+    store, whose listings have pages of so many names; else they are on a local disk. ``strides``
+    are the steps that the queries of a process that wakes up take before it looks at its lease.
     """
 
     seed: int
@@ -125,6 +126,7 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     again: tuple[Again, ...] = ()
     database: tuple[tuple[int, DatabaseEvent], ...] = ()
     page: int = 0
+    strides: int = 0
 
 
 def draw_streams(seed: int) -> StreamScenario:
@@ -222,6 +224,7 @@ def draw_database(seed: int) -> StreamScenario:
         faults += (Fault(0, 1, kind, random.choice((45.0, 90.0)), aim),)
     return replace(
         drawn, clients=clients, faults=faults, database=tuple(sorted(events)),
+        strides=Random(f"strides {seed}").choice((0, 0, 3, 8)),
     )
 
 
