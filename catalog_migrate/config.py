@@ -116,6 +116,13 @@ KEYS: tuple[Key, ...] = (
         "What becomes of a column that is added to a table that a source on PostgreSQL reads, where"
         " the source's own UPSTREAM COLUMNS says nothing.",
         choices=("evolve", "hold", "ignore")),
+    Key("streams", "lag_records", "integer", None,
+        "Records that a source or sink may be behind (of a sink: rows of its table); with more,"
+        " `status --streams` and `status --detailed-exitcode` end with 7. Not set: no limit."),
+    Key("streams", "lag_bytes", "integer", None,
+        "The same for the bytes of the server's log that a source on PostgreSQL has not read."),
+    Key("streams", "lag_seconds", "seconds", None,
+        "The same for the age of the oldest change that a source on PostgreSQL has not read."),
     Key("output", "color", "choice", "auto",
         "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
         choices=("auto", "always", "never")),

@@ -20,10 +20,13 @@ from catalog_migrate.config import Settings
 from catalog_migrate.errors import UsageError
 
 if TYPE_CHECKING:
+    from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
+    from catalog_migrate.streams.health import Limits, StreamsHealth
     from catalog_migrate.streams.runtime import Runtime
+    from catalog_migrate.streams.show import Rows
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
     from catalog_migrate.streams.unsafe.positions_file import Exported
     from catalog_migrate.streams.unsafe.requests import OperationSettings, Request
@@ -87,6 +90,48 @@ def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:
     from catalog_migrate.streams.unsafe.positions_file import export
 
     return export(open_catalog(settings).state(), "sink" if sink else "source", name)
+
+
+def lag_limits(settings: Settings) -> Limits:
+    """The lag that is too much, as configured."""
+    from catalog_migrate.streams.health import Limits
+
+    return Limits(*(settings.number(f"streams.lag_{each}") for each in Limits.__struct_fields__))
+
+
+def streams_health(
+    settings: Settings, catalog: Catalog | None = None, *, lags: bool = True
+) -> StreamsHealth:
+    """How every source and sink is, and whether one needs a person; needs no Spark.
+
+    Tables and servers are asked for the lag only where ``lags`` is wanted.
+    """
+    from catalog_migrate.streams import health
+    from catalog_migrate.streams.ports import Ports
+
+    opened = catalog or open_catalog(settings)
+    ttl = settings.number("streams.lease_ttl") or 0.0
+    return health.streams_health(
+        opened.state(), opened.log, ports=Ports(), now=datetime.now(timezone.utc).timestamp(),
+        limits=lag_limits(settings), lags=lags, silent_after=max(health.SILENT_AFTER, 2 * ttl),
+    )
+
+
+def log_of(
+    settings: Settings, name: str, *, sink: bool = False, since: str | None = None,
+    limit: int | None = None,
+) -> Rows:
+    """What the log of its cluster has of a source or sink, the newest last; needs no Spark.
+
+    ``since`` is how long ago (``1h``), or a time. UsageError for anything else.
+    """
+    from catalog_migrate.streams.dependencies import find
+    from catalog_migrate.streams.log_entries import log_entries, moment_of
+
+    start = None if since is None else moment_of(since, datetime.now(timezone.utc))
+    state = open_catalog(settings).state()
+    found = find(state, "sink" if sink else "source", name)
+    return log_entries(state, found.item_id, since=start, limit=limit)
 
 
 # -- unsafe operations -----------------------------------------------------------------------------

@@ -108,6 +108,16 @@ class Lease:
             self._renew(started)
             self._require_fresh(self._clock.monotonic())
 
+    @property
+    def age(self) -> float:
+        """Seconds since the last acknowledged renewal."""
+        return self._clock.monotonic() - self._renewed
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether :meth:`require_fresh` would let its holder act now."""
+        return self.age < self.ttl - self.margin
+
     def require_fresh(self) -> None:
         """:meth:`ensure` without a renewal and without any input or output; thread-safe.
 
@@ -176,7 +186,7 @@ class Lease:
 
     def _renew(self, started: float) -> None:
         """Write a heartbeat; it counts from when the write began, not from its reply."""
-        self._log.renew(self.key, _beat(self.epoch))
+        self._log.renew(self.key, _beat(self.epoch, self._clock.wall()))
         self._renewed = started
 
     def _require_fresh(self, now: float) -> None:
@@ -328,8 +338,20 @@ def _settle(
     lease._renew(clock.monotonic())
 
 
-def _beat(epoch: int) -> str:
-    return f"{epoch}:{uuid4().hex}"
+def _beat(epoch: int, wall: float) -> str:
+    return f"{epoch}:{uuid4().hex}:{wall:.0f}"
+
+
+def heartbeat_age(beat: str | None, now: float) -> float | None:
+    """Seconds since a heartbeat by the clocks of two machines; None for one that does not say.
+
+    For people who look: who may act is judged by one clock alone.
+    """
+    if beat is None:
+        return None
+    epoch, _, rest = beat.partition(":")
+    _, _, wall = rest.partition(":")
+    return max(0.0, now - int(wall)) if wall.isdecimal() and epoch.isdecimal() else None
 
 
 def _held(row: LeaseRecord, key: str, waited: float) -> LeaseHeld:

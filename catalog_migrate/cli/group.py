@@ -27,7 +27,7 @@ VERBS = {
     "check": "Check a release without a catalog, or against one.",
     "drift": "Compare Spark's catalog with what is committed; --repair fixes it.",
     "sql": "Run statements: connections, sources, sinks, or one SELECT.",
-    "source": "Look at a source: positions prints where it stands.",
+    "source": "Look at a source or sink: where it is, and what its log has.",
     "unsafe": "Last resort: change any property of a source, and its positions.",
     "run": "Run the queries of a cluster: its sources and sinks, until SIGTERM.",
     "release": "Work on a release: compile writes its manifest.",
@@ -123,8 +123,8 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 error, 2 changes pending (--detailed-exitcode), 3 blocked,"
-    " 4 stale plan, 5 lease held or fenced out, 6 not reconciled, 64 usage, 78 configuration,"
-    " 130 interrupted.",
+    " 4 stale plan, 5 lease held or fenced out, 6 not reconciled, 7 a source or sink is held, backs"
+    " off or is behind (status), 64 usage, 78 configuration, 130 interrupted.",
 )
 @click.version_option(__version__, message="catalog-migrate %(version)s")
 @click.option(

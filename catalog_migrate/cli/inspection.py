@@ -11,6 +11,7 @@ import msgspec
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import compare_registrations
+from catalog_migrate.api.streams import lag_limits, streams_health
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
@@ -21,6 +22,7 @@ from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
     from catalog_migrate.catalog.history import Entry, ObjectEntry
+    from catalog_migrate.streams.health import Lag, StreamsHealth
 
 _WORK_SHOWN = 20
 _SESSIONS_SHOWN = 10
@@ -30,21 +32,105 @@ _UNSAFE_SHOWN = 3
 @click.command("status")
 @options.catalog
 @options.serial
+@click.option("--streams", is_flag=True,
+              help="Say how every source and sink is, and how far behind; exit 7 as below.")
 @options.format_("text", "json")
-@options.detailed
-def status(serial: int | None, format_: str, detailed_exitcode: bool) -> int:
+@click.option("--detailed-exitcode", is_flag=True,
+              help="Exit with 2 instead of 0 when changes are pending, and with 7 as below.")
+def status(serial: int | None, streams: bool, format_: str, detailed_exitcode: bool) -> int:
     """Say which release is in force, who holds the lease, what is pending and what failed.
+
+    Exit 7, with --streams or --detailed-exitcode: a source or sink is held, backs off, has lost its
+    runtime or is behind a limit (streams.lag_records, lag_bytes, lag_seconds). 7 goes before 2.
 
     \b
     Example:
       catalog-migrate status --catalog catalog --format json
       catalog-migrate status --catalog catalog --serial 3
+      catalog-migrate status --streams --catalog catalog
     """
-    opened = open_catalog(options.settings())
-    found = opened.status(serial)
+    if streams and serial is not None:
+        raise UsageError(
+            "--streams says how sources and sinks are now", remedy="leave --serial or --streams out"
+        )
+    settings = options.settings()
+    opened = open_catalog(settings)
+    found = None if streams and not detailed_exitcode else opened.status(serial)
     past = serial is not None and serial != opened.state().serial
-    emit(as_json(status_document(found)) if format_ == "json" else status_text(found, past=past))
-    return 2 if detailed_exitcode and found.pending else 0
+    health = None
+    if streams or (detailed_exitcode and not past):
+        lags = streams or lag_limits(settings).declared
+        health = streams_health(settings, opened, lags=lags)
+    if streams:
+        assert health is not None
+        emit(as_json(streams_document(health)) if format_ == "json" else streams_text(health))
+    else:
+        assert found is not None
+        shown = status_document(found) if format_ == "json" else {}
+        emit(as_json(shown) if format_ == "json" else status_text(found, past=past))
+    if health is not None and not health.ok:
+        return options.STREAMS_NEED_SOMEBODY
+    return 2 if detailed_exitcode and found is not None and found.pending else 0
+
+
+def streams_document(health: StreamsHealth) -> dict[str, object]:
+    """How sources and sinks are, for programs."""
+    return {
+        "ok": health.ok,
+        "streams": [msgspec.to_builtins(query) for query in health.queries],
+        "runtimes": [
+            {
+                "cluster": each.cluster, "holder": each.holder, "since": each.since,
+                "heartbeat_seconds": each.heartbeat, "lives": each.lives,
+            }
+            for each in health.runtimes
+        ],
+    }
+
+
+def streams_text(health: StreamsHealth) -> str:
+    """How sources and sinks are, for people: what needs them comes last."""
+    lines = []
+    if health.queries:
+        head = ("kind", "name", "cluster", "state", "lag", "batch", "rows", "reported (UTC)")
+        rows = [
+            (
+                each.kind, each.name, each.cluster, each.state, lag_text(each.lag),
+                *("-" if number is None else f"{number:,}" for number in (each.batch, each.rows)),
+                "-" if each.at is None else each.at[:19].replace("T", " "),
+            )
+            for each in health.queries
+        ]
+        lines.append(as_columns([head, *rows]).rstrip("\n"))
+    else:
+        lines.append("no sources and no sinks")
+    for runtime in health.runtimes:
+        held = f"{runtime.holder} since {runtime.since}"
+        if runtime.holder is None:
+            held = "none"
+        elif runtime.dead:
+            held += "; that process is dead"
+        elif runtime.heartbeat is not None:
+            held += f"; its lease was renewed {runtime.heartbeat:.0f} s ago"
+        lines.append(f"runtime of {runtime.cluster}: {held}")
+    for query in health.queries:
+        if not query.ok:
+            lines.append(f"{query.kind} {query.name}: {query.state}")
+            lines += [f"  {reason}" for reason in query.reasons]
+            lines += [f"  next: {query.next}"] * (query.next is not None)
+    return "\n".join(lines) + "\n"
+
+
+def lag_text(lag: Lag) -> str:
+    """What is known of a lag, in a cell."""
+    parts = [
+        f"{number:,} {name}" for name, number in (
+            ("records", lag.records), ("versions", lag.versions), ("bytes", lag.bytes),
+        ) if number is not None
+    ]
+    if lag.seconds is not None:
+        parts.append(f"{lag.seconds:.0f} s")
+    return ", ".join(parts) or "-"
 
 
 def status_document(status: Status) -> dict[str, object]:

@@ -35,13 +35,15 @@ _FIELDS = "catalog_migrate_fields"
 class Handler(logging.Handler):
     """Writes to whatever ``sys.stderr`` is at the moment; ``form`` is text or json.
 
-    ``given`` says that the command line chose the form, which stands above the configuration.
+    ``given`` says that the command line chose the form, which is above the configuration.
+    ``timed`` puts the time before each line of text.
     """
 
     def __init__(self, form: str = "text") -> None:
         super().__init__()
         self.form = form
         self.given = False
+        self.timed = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line; a reader of stderr that left is nobody to tell."""
@@ -50,6 +52,8 @@ class Handler(logging.Handler):
         text = as_json_line(record) if self.form == "json" else record.getMessage()
         if not getattr(record, _FIELDS, {}).get("painted"):
             text = visible(text)
+        if self.timed and self.form != "json":
+            text = f"{_moment(record, 'seconds')} {text}"
         try:
             print(text, file=sys.stderr, flush=True)
         except (OSError, ValueError):
@@ -79,6 +83,12 @@ def choose(form: str | None, *, given: bool) -> None:
     for handler in _handlers():
         if form is not None and (given or not handler.given):
             handler.form, handler.given = form, handler.given or given
+
+
+def show_times() -> None:
+    """Put the time before each line from here on: a process that runs for weeks is read later."""
+    for handler in _handlers():
+        handler.timed = True
 
 
 def is_json() -> bool:
@@ -121,10 +131,9 @@ def _problem(problem: Any) -> dict[str, Any]:
 
 def as_json_line(record: logging.LogRecord) -> str:
     """A record as one line of JSON; values that JSON has no word for are written as text."""
-    moment = datetime.fromtimestamp(record.created, tz=timezone.utc)
     return json.dumps(
         {
-            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": _moment(record, "milliseconds"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
             "pid": record.process,
@@ -132,6 +141,12 @@ def as_json_line(record: logging.LogRecord) -> str:
         },
         ensure_ascii=False, default=str,
     )
+
+
+def _moment(record: logging.LogRecord, precision: str) -> str:
+    """When a record was made, in UTC (ISO 8601)."""
+    moment = datetime.fromtimestamp(record.created, tz=timezone.utc)
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def _handlers() -> list[Handler]:

@@ -10,9 +10,10 @@ import click
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import query
-from catalog_migrate.api.streams import cluster_runtime
+from catalog_migrate.api.streams import cluster_runtime, log_of
 from catalog_migrate.api.streams import positions as positions_of
 from catalog_migrate.cli import options
+from catalog_migrate.cli.logs import show_times
 from catalog_migrate.cli.output import (
     as_columns,
     as_json,
@@ -47,6 +48,7 @@ def run(cluster: str, wait: float | None) -> int:
       catalog-migrate run --cluster main
       catalog-migrate sql -c 'SHOW SOURCES'
     """
+    show_times()
     settings = options.settings()
     with cluster_runtime(settings, cluster, wait=wait, on_note=note) as runtime:
 
@@ -77,6 +79,7 @@ def source() -> None:
     \b
     Example:
       catalog-migrate source positions shop.orders --format json > offsets.json
+      catalog-migrate source log shop.orders --since 1h
     """
 
 
@@ -115,6 +118,29 @@ def positions(name: str, sink: bool, format_: str) -> None:
         for topic, partitions in found.positions.items() for number, offset in partitions.items()
     ]
     emit(as_columns([("partition", "next"), *rows]))
+
+
+@source.command("log")
+@click.argument("name", metavar="SOURCE")
+@click.option("--sink", is_flag=True, help="It is a sink.")
+@click.option("--since", metavar="TIME", help="Nothing older: 30s, 45m, 1h, 2d ago, or a time.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", default=100, show_default=True,
+              help="The newest N entries only.")
+@options.catalog
+@options.format_("text", "json")
+def log(name: str, sink: bool, since: str | None, limit: int, format_: str) -> None:
+    """Print what the log of its cluster has of SOURCE, the newest last.
+
+    States, batches, rows, lag and errors as its runtime reported them, times in UTC. Needs no Spark
+    and no runtime; in SQL it is SHOW SOURCE name LOG.
+
+    \b
+    Example:
+      catalog-migrate source log shop.orders --since 1h
+      catalog-migrate source log shop.out_orders --sink --limit 20 --format json
+    """
+    rows = log_of(options.settings(), name, sink=sink, since=since, limit=limit)
+    _emit_rows(rows.columns, rows.values, format_)
 
 
 @click.command("sql")

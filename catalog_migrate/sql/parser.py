@@ -102,11 +102,24 @@ def _drop(cursor: Cursor) -> st.Drop:
     return st.Drop(kind, name, if_exists, bool(cascade))
 
 
-def _show(cursor: Cursor) -> st.Show | st.ShowCreate:
+def _show(cursor: Cursor) -> st.Show | st.ShowCreate | st.ShowLog:
     if cursor.accept("CREATE"):
         kind = cursor.choose(KINDS)
         return st.ShowCreate(kind, clauses.item_name(cursor, f"a {kind}"))
-    return st.Show(cursor.choose(LISTINGS))
+    listing = cursor.may_choose(LISTINGS)
+    if listing is not None:
+        return st.Show(listing)
+    of = cursor.choose(QUERY_KINDS)
+    name = clauses.item_name(cursor, f"a {of} (SHOW {of.upper()}S lists them)")
+    cursor.need("LOG")
+    limit = _whole(cursor, "a number of rows") if cursor.accept("LIMIT") else None
+    return st.ShowLog(of, name, limit)
+
+
+def _whole(cursor: Cursor, what: str) -> int:
+    if cursor.token.kind != "number" or not cursor.token.text.isdecimal():
+        raise cursor.unexpected(what)
+    return int(cursor.advance().text)
 
 
 def _validate(cursor: Cursor) -> st.ValidateConnection:
@@ -476,9 +489,7 @@ def _offsets(cursor: Cursor) -> st.InjectOffsets:
 
 
 def _version(cursor: Cursor) -> st.InjectVersion:
-    if cursor.token.kind != "number" or not cursor.token.text.isdecimal():
-        raise cursor.unexpected("the number of a version")
-    return st.InjectVersion(int(cursor.advance().text))
+    return st.InjectVersion(_whole(cursor, "the number of a version"))
 
 
 _INJECTIONS: Mapping[str, Callable[[Cursor], st.UnsafeAction]] = {
@@ -521,7 +532,7 @@ _OBJECTS: Mapping[str, frozenset[str]] = {
     "VALIDATE": frozenset({"CONNECTION"}),
     "PAUSE": frozenset(KINDS),
     "RESUME": frozenset(KINDS),
-    "SHOW": frozenset(LISTINGS),
+    "SHOW": frozenset({*LISTINGS, *QUERY_KINDS}),
     "COMMENT": frozenset(KINDS),
 }
 _ONLY_OURS = frozenset({"VALIDATE", "PAUSE", "RESUME"})

@@ -331,5 +331,9 @@ _PRINTERS: Mapping[type, Callable[[Any], _Clauses]] = {
     s.Pause: lambda x: [f"PAUSE {x.kind.upper()} {_name(x.name)}", *_reason(x.reason)],
     s.Resume: lambda x: [f"RESUME {x.kind.upper()} {_name(x.name)}", *_reason(x.reason)],
     s.Show: lambda x: [f"SHOW {x.what.upper()}"],
+    s.ShowLog: lambda x: [
+        f"SHOW {x.kind.upper()} {_name(x.name)} LOG",
+        *([] if x.limit is None else [f"LIMIT {x.limit}"]),
+    ],
     s.Comment: _comment_on,
 }

@@ -269,6 +269,14 @@ class Show(msgspec.Struct, frozen=True):
     what: Listing
 
 
+class ShowLog(msgspec.Struct, frozen=True):
+    """``SHOW SOURCE | SINK name LOG [LIMIT n]``: what its cluster's log has of it."""
+
+    kind: QueryKind
+    name: str
+    limit: int | None = None
+
+
 class Comment(msgspec.Struct, frozen=True):
     """``COMMENT ON kind name IS 'text' | NULL``."""
 
@@ -321,7 +329,7 @@ class Unsafe(msgspec.Struct, frozen=True):
 Explainable = (
     CreateSecret | AlterSecret | Drop | CreateConnection | AlterConnection | AlterItem
     | SetConnection | Rename | ShowCreate | ValidateConnection | CreateSource | CreateSink
-    | CreateCluster | Pause | Resume | Show | Comment | Unsafe
+    | CreateCluster | Pause | Resume | Show | ShowLog | Comment | Unsafe
 )
 
 

@@ -27,6 +27,8 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
+from catalog_migrate.streams.lag import with_sink_lag
+from catalog_migrate.streams.log_entries import log_entries
 from catalog_migrate.streams.operations import Program, require_free, require_unchanged
 from catalog_migrate.streams.plans import (
     cluster_of,
@@ -106,7 +108,13 @@ class Executor(OperationClient):
             rows = show(state, statement.what, resolve=self.ports.resolve)
             if statement.what == "sources":
                 rows = with_lag(state, rows, ports=self.ports)
+            elif statement.what == "sinks":
+                rows = with_sink_lag(state, rows, ports=self.ports)
             return Result(f"{len(rows.values)} {statement.what}", rows=rows)
+        if isinstance(statement, st.ShowLog):
+            found = dependencies.find(state, statement.kind, statement.name)
+            rows = log_entries(state, found.item_id, limit=statement.limit)
+            return Result(f"{len(rows.values)} entries", rows=rows)
         if isinstance(statement, st.ShowCreate):
             found = dependencies.find(state, statement.kind, statement.name)
             return Result(show_create(state, found, resolve=self.ports.resolve))

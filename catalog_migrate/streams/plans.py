@@ -193,7 +193,7 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> tuple[str
 
     Errors are those that executing it would raise at once.
     """
-    if isinstance(statement, (st.Show, st.ShowCreate)):
+    if isinstance(statement, (st.Show, st.ShowCreate, st.ShowLog)):
         return "reads the catalog; writes nothing and restarts nothing", ()
     if isinstance(statement, st.ValidateConnection):
         return "reaches out to the connection and to whatever its queries use; writes nothing", ()

@@ -77,11 +77,12 @@ def test_only_one_package_knows_the_log_of_a_table() -> None:
         r"_delta_log|\bLOG\b|commit_name|read_actions|"
         r"[\"'](commitInfo|metaData|txn|dataChange|minReaderVersion)[\"']"
     )
+    statement = re.compile(r"SHOW [S{][^\n]* LOG\b|\(\"LOG\"\)")  # of a cluster's log
     package = ROOT / "catalog_migrate"
     found = [
         f"{path.relative_to(package)}: {match[0]}" for path in sorted(package.rglob("*.py"))
         if not path.is_relative_to(package / "delta")
-        for match in known.finditer(path.read_text("utf-8"))
+        for match in known.finditer(statement.sub("", path.read_text("utf-8")))
     ]
     assert found == []
 
@@ -167,7 +168,7 @@ def test_every_exit_code_has_a_runbook_page() -> None:
     """The frozen exit codes, and those of all error classes, each have their page."""
     pages = {int(page.stem.split("-")[1]) for page in (ROOT / "docs/runbooks").glob("exit-*.md")}
     raised = {kind.exit_code for kind in every_error()}
-    assert pages == {0, 1, 2, 3, 4, 5, 6, 64, 78, 130}
+    assert pages == {0, 1, 2, 3, 4, 5, 6, 7, 64, 78, 130}
     assert raised <= pages
 
 

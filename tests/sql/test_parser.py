@@ -34,6 +34,7 @@ from catalog_migrate.sql.statements import (
     SetOptions,
     Show,
     ShowCreate,
+    ShowLog,
     Statement,
     ValidateConnection,
 )
@@ -89,6 +90,8 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ("ALTER CLUSTER a RENAME TO b.c", Rename("cluster", "a", "b.c")),
     ("SHOW CREATE SOURCE s.`t`", ShowCreate("source", "s.t")),
     ("SHOW operations", Show("operations")),
+    ("SHOW SOURCE s.`t` LOG", ShowLog("source", "s.t")),
+    ("SHOW SINK k LOG LIMIT 20", ShowLog("sink", "k", 20)),
     ("VALIDATE CONNECTION c", ValidateConnection("c")),
     ("COMMENT ON CLUSTER c IS ''", Comment("cluster", "c", "")),
     ("COMMENT ON CLUSTER c IS NULL", Comment("cluster", "c", None)),
@@ -235,7 +238,13 @@ ERRORS = [
     ("DROP SOURCE `\ud800`", "line 1, column 13: this is no name"),
     ("SHOW SINKS x", "line 1, column 12: expected the end of the statement, found 'x'"),
     ("SHOW\x00", "line 1, column 5: expected CREATE, SOURCES, SINKS, CONNECTIONS, CLUSTERS,"
-     " OPERATIONS or SECRETS, found '\\x00'"),
+     " OPERATIONS, SECRETS, SOURCE or SINK, found '\\x00'"),
+    ("SHOW SOURCE", "line 1, column 12: expected the name of a source (SHOW SOURCES lists"
+     " them), found the end of the statement"),
+    ("SHOW SOURCE s", "line 1, column 14: expected LOG, found the end of the statement"),
+    ("SHOW SINK k LOG LIMIT 1.5", "line 1, column 23: expected a number of rows, found '1.5'"),
+    ("SHOW SINK k LOG 5", "line 1, column 17: expected LIMIT or the end of the statement,"
+     " found '5'"),
 ]  # fmt: skip
 
 
@@ -292,7 +301,7 @@ def test_a_long_line_is_cut_around_the_place() -> None:
 def test_an_error_survives_pickling() -> None:
     """All that an error says is there in another process."""
     with pytest.raises(SyntaxProblem) as caught:
-        parse("SHOW SINK")
+        parse("SHOW SINCS")
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
     assert (copy.line, copy.column, copy.nearest) == (1, 6, "SINKS")

@@ -134,6 +134,7 @@ EXPLAINABLE = st.one_of(
     st.builds(s.Pause, QUERY_KIND, NAMES, MAYBE_TEXT),
     st.builds(s.Resume, QUERY_KIND, NAMES, MAYBE_TEXT),
     st.builds(s.Show, st.sampled_from(sorted(LISTINGS.values()))),
+    st.builds(s.ShowLog, QUERY_KIND, NAMES, st.none() | st.integers(0, 10**9)),
     st.builds(s.Comment, KIND, NAMES, MAYBE_TEXT),
     st.builds(s.Unsafe, QUERY_KIND, NAMES, UNSAFE_ACTIONS, TEXT, SETTINGS, st.booleans()),
 )

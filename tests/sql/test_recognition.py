@@ -14,6 +14,8 @@ from catalog_migrate.sql.parser import is_ours
         "/* a /* b */ */ -- c\n ; Create\n\tSource s",
         "EXPLAIN DROP SINK k",
         "SHOW OPERATIONS;",
+        "SHOW SOURCE s LOG",
+        "EXPLAIN SHOW SINK k LOG",
         "SHOW CREATE CLUSTER main",
         "COMMENT ON SECRET s IS NULL",
         "PAUSE", "RESUME x", "VALIDATE CONNECTION",

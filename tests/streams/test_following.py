@@ -28,8 +28,10 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.errors import PositionLost
+from catalog_migrate.streams.lag import SinkLag, sink_lag, sink_lags
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.tables import DeltaTables, ShardMaker
 from tests.services.checkpoints import adopt, root
 
@@ -413,3 +415,49 @@ def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
         assert DeltaTable(new).transaction_version(QUERY) == 7
     assert DeltaTable(new).version() == 1
     assert following.carry_transactions(place.state, place.table, old, new) == 0
+
+
+def test_how_far_a_sink_is_behind(place: Place) -> None:
+    """Rows of its table that it has not written, and the versions that brought them: of a table
+    that was migrated those of the old shard, and those behind the copies; seals and properties are
+    none. What was never read is all of it."""
+    ports = Ports()
+    place.append(place.shard, 2)
+    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(1, 3)  # a first start has all
+    last = place.append(place.shard, 4)
+    place.read(place.shard, last)
+    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(0, 0)
+    make_append_only(place.path(place.shard))
+    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(0, 0)
+    place.append(place.shard, 5)
+    place.append(place.shard, 6)
+    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(2, 11)
+    new = place.migrated()
+    place.append(new, 7)
+    place.append(place.migrated(), 8)
+    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(4, 26)
+    assert sink_lags(place.state, [place.sink], ports=ports) == {place.sink: SinkLag(4, 26)}
+
+
+def test_how_far_in_the_midst_of_a_version(place: Place) -> None:
+    """A version of which a part was read counts whole, that of a first start with what was there;
+    many versions are told by their ends. A log that cannot be read gives no number."""
+    last = place.append(place.shard, 2)
+    place.read(place.shard, last, batches=1)
+    entry = root(place.checkpoint) / "offsets/0"
+    whole = entry.read_text()
+    place.append(place.shard, 4)
+    entry.write_text(whole.replace('"index":-1', '"index":0'))
+    assert sink_lag(place.state, place.sink, ports=Ports()) == SinkLag(1, 4)
+    at = last + 1
+    entry.write_text(whole.replace('"isStartingVersion":false', '"isStartingVersion":true')
+                     .replace(f'"reservoirVersion":{at}', f'"reservoirVersion":{last}'))
+    assert sink_lag(place.state, place.sink, ports=Ports()) == SinkLag(2, 7)
+    entry.write_text(whole)
+    for _ in range(101):
+        place.append(place.shard, 1)
+    assert sink_lag(place.state, place.sink, ports=Ports()) == SinkLag(102, 105)
+    log = Path(place.path(place.shard)) / "_delta_log"
+    for each in log.iterdir():
+        each.write_text("no commit")
+    assert sink_lags(place.state, [place.sink], ports=Ports()) == {place.sink: None}
