@@ -162,9 +162,11 @@ class EngineFailure(CatalogMigrateError, RuntimeError):
 
     def __init__(
         self, message: str, *, condition: str | None = None, transient: bool = False,
-        remedy: str | None = None,
+        remedy: str | None = None, **data: Any,
     ) -> None:
-        super().__init__(message, remedy=remedy, condition=condition, transient=transient)
+        super().__init__(
+            message, remedy=remedy, condition=condition, transient=transient, **data
+        )
         self.condition = condition
         self.transient = transient
 

@@ -58,6 +58,7 @@ def cluster_runtime(
         ttl=settings.number("streams.lease_ttl") or 0.0,
         margin=settings.number("streams.lease_margin") or 0.0,
         unsafe=settings.text("streams.enable_unsafe_ops") == "true",
+        hold_after=int(settings.number("streams.hold_after") or 1),
         upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
     )
     state = catalog.state()

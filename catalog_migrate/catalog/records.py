@@ -409,14 +409,22 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reason why a query must not run; key ``<item id>/<holder>/<n>``.
 
     A query runs when no hold names it, so one holder's release never lifts another's hold; but
-    RESUME lifts that of a changed upstream too. ``holder`` is ``operator``, ``operation:<id>``,
-    ``upstream`` or ``fence``.
+    RESUME lifts those of a changed upstream and of repeated failures too. ``holder`` is
+    ``operator``, ``operation:<id>``, ``upstream``, ``failure`` or ``fence``.
+    ``code`` is that of the error, or Spark's class of it; ``place`` says where (topic, partition,
+    offset, table, column, lsn, slot, key as a hash); ``tries`` failed so in a row, 0 where nothing
+    was tried. ``remedy`` says what to do, ``statements`` do it: each is one of the product's own.
     """
 
     item_id: str
     holder: str
     reason: str
     since: str = ""
+    code: str = ""
+    remedy: str = ""
+    statements: tuple[str, ...] = ()
+    place: dict[str, str] = {}
+    tries: int = 0
 
 
 class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):

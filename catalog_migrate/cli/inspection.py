@@ -173,7 +173,8 @@ def status_document(status: Status) -> dict[str, object]:
         ],
         "still": [
             {"kind": each.kind, "name": each.name, "state": each.state,
-             "reasons": list(each.reasons), "next": each.next}
+             "reasons": list(each.reasons), "remedy": each.remedy, "next": each.next,
+             "statements": list(each.statements)}
             for each in status.still
         ],
         "gone": [
@@ -216,6 +217,8 @@ def status_text(status: Status, *, past: bool = False) -> str:
     for each in status.still:
         lines.append(f"still      {each.kind} {each.name}: {each.state}")
         lines += [f"             {reason}" for reason in each.reasons if reason]
+        if each.remedy:
+            lines.append(f"             remedy: {each.remedy}")
         lines.append(f"             next: {each.next}")
     lines += [f"slot       {slot}" for slot in status.slots]
     for seen in status.unsafe[-_UNSAFE_SHOWN:]:

@@ -23,6 +23,8 @@ from catalog_migrate.replication.sessions import (
     AGAIN,
     KEEP_MORE,
     NEW_SNAPSHOT,
+    RESET_ELSEWHERE,
+    RESET_SPLITS,
     OtherServer,
     OtherTimeline,
     PublicationMissing,
@@ -258,8 +260,8 @@ def check_position(
             f"the server has the system identifier {system}, and the position belongs to"
             f" {position.system}",
             remedy="ALTER CONNECTION … to the server that was read from until now, or"
-            f" {NEW_SNAPSHOT}, with WITH (ACCEPT NEW TOPIC = true) before REASON",
-            system=system, expected=position.system,
+            f" {NEW_SNAPSHOT} of this one",
+            system=system, expected=position.system, statements=RESET_ELSEWHERE,
         )
     if timeline == position.timeline:
         return position
@@ -270,7 +272,7 @@ def check_position(
             f"the position {position} on timeline {position.timeline} is not on timeline {timeline}"
             f" of the server, which left that timeline at {where}",
             remedy=f"changes after that place were read and are lost upstream: {NEW_SNAPSHOT}",
-            timeline=timeline, left=left,
+            timeline=timeline, left=left, statements=RESET_SPLITS,
         )
     return msgspec.structs.replace(position, timeline=timeline)
 
@@ -336,13 +338,13 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
     if slot is None:
         raise SlotMissing(
             f"there is no replication slot {name}: it was dropped, or a promotion did not bring it"
-            " along", remedy=AGAIN, slot=name,
+            " along", remedy=AGAIN, slot=name, statements=RESET_SPLITS,
         )
     if slot.lost:
         why = slot.invalidation or "wal_removed"
         raise SlotLost(
             f"replication slot {name} is lost ({why}): the server removed the log that it needs",
-            remedy=KEEP_MORE, slot=name, reason=why,
+            remedy=KEEP_MORE, slot=name, reason=why, statements=RESET_SPLITS,
         )
     if slot.plugin != PLUGIN or not slot.is_here:
         raise SlotInUse(
@@ -353,17 +355,17 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
         raise SlotAhead(
             f"replication slot {name} was advanced to {lsn_text(slot.confirmed)}, past the position"
             f" {position}: the changes between are not to be had",
-            remedy=f"somebody else read from it, or an old checkpoint came back: {NEW_SNAPSHOT};"
-            " or go on with what the slot has: ALTER SOURCE … UNSAFE INJECT OFFSETS (TO earliest)"
-            " REASON '…'",
-            slot=name, confirmed=slot.confirmed, position=position.lsn,
+            remedy=f"another process read from it, or an old checkpoint came back: {NEW_SNAPSHOT},"
+            " or go on with what the slot has (UNSAFE INJECT OFFSETS (TO earliest)), without what"
+            " lies between",
+            slot=name, confirmed=slot.confirmed, position=position.lsn, statements=RESET_SPLITS,
         )
     if position.lsn > slot.log_end:
         raise OtherTimeline(
             f"the server's log ends at {lsn_text(slot.log_end)}, before the position {position}:"
             " the server was restored from an older copy",
             remedy=f"changes after that place were read and are lost upstream: {NEW_SNAPSHOT}",
-            slot=name, log_end=slot.log_end, position=position.lsn,
+            slot=name, log_end=slot.log_end, position=position.lsn, statements=RESET_SPLITS,
         )
     return slot
 
@@ -549,7 +551,7 @@ def _publication_there(
             raise PublicationMissing(
                 f"changes were made while publication {publication} was not there:"
                 f" {warned[0]}", remedy=f"create it again where it is missing, then {AGAIN}",
-                publication=publication,
+                publication=publication, statements=RESET_SPLITS,
             )
 
     opened.add_notice_handler(keep)

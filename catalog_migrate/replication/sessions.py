@@ -29,8 +29,19 @@ MARK = "catalog_migrate.failure"
 """Stands before the JSON of an error in the text of an exception."""
 
 
-NEW_SNAPSHOT = "take a new snapshot: ALTER SOURCE … UNSAFE RESET SPLITS REASON '…'"
-"""What helps where changes are not to be had any more; a hold says the source's name in it."""
+NEW_SNAPSHOT = "take a new snapshot (UNSAFE RESET SPLITS)"
+"""What helps where changes cannot be read any more, in words."""
+
+RESET_SPLITS = (
+    "ALTER SOURCE {source} UNSAFE RESET SPLITS REASON 'changes cannot be read any more'",
+)
+"""The statements that do it: ``statements`` of an error, with a place for the source's name."""
+
+RESET_ELSEWHERE = (
+    "ALTER SOURCE {source} UNSAFE RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+    " REASON 'another server'",
+)
+"""The same where the server is another one."""
 
 
 class ReplicationFailed(CatalogMigrateError, RuntimeError):
@@ -145,7 +156,7 @@ def parse_failure(text: str) -> CatalogMigrateError | None:
         return None
 
 
-AGAIN = f"{NEW_SNAPSHOT} (the changes since the last position are not to be had)"
+AGAIN = f"{NEW_SNAPSHOT}: the changes since the last position cannot be read any more"
 KEEP_MORE = (
     f"raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then {AGAIN}"
 )
@@ -205,6 +216,7 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
             f"another process reads from the slot: {text}",
             remedy="SELECT * FROM pg_stat_activity WHERE pid = … names it; each source has its own"
             " slot: end the other reader, or name another SLOT",
+            transient=True,
         )
     if isinstance(error, psycopg.errors.QueryCanceled):
         return ReplicationFailed(
@@ -221,14 +233,15 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         return PublicationMissing(
             f"changes were made while a publication was not there: {text}",
             remedy=f"create it again where it is missing, then {AGAIN}",
+            statements=RESET_SPLITS,
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and "slot" in lowered:
-        return SlotMissing(text, remedy=AGAIN)
+        return SlotMissing(text, remedy=AGAIN, statements=RESET_SPLITS)
     if (
         isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and "slot" in lowered
         and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
     ):
-        return SlotLost(text, remedy=KEEP_MORE)
+        return SlotLost(text, remedy=KEEP_MORE, statements=RESET_SPLITS)
     return ReplicationFailed(text, remedy="see to the server, then try again")
 
 
@@ -259,7 +272,8 @@ def _refusal_at_login(error: psycopg.Error, connection: Resolved) -> Replication
     user = option_of(connection, "POSTGRES", "USER")
     if "max_wal_senders" in text or "too many" in text:
         return ReplicationFailed(
-            f"the server has no WAL sender left: {text}", remedy="raise max_wal_senders on it"
+            f"the server has no WAL sender left: {text}", remedy="raise max_wal_senders on it",
+            transient=True,
         )
     return ReplicationNotAllowed(
         f"role {user} may not read changes: {text}",

@@ -37,7 +37,7 @@ from catalog_migrate.streams.effects import (
     restarts,
 )
 from catalog_migrate.streams.errors import RefusedStatement
-from catalog_migrate.streams.status import OPERATOR, UPSTREAM
+from catalog_migrate.streams.status import OF_QUERIES, OPERATOR
 
 
 def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
@@ -239,13 +239,12 @@ def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
 
 
 def resume(state: State, statement: st.Resume) -> Effect:
-    """``RESUME SOURCE | SINK n [REASON 'x']``: removes the holds of the operator and of a changed
-    upstream; those of operations and fences stay."""
+    """``RESUME SOURCE | SINK n [REASON 'x']``: removes the holds of the operator, of a changed
+    upstream and of repeated failures; those of operations and fences stay."""
     found = dependencies.find(state, statement.kind, statement.name)
-    mine = _holds(state, found.item_id, OPERATOR)
-    upstream = _holds(state, found.item_id, UPSTREAM)
+    mine = _holds(state, found.item_id, OPERATOR, *OF_QUERIES)
     gone = {
-        key: hold for key, hold in {**mine, **upstream}.items()
+        key: hold for key, hold in mine.items()
         if statement.reason is None or hold.reason == statement.reason
     }
     left = [
@@ -264,8 +263,8 @@ def resume(state: State, statement: st.Resume) -> Effect:
     return Effect(f"{found.text} resumed", changes, notices)
 
 
-def _holds(state: State, item_id: str, holder: str) -> dict[str, HoldRecord]:
+def _holds(state: State, item_id: str, *holders: str) -> dict[str, HoldRecord]:
     return {
         key: hold for key, hold in state.holds.items()
-        if hold.item_id == item_id and hold.holder == holder
+        if hold.item_id == item_id and hold.holder in holders
     }

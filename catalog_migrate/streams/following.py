@@ -21,6 +21,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import PositionLost
+from catalog_migrate.streams.failures import SOURCE
 from catalog_migrate.streams.operation_records import backfilling
 from catalog_migrate.streams.tables import Tables, transaction
 from catalog_migrate.streams.upstream_tables import snapshot_app
@@ -60,6 +61,7 @@ def next_shard(state: State, item_id: str) -> tuple[str, ShardRecord, bool]:
         f"sink {dependencies.display(state, item_id)} has read the shard {stream.reads}, and "
         f"nothing says which shard of {reads.definition.item_name} follows it",
         remedy="create the sink again; it sends the table from the beginning",
+        statements=(f"SHOW CREATE SINK {SOURCE}",),
     )
 
 

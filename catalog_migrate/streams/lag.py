@@ -20,7 +20,7 @@ from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import Tables
-from catalog_migrate.streams.unsafe.positions import committed_line
+from catalog_migrate.streams.upstream import committed_line
 
 _ONE_BY_ONE = 100
 """So many versions are looked at one by one; of more only the first and the last."""

@@ -57,7 +57,7 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import external_hash
 from catalog_migrate.streams.probes import Verdict, connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
-from catalog_migrate.streams.status import OPERATION, UPSTREAM
+from catalog_migrate.streams.status import OF_QUERIES, OPERATION
 from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
 from catalog_migrate.streams.upstream import input_known
 
@@ -98,11 +98,11 @@ def restarted(
     state: State, item_ids: Iterable[str], edited: Collection[str] = ()
 ) -> list[str]:
     """The queries that are started again: those that nobody else holds, and that know the ids of
-    their source's topics by then; the hold of a changed upstream goes with an edit."""
+    their source's topics by then; the holds of what a query met go with an edit."""
     held = {
         hold.item_id for hold in state.holds.values()
         if not hold.holder.startswith(OPERATION)
-        and not (hold.holder == UPSTREAM and hold.item_id in edited)
+        and not (hold.holder in OF_QUERIES and hold.item_id in edited)
     }
     free = [item_id for item_id in item_ids if item_id in state.items and item_id not in held]
     return [

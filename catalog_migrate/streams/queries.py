@@ -153,12 +153,18 @@ class QueryFailure(msgspec.Struct, frozen=True):
     """Why a query died: ``condition`` is Spark's error class or the innermost cause's class.
 
     ``causes`` goes from the outermost message to the innermost, secrets scrubbed. ``error`` is what
-    our own reader of PostgreSQL raised; ``condition`` is its code then.
+    our own reader of PostgreSQL raised; ``condition`` is its code then. ``remedy``, ``statements``
+    and ``place`` are those of the error of ours that says most; ``passing`` is what may end by
+    itself (a connection that is down).
     """
 
     condition: str
     causes: tuple[str, ...]
     error: CatalogMigrateError | None = None
+    remedy: str = ""
+    statements: tuple[str, ...] = ()
+    place: dict[str, str] = {}
+    passing: bool = False
 
 
 class RunningQuery(Protocol):

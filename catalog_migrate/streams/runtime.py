@@ -32,6 +32,7 @@ from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import CheckpointCorrupt, UpstreamChanged
+from catalog_migrate.streams.failures import HOLD_AFTER, of_error
 from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine
@@ -247,7 +248,8 @@ class RuntimeOptions:
     """``drain``, ``ttl`` and ``margin`` are seconds; ``wait`` is how long a held lease is waited
     for, None until it is known whether its holder lives. ``unsafe`` opens the gate of unsafe
     operations on this cluster. ``upstream_columns`` is for sources on PostgreSQL that do not say
-    themselves what becomes of a column that is added upstream."""
+    themselves what becomes of a column that is added upstream. ``hold_after`` is how often a query
+    fails of the same cause before it is held."""
 
     drain: float = 30.0
     ttl: float = 30.0
@@ -256,6 +258,7 @@ class RuntimeOptions:
     threads: int = 4
     unsafe: bool = False
     upstream_columns: UpstreamColumns = "evolve"
+    hold_after: int = HOLD_AFTER
 
 
 def _says(state: State, item_id: str, reason: str) -> bool:
@@ -339,6 +342,7 @@ class Runtime:
                 cluster=cluster, ensure_shards=self._ensure_shards,
                 ports=self._ports, drain=self.options.drain, threads=self.options.threads,
                 say=self._say, upstream_columns=self.options.upstream_columns,
+                hold_after=self.options.hold_after,
             )
 
         def fence(lease: Lease) -> None:
@@ -515,7 +519,7 @@ class Runtime:
             )
         for item_id, error in zip(running, changed, strict=True):
             if error is not None and not _says(state, item_id, error.message):
-                supervisor.hold(item_id, error.message)
+                supervisor.hold(item_id, of_error(error, dependencies.display(state, item_id)))
 
     def _drop_slots(self, supervisor: Supervisor, state: State) -> None:
         """Slots of sources that were dropped and whose queries have stopped; in a thread."""

@@ -6,7 +6,7 @@ And which sources and sinks stand still, why, and what to do next.
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 
@@ -18,12 +18,15 @@ from catalog_migrate.catalog.records import HoldRecord, ItemRecord, OperationRec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import Column, External, OptionValue, SecretRef
+from catalog_migrate.replication.sessions import RESET_SPLITS
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.failures import Failure, named, of_hold, of_query
 from catalog_migrate.streams.operation_records import kind_of
+from catalog_migrate.streams.queries import QueryFailure
 from catalog_migrate.streams.specs import (
     Resolve,
     resolve_secret,
@@ -32,6 +35,7 @@ from catalog_migrate.streams.specs import (
 )
 from catalog_migrate.streams.status import (
     FENCE,
+    OF_QUERIES,
     OPERATION,
     OPERATOR,
     UPSTREAM,
@@ -40,18 +44,14 @@ from catalog_migrate.streams.status import (
     cluster_name,
     held_by,
     hold_text,
+    known_failure,
     latest,
     runtime_lives,
     shortly,
 )
+from catalog_migrate.streams.upstream import NEW_TOPIC
 
 _STILL = frozenset({"backing_off", "held"})
-_UNREADABLE = re.compile(
-    r"cannot read the record at topic ([\w.-]+), partition (\d+), offset (\d+):"
-)
-_LOST = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
-"""What Spark's planner, and what its readers, say of records that are no longer there."""
-
 
 class Rows(msgspec.Struct, frozen=True):
     """A table for people and programs: ``values`` has one tuple a row."""
@@ -269,6 +269,7 @@ def _queries(kind: str) -> Callable[[State], Rows]:
             earlier = said if status is None else None
             holds = held_by(state, each.item_id)
             alive = runtime_lives(state, each.item.links.get("cluster", ""))
+            still = _still(state, each, statuses)
             rows.append(
                 (
                     _name(each), each.external.connector,
@@ -289,13 +290,15 @@ def _queries(kind: str) -> Callable[[State], Rows]:
                     ),
                     status.run_id if status is not None else None,
                     _earlier(earlier) if earlier is not None else None,
+                    still.remedy or None if still is not None else None,
+                    "; ".join(still.statements) or None if still is not None else None,
                 )
             )
         head = ("name", "type", "connection", *(("reads",) if kind == "sink" else ()))
         return Rows(
             (
                 *head, "cluster", "state", "holds", "batch", "rows", "lag", "at", "error", "run_id",
-                "earlier",
+                "earlier", "remedy", "next",
             ),
             tuple(rows),
         )
@@ -409,7 +412,8 @@ _LISTINGS: Mapping[str, Callable[[State], Rows]] = {
 class StalledQuery(msgspec.Struct, frozen=True):
     """A query that does not run; ``reasons`` are its holds, or what it failed of.
 
-    ``next`` is the command to go on with.
+    ``next`` is the command to go on with, for a shell: ``statements`` are those in it, each one of
+    the product's own, none where it is no statement that helps. ``remedy`` explains, in words.
     """
 
     kind: str
@@ -417,6 +421,26 @@ class StalledQuery(msgspec.Struct, frozen=True):
     state: str
     reasons: tuple[str, ...]
     next: str
+    statements: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """What to do next: statements, or a command that is none, and why that helps."""
+
+    statements: tuple[str, ...] = ()
+    remedy: str = ""
+    command: str = ""
+
+    @property
+    def next(self) -> str:
+        """For a shell."""
+        return self.command or f"catalog-migrate sql -c {_quoted('; '.join(self.statements))}"
+
+
+def _quoted(text: str) -> str:
+    """One word of a shell; in double quotes where nothing in it means something there."""
+    return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
 
 
 def stalled_queries(state: State) -> tuple[StalledQuery, ...]:
@@ -438,75 +462,88 @@ def _still(
     kind, name = found.mapping.kind, str(found.item.definition.item_name)
     holds = [hold for _, hold in sorted(state.holds.items()) if hold.item_id == found.item_id]
     status = current(state, found.item, statuses.get(found.item_id))
+    reasons: tuple[str, ...] = ()
     if found.item.quarantined is not None:
-        reasons: tuple[str, ...] = (found.item.quarantined,)
-        return StalledQuery(
-            kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or fix it"
-        )
-    if holds:
-        reasons = tuple(map(hold_text, holds))
-        return StalledQuery(kind, name, "held", reasons, _lifting(state, found, holds[0]))
-    if not _runs(state, found):
-        return StalledQuery(kind, name, "no runtime", (), _start(state, found))
-    again = status is not None and status.state == "starting" and bool(status.error)
-    if status is None or not (status.state in _STILL or again):
-        return None
-    return StalledQuery(
-        kind, name, status.state, (status.error or "",),
-        _onward(kind, name, _connection(state, found), status.error or ""),
-    )
+        stands, reasons = "quarantined", (found.item.quarantined,)
+        step = _Step((f"SHOW CREATE {kind.upper()} {name}",), f"fix it, or DROP {kind.upper()} it")
+    elif holds:
+        stands, reasons = "held", tuple(map(hold_text, holds))
+        step = _lifting(state, found, holds[0])
+    elif not _runs(state, found):
+        stands, step = "no runtime", _start(state, found)
+    else:
+        again = status is not None and status.state == "starting" and bool(status.error)
+        if status is None or not (status.state in _STILL or again):
+            return None
+        stands, reasons = status.state, (status.error or "",)
+        failure = known_failure(status) or Failure(code="", message="")
+        step = _onward(kind, name, _connection(state, found), failure)
+    return StalledQuery(kind, name, stands, reasons, step.next, step.statements, step.remedy)
 
 
 def _runs(state: State, found: dependencies.CatalogEntry) -> bool:
     return runtime_lives(state, found.item.links.get("cluster", ""))
 
 
-def _start(state: State, found: dependencies.CatalogEntry) -> str:
-    return f"catalog-migrate run --cluster {cluster_name(state, found.item_id)}"
+def _start(state: State, found: dependencies.CatalogEntry) -> _Step:
+    cluster = cluster_name(state, found.item_id)
+    return _Step(
+        remedy="start the runtime of its cluster",
+        command=f"catalog-migrate run --cluster {shlex.quote(cluster)}",
+    )
 
 
 def _connection(state: State, found: dependencies.CatalogEntry) -> str:
     return dependencies.display(state, found.item.links["connection"])
 
 
-def _onward(kind: str, name: str, connection: str, error: str) -> str:
-    """What to say next, by what a query failed of; a dry run where it would be an operation."""
-    unread = _UNREADABLE.search(error)
-    if kind == "source" and unread is not None:
-        topic, partition, offset = unread[1], unread[2], int(unread[3])
-        return (
-            f"catalog-migrate unsafe inject-offsets {name} --partition "
-            f"{topic}:{partition}={offset + 1} --reason 'record {offset} cannot be read' --plan"
+def _onward(kind: str, name: str, connection: str, failure: Failure) -> _Step:
+    """What to do about what a query failed of; without a word of its own, ask its connection."""
+    if not failure.statements:  # a runtime of an earlier version has only the text on record
+        of: QueryKind = "source" if kind == "source" else "sink"
+        known = of_query(QueryFailure(failure.code, (failure.message,)), of, name)
+        failure = msgspec.structs.replace(
+            known, remedy=failure.remedy or known.remedy,
         )
-    if kind == "source" and "PARTITIONS_DELETED" in error:
-        return (
-            f"catalog-migrate unsafe reset-splits {name} --reason 'partitions are gone' --plan"
-        )
-    if kind == "source" and any(mark in error for mark in _LOST):
-        return (
-            f"catalog-migrate unsafe inject-offsets {name} --to committed --policy clamp "
-            "--reason 'records are gone' --plan"
-        )
-    return f'catalog-migrate sql -c "VALIDATE CONNECTION {connection}"'
+    if failure.statements:
+        return _Step(failure.statements, failure.remedy)
+    return _Step((f"VALIDATE CONNECTION {connection}",), failure.remedy)
 
 
-def _lifting(state: State, found: dependencies.CatalogEntry, hold: HoldRecord) -> str:
+def _lifting(state: State, found: dependencies.CatalogEntry, hold: HoldRecord) -> _Step:
     """What lifts a hold; those of operations and of a fence are lifted by a runtime alone."""
     kind, name = found.mapping.kind, str(found.item.definition.item_name)
+    resume = f"RESUME {kind.upper()} {name}"
     if hold.holder.startswith((OPERATION, FENCE)) and not _runs(state, found):
         return _start(state, found)
     if hold.holder == FENCE:
-        return f'catalog-migrate sql -c "VALIDATE CONNECTION {_connection(state, found)}"'
-    statement = re.search(r"ALTER SOURCE .*?\)", hold.reason)
-    if hold.holder == UPSTREAM and found.external.tables and statement is not None:
-        return f'catalog-migrate sql -c "{statement[0]}; RESUME SOURCE {name}"'
-    if hold.holder == UPSTREAM and kind == "source":
-        return (
-            f"catalog-migrate unsafe reset-splits {name} --accept-new-topic "
-            "--reason 'the upstream changed' --plan"
+        return _Step(
+            (f"VALIDATE CONNECTION {_connection(state, found)}",),
+            "its hold goes once the destination answers",
         )
     if hold.holder.startswith(OPERATION):
-        return "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'"
-    if hold.holder == UPSTREAM:
-        return f'catalog-migrate sql -c "SHOW CREATE {kind.upper()} {name}"'
-    return f'catalog-migrate sql -c "RESUME {kind.upper()} {name}"'
+        return _Step(("SHOW OPERATIONS",), "wait for the operation")
+    if hold.holder in OF_QUERIES:
+        before = hold.holder == UPSTREAM and not hold.code
+        failure = _of_before(kind, name, hold) if before else of_hold(hold)
+        return _Step(failure.statements or (resume,), failure.remedy)
+    return _Step((resume,))
+
+
+def _of_before(kind: str, name: str, hold: HoldRecord) -> Failure:
+    """The statements of a hold that a runtime of an earlier version set, by its text."""
+    statement = f"RESUME {kind.upper()} {name}"
+    if "UPSTREAM COLUMNS = " in hold.reason:
+        policy = hold.reason.split("UPSTREAM COLUMNS = '", 1)[1].split("'", 1)[0]
+        return Failure("", hold.reason, statements=(
+            f"ALTER SOURCE {name} SET (UPSTREAM COLUMNS = '{policy}')", statement
+        ))
+    if kind == "sink":
+        statement = f"SHOW CREATE SINK {name}"
+    elif "UNSAFE RESET SPLITS REASON" in hold.reason:
+        statement = named(RESET_SPLITS[0], name)
+    elif "create it again" not in hold.reason:
+        statement = named(NEW_TOPIC[0], name)
+    else:
+        statement = f"SHOW CREATE SOURCE {name}"
+    return Failure("", hold.reason, statements=(statement,))

@@ -22,6 +22,7 @@ from catalog_migrate.delta.table import load_table, options_for
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.failures import Failure, told_place
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
 CHECKPOINT_INTERVAL = 50
@@ -32,6 +33,13 @@ OPERATOR = "operator"
 
 UPSTREAM = "upstream"
 """Holder of the hold that a changed upstream sets."""
+
+FAILURE = "failure"
+"""Holder of the hold on a query that failed of one cause again and again."""
+
+OF_QUERIES = frozenset({UPSTREAM, FAILURE})
+"""Holders of the holds that a runtime sets for what a query met: RESUME lifts them, and an edit of
+its positions."""
 
 FENCE = "fence"
 """Holder of the hold on a query whose earlier runtime could not be fenced out yet."""
@@ -48,6 +56,8 @@ LOG_COLUMNS = (
     Column("lag", "BIGINT", comment="records that are there and not read yet"),
     Column("error", "STRING", comment="the cause chain of the last failure"),
     Column("restarts", "BIGINT"), Column("runtime", "STRING", comment="host/process"),
+    Column("failure", "STRING",
+           comment="of that failure, as JSON: code, tries, place, remedy, statements"),
 )
 
 LONGEST = 200
@@ -68,7 +78,8 @@ def shortly(error: str) -> str:
 
 class QueryStatus(msgspec.Struct, frozen=True):
     """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off`` or
-    ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed."""
+    ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed; ``failure`` is
+    what else is known of it, as JSON (see :func:`known_failure`)."""
 
     item_id: str
     name: str
@@ -83,6 +94,14 @@ class QueryStatus(msgspec.Struct, frozen=True):
     restarts: int = 0
     at: str = ""
     runtime: str = ""
+    failure: str | None = None
+
+
+def known_failure(status: QueryStatus) -> Failure | None:
+    """The record of what a query failed of; of the log of an earlier version only its text."""
+    if status.failure is not None:
+        return msgspec.json.decode(status.failure, type=Failure)
+    return None if status.error is None else Failure(code="", message=status.error)
 
 
 class ClusterLog:
@@ -127,11 +146,13 @@ class ClusterLog:
             "error": Array([row.error for row in rows], type=text),
             "restarts": Array([row.restarts for row in rows], type=number),
             "runtime": Array([self._runtime] * len(rows), type=text),
+            "failure": Array([row.failure for row in rows], type=text),
         }
         data: Any = Table.from_pydict(columns)
         try:
             write_deltalake(
                 self._path, data, mode="append", storage_options=options_for(self._path),
+                schema_mode="merge",  # the log of an earlier version has fewer columns
                 commit_properties=CommitProperties(max_commit_retries=5),
             )
             table = load_table(self._path)
@@ -161,10 +182,13 @@ def latest(state: State) -> Mapping[str, QueryStatus]:
         path = log_path(state, cluster)
         if not has_log(path):
             continue
-        table = QueryBuilder().register("log", load_table(path)).execute(
+        log = load_table(path)
+        failure = "failure" if any(field.name == "failure" for field in log.schema().fields) \
+            else "NULL AS failure"
+        table = QueryBuilder().register("log", log).execute(
             "SELECT item_id, name, kind, state, run_id, query_id, batch, rows, lag, error, "
-            "restarts, cast(at as varchar) AS at, runtime FROM (SELECT *, row_number() OVER "
-            "(PARTITION BY item_id ORDER BY at DESC) AS newest FROM log) WHERE newest = 1"
+            f"restarts, cast(at as varchar) AS at, runtime, {failure} FROM (SELECT *, row_number()"
+            " OVER (PARTITION BY item_id ORDER BY at DESC) AS newest FROM log) WHERE newest = 1"
         ).read_all()
         names = table.column_names
         columns = [table.column(name).to_pylist() for name in names]
@@ -183,8 +207,11 @@ def held_by(state: State, item_id: str) -> tuple[str, ...]:
 
 
 def hold_text(hold: HoldRecord) -> str:
-    """``holder: reason`` of a hold, and since when if it is known."""
-    return f"{hold.holder}: {hold.reason}" + (f" (since {hold.since})" if hold.since else "")
+    """``holder: reason`` of a hold, how often it was tried, where, and since when if it is known.
+    """
+    details = [f"{hold.tries} tries"] * (hold.tries > 1) + told_place(hold.place)
+    details += [f"since {hold.since}"] * bool(hold.since)
+    return f"{hold.holder}: {hold.reason}" + (f" ({', '.join(details)})" if details else "")
 
 
 def cluster_name(state: State, item_id: str) -> str:

@@ -17,14 +17,15 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.records import HoldRecord, StreamRecord
+from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.replication.sessions import TableChanged
-from catalog_migrate.streams import dependencies, following
+from catalog_migrate.sql.statements import QueryKind
+from catalog_migrate.streams import dependencies, failures, following
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -34,21 +35,32 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     UpstreamChanged,
 )
+from catalog_migrate.streams.failures import HOLD_AFTER, Failure
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import (
-    CAUSED_BY,
     PreparedQuery,
     QueryEngine,
+    QueryFailure,
     QuerySpec,
     RunningQuery,
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.status import UPSTREAM, QueryStatus, held_by, moment, shortly
+from catalog_migrate.streams.status import (
+    FAILURE,
+    OF_QUERIES,
+    UPSTREAM,
+    QueryStatus,
+    held_by,
+    hold_text,
+    moment,
+    shortly,
+)
 from catalog_migrate.streams.tables import columns_taken_over
 from catalog_migrate.streams.upstream import (
     Upstream,
     begin_at_offsets,
+    expired_positions,
     input_known,
     require_ledger,
     require_same_cluster_and_topics,
@@ -59,7 +71,7 @@ from catalog_migrate.streams.upstream_tables import (
     UpstreamColumns,
     columns_of,
     evolved,
-    hold_reason,
+    hold_of,
     is_taken_over,
     upstream_columns,
 )
@@ -91,7 +103,7 @@ class Managed:
     """One query under supervision; ``next_try`` and ``next_drain_check`` are moments of the clock.
 
     ``next_drain_check`` is when it is looked at again whether a sink has drained its table's old
-    shard.
+    shard. ``causes`` counts what it failed of since it last worked.
     """
 
     item_id: str
@@ -101,9 +113,11 @@ class Managed:
     failures: int = 0
     restarts: int = 0
     next_try: float = 0.0
-    error: str | None = None
+    failure: Failure | None = None
+    causes: dict[str, int] = field(default_factory=dict)
     next_drain_check: float = 0.0
-    name: str = ""
+    kind: QueryKind = "source"
+    shown: str = ""
     last_reported_error: str | None = None
 
     @property
@@ -111,13 +125,29 @@ class Managed:
         """Whether it runs, as far as Spark knows."""
         return self.query is not None and self.query.active
 
+    @property
+    def name(self) -> str:
+        """Its kind and the name that it is shown under, "" before it was started."""
+        return f"{self.kind} {self.shown}" if self.shown else ""
+
+    @property
+    def error(self) -> str | None:
+        """The text of its last failure, until it works again."""
+        return None if self.failure is None else self.failure.message
+
+    def forget_failures(self) -> None:
+        """Count from nothing: it works, or somebody has repaired what it failed of."""
+        self.failures, self.failure = 0, None
+        self.causes.clear()
+
 
 @dataclass(slots=True)
 class Supervisor:
     """The queries of one cluster; methods are called from one thread only.
 
     ``drain`` is the seconds that a batch may take to end when its query is stopped. ``say`` hears
-    of failures, recoveries and holds.
+    of failures, recoveries and holds. ``hold_after`` is how often a query fails of the same cause
+    before it is held.
     """
 
     log: CatalogLog
@@ -131,6 +161,7 @@ class Supervisor:
     threads: int = 4
     say: Callable[[str], None] = lambda _: None
     upstream_columns: UpstreamColumns = "evolve"
+    hold_after: int = HOLD_AFTER
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
@@ -190,10 +221,17 @@ class Supervisor:
     def _wants(self, state: State) -> dependencies.WantedQueries:
         """What a state wants; looked for once, for most rounds find the state of the last one."""
         if self._wanted is None or self._wanted.state is not state:
-            self._wanted = dependencies.WantedQueries(state, (
-                found.item_id for found in dependencies.queries(state, self.cluster)
-                if not held_by(state, found.item_id)
-            ))
+            mine = [found.item_id for found in dependencies.queries(state, self.cluster)]
+            failed = {
+                hold.item_id for hold in state.holds.values() if hold.holder == FAILURE
+            }
+            for item_id in failed & self.managed.keys():  # what starts it again begins at the first
+                each = self.managed[item_id]
+                each.failures, each.next_try = 0, 0.0
+                each.causes.clear()
+            self._wanted = dependencies.WantedQueries(
+                state, (item_id for item_id in mine if not held_by(state, item_id))
+            )
         return self._wanted
 
     def collect(self) -> bool:
@@ -205,15 +243,11 @@ class Supervisor:
                 acted = True
             query = each.query
             if query is not None and not query.active:
-                failure = query.failure()
-                error = CAUSED_BY.join(failure.causes) if failure else "it ended by itself"
                 each.query = None
-                if failure is not None and failure.error is not None:
-                    self._upstream_failed(each.item_id, failure.error)
-                self._failed(each, error)
+                self._ended(each, query.failure())
                 acted = True
-            elif query is not None and each.error is not None and query.progress() is not None:
-                each.failures, each.error = 0, None
+            elif query is not None and each.failure is not None and query.progress() is not None:
+                each.forget_failures()
             reported = each.last_reported_error is not None
             if reported and each.active and query and query.progress() is not None:
                 each.last_reported_error = None
@@ -227,14 +261,45 @@ class Supervisor:
         if error is None:
             each.query = future.result()
             return
-        if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
-            # of a trial it is the new definition that leads elsewhere: it is rolled back
-            self.hold(each.item_id, error.message)
-        elif isinstance(error, CatalogMigrateError):
-            self._upstream_failed(each.item_id, error)
         if not isinstance(error, Exception):
             raise error
-        self._failed(each, error.message if isinstance(error, CatalogMigrateError) else str(error))
+        if not isinstance(error, CatalogMigrateError):
+            self._failed(each, Failure(code=type(error).__name__, message=str(error)))
+            return
+        failure = failures.of_error(error, each.shown)
+        if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
+            # of a trial it is the new definition that leads elsewhere: it is rolled back
+            self.hold(each.item_id, failure)
+        else:
+            self._upstream_failed(each.item_id, error)
+        self._failed(each, failure)
+
+    def _ended(self, each: Managed, found: QueryFailure | None) -> None:
+        """Take in why a query died: it is tried again, or held for what no waiting changes."""
+        if found is None:
+            self._failed(each, Failure(code="ENDED", message="it ended by itself"))
+            return
+        failure = failures.of_query(found, each.kind, each.shown)
+        if found.error is not None:
+            self._upstream_failed(each.item_id, found.error)
+        elif each.kind == "source" and failures.is_lost(failure.message):
+            self._records_lost(each.item_id)
+        self._failed(each, failure)
+
+    def _records_lost(self, item_id: str) -> None:
+        """Hold a source whose position the broker has no records at any more; not in a trial."""
+        state = self.lease.read_state()
+        if item_id in self.pinned or item_id not in state.items:
+            return
+        name = dependencies.display(state, item_id)
+        try:
+            spec = self.spec(state, item_id)
+            lost = expired_positions(spec, self.checkpoint(state, item_id), self.ports.upstreams)
+        except CatalogMigrateError:
+            return  # a broker or a secret that is not there now: the next try meets it again
+        found = failures.expired(lost, name)
+        if found is not None:
+            self.hold(item_id, found)
 
     def _upstream_failed(self, item_id: str, error: CatalogMigrateError) -> None:
         """Take over what a table upstream has become, or hold the source; not in a trial."""
@@ -260,9 +325,9 @@ class Supervisor:
                 )
                 self.say(f"source {name}: column change applied: {error.message}")
             except RefusedStatement as refused:
-                self.hold(item_id, hold_reason(refused, name))
+                self.hold(item_id, hold_of(refused, name))
             return
-        self.hold(item_id, hold_reason(error, name))
+        self.hold(item_id, hold_of(error, name))
 
     def _columns(self, spec: QuerySpec, name: str) -> tuple[UpstreamColumn, ...]:
         """The columns that a table upstream has now."""
@@ -272,16 +337,25 @@ class Supervisor:
         )
         return columns_of(found)
 
-    def _failed(self, each: Managed, error: str) -> None:
+    def _failed(self, each: Managed, failure: Failure) -> None:
+        """Have it tried again after a pause; what repeats itself too often is held.
+
+        Never a connection that is down, nor in a trial.
+        """
         each.failures += 1
         each.restarts += 1
-        each.error = error
+        each.failure = failures.counted(failure, each.causes)
         pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
         each.next_try = self.clock.monotonic() + pause
-        short = shortly(error)
+        short = shortly(failure.message)
         if each.last_reported_error != short:  # the same over and over is said once
             each.last_reported_error = short
             self.say(f"{each.name} failed and is tried again: {short}")
+        if (
+            each.failure.tries >= self.hold_after and not failure.passing
+            and each.item_id not in self.pinned
+        ):
+            self.hold(each.item_id, each.failure, FAILURE)
 
     # -- following -----------------------------------------------------------------------------
 
@@ -307,11 +381,14 @@ class Supervisor:
                     continue
                 self.stop_one(item_id)
                 following.step(state, item_id, checkpoint, self.ports.tables, put=self.commit)
-                each.error = None
+                each.forget_failures()
             except PositionLost as error:
-                self.hold(item_id, error.message)
+                self.hold(item_id, failures.of_error(error, each.shown))
             except CatalogMigrateError as error:
-                self._failed(each, f"cannot follow its table: {error.message}")
+                found = failures.of_error(error, each.shown)
+                self._failed(each, msgspec.structs.replace(
+                    found, message=f"cannot follow its table: {found.message}"
+                ))
             newest = self.lease.read_state()
         return newest
 
@@ -354,7 +431,8 @@ class Supervisor:
     ) -> Future[RunningQuery]:
         each.fingerprint = dependencies.fingerprint(state, each.item_id)
         definition = state.items[each.item_id].definition
-        each.name = f"{definition.kind} {definition.item_name}"
+        each.kind = "source" if definition.kind == "source" else "sink"
+        each.shown = str(definition.item_name)
         if self._pool is None:
             self._pool = self.ports.threads.pool(max(self.threads, STARTS), "start")
         act = partial(self.start_query, state, each.item_id, known, after)
@@ -377,7 +455,7 @@ class Supervisor:
         for item_id in item_ids:
             each = self.managed.setdefault(item_id, Managed(item_id))
             if each.query is None and each.starting is None:
-                each.error = None  # of before what an operation has repaired
+                each.forget_failures()  # of before what an operation has repaired
                 begun.append(self._begin(state, each, known, by, after))
         return begun
 
@@ -521,27 +599,40 @@ class Supervisor:
 
     # -- holds and status ----------------------------------------------------------------------
 
-    def hold(self, item_id: str, reason: str) -> None:
-        """Hold a query for its changed upstream; the hold of before says the new reason.
+    def hold(self, item_id: str, failure: Failure, holder: str = UPSTREAM) -> None:
+        """Hold a query for what it met; the hold of before gets the new reason.
 
-        Nothing is written where it says it already.
+        Nothing is written where it has that already. RESUME lifts it, and the next start counts
+        failures from nothing.
         """
         since = moment(self.clock)
         each = self.managed.get(item_id)
         name = each.name if each is not None and each.name else item_id
+        record = failure.held(item_id, holder, since)
         news = False
 
         def put(changes: Changes, state: State) -> None:
             nonlocal news
-            key = f"{item_id}/{UPSTREAM}/1"
+            key = f"{item_id}/{holder}/1"
             standing = state.holds.get(key)
-            news = item_id in state.items and (standing is None or standing.reason != reason)
+            news = item_id in state.items and (
+                standing is None or standing.reason != failure.message
+            )
             if news:
-                changes.put("hold", key, HoldRecord(item_id, UPSTREAM, reason, since))
+                changes.put("hold", key, record)
 
-        self.commit(put, "hold", f"{name}: {reason}")
+        self.commit(put, "hold", f"{name}: {failure.message}")
         if news:
-            self.say(f"{name} is held ({UPSTREAM}): {reason}")
+            told = "; ".join(filter(None, (hold_text(record), record.remedy)))
+            self.say(f"{name} is held, {told}")
+
+    @staticmethod
+    def _held_for(state: State, item_id: str) -> Failure | None:
+        """What a query is held for that this runtime has not met itself."""
+        return next((
+            failures.of_hold(hold) for _, hold in sorted(state.holds.items())
+            if hold.item_id == item_id and hold.holder in OF_QUERIES
+        ), None)
 
     def statuses(self, state: State) -> list[QueryStatus]:
         """How every query of the cluster is, for the log."""
@@ -550,6 +641,7 @@ class Supervisor:
             managed = self.managed.get(each.item_id) or Managed(each.item_id)
             holds = held_by(state, each.item_id)
             progress = managed.query.progress() if managed.query is not None else None
+            failure = managed.failure or self._held_for(state, each.item_id)
             found.append(
                 QueryStatus(
                     item_id=each.item_id,
@@ -561,7 +653,9 @@ class Supervisor:
                     batch=progress.batch if progress is not None else None,
                     rows=progress.total_rows if progress is not None else None,
                     lag=progress.lag if progress is not None else None,
-                    error=managed.error,
+                    error=failure.message if failure is not None else None,
+                    failure=None if failure is None or not failure.code
+                    else msgspec.json.encode(failure).decode(),
                     restarts=managed.restarts,
                 )
             )

@@ -35,8 +35,9 @@ from catalog_migrate.connections.validation import (
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import External
+from catalog_migrate.replication.sessions import RESET_ELSEWHERE
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.targets import (
@@ -47,7 +48,14 @@ from catalog_migrate.streams.checkpoint.targets import (
 )
 from catalog_migrate.streams.databases import preflight_of
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
+from catalog_migrate.streams.failures import SOURCE
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
+
+NEW_TOPIC = (
+    f"ALTER SOURCE {SOURCE} UNSAFE RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+    " REASON 'the upstream changed'",
+)
+"""Statements where a topic, or a cluster, is another one and is to be read from the beginning."""
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -135,9 +143,8 @@ def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found
         raise UpstreamChanged(
             f"{spec.kind} {spec.name} belongs to {what} {stream.upstream}, the connection now "
             f"leads to {found.upstream}: its positions mean nothing there; point the connection "
-            "back, or take a new snapshot of this one: "
-            f"ALTER SOURCE {spec.name} UNSAFE RESET SPLITS WITH (ACCEPT NEW TOPIC = true) "
-            "REASON '…'",
+            "back, or take a new snapshot of this one",
+            statements=RESET_ELSEWHERE,
         )
     if stream.upstream != found.upstream:
         raise UpstreamChanged(
@@ -145,6 +152,7 @@ def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found
             f"leads to {found.upstream}: its positions mean nothing there",
             remedy=f"point the connection back to the old {what}, or create another {spec.kind}; "
             "positions of your choice are an unsafe operation",
+            statements=NEW_TOPIC if spec.kind == "source" else (f"SHOW CREATE SINK {SOURCE}",),
         )
     if spec.kind == "sink":
         return  # a sink has no positions in its topic
@@ -155,6 +163,7 @@ def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found
                 f"topic {topic} of source {spec.name} is gone (its id was {known})",
                 remedy="a topic created again under its name is another one: inject positions by "
                 "an unsafe operation, or create another source",
+                statements=NEW_TOPIC, topic=topic,
             )
         if known != topic_id:
             raise UpstreamChanged(
@@ -162,6 +171,7 @@ def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found
                 f"{topic_id}): the positions are of the old one",
                 remedy="if its records are new ones, inject positions by an unsafe operation, "
                 "or create another source",
+                statements=NEW_TOPIC, topic=topic,
             )
 
 
@@ -300,6 +310,45 @@ def first_positions(external: External, contents: TopicContents, now: float) -> 
             "already: ALTER SOURCE … UNSAFE INJECT OFFSETS (…)",
         )
     return found
+
+
+def expired_positions(
+    spec: QuerySpec, checkpoint: Checkpoint, upstreams: Upstreams
+) -> list[tuple[str, int, int, int, int]]:
+    """The partitions of a Kafka source whose next record the broker cannot give any more.
+
+    Each is (topic, partition, position, oldest record, one past the newest). Raises what
+    ``contents`` raises.
+    """
+    positions = kafka_positions(checkpoint) or {}
+    with upstreams.contents(spec, sample=False) as contents:
+        bounds = dict(contents.bounds)
+    return [
+        (*partition, position, *bounds[partition])
+        for partition, position in sorted(positions.items())
+        if partition in bounds and not bounds[partition][0] <= position <= bounds[partition][1]
+    ]
+
+
+def committed_line(checkpoint: Checkpoint) -> str:
+    """The line after the newest committed batch; START without one."""
+    batch = checkpoint.latest_commits
+    return START if batch is None else checkpoint.entry(batch).sources[0]
+
+
+def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
+    """The next records to read, also of a source that has its first positions but no batch."""
+    codec = KafkaCodec()
+    positions = codec.read(committed_line(checkpoint))
+    if positions is not None:
+        return positions
+    if checkpoint.latest_commits is not None:
+        return None
+    name = checkpoint.initial_offsets(0)
+    try:
+        return codec.read_initial(checkpoint.store.read(name), checkpoint.store.place(name))
+    except FileNotFoundError:
+        return None
 
 
 def begin_at_offsets(

@@ -34,6 +34,7 @@ from catalog_migrate.replication.sessions import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.failures import Failure, of_error
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ItemRecord
@@ -277,23 +278,28 @@ FINAL = (
 
 
 
-def hold_reason(error: CatalogMigrateError, name: str) -> str:
-    """Why a source is held, and what to write."""
+def hold_of(error: CatalogMigrateError, name: str) -> Failure:
+    """Why the source called ``name`` is held, what to do in words, and the statements that do it.
+    """
+    found = of_error(error, name)
+    resume = f"RESUME SOURCE {name}"
     if not isinstance(error, TableChanged):
-        remedy = (error.remedy or "").replace("ALTER SOURCE …", f"ALTER SOURCE {name}")
-        return error.message + (f"; {remedy}" if remedy else "")
+        return found if found.statements else msgspec.structs.replace(found, statements=(resume,))
+    if found.statements:
+        return found
     gone = columns_gone(error)
     if gone is None:
-        return (
-            f"{error.message}: DROP SOURCE {name} and create it again with other tables, which"
-            " takes a new snapshot (the old ones keep their rows)"
+        return msgspec.structs.replace(
+            found, statements=(f"SHOW CREATE SOURCE {name}",),
+            remedy="drop the source and create it again with other tables, which takes a new"
+            " snapshot (the old ones keep their rows)",
         )
     policy = "evolve" if not gone else "follow"
-    kept = " (what is gone stays here, NULL from then on)" * bool(gone)
-    left_out = ", or 'ignore' to leave it out" * (not gone)
-    return (
-        f"{error.message}: write ALTER SOURCE {name} SET (UPSTREAM COLUMNS = '{policy}') to take it"
-        f" over{kept}{left_out}, then RESUME SOURCE {name}"
+    kept = "; what is missing upstream stays here, NULL from then on" if gone else ""
+    left_out = "; 'ignore' leaves it out" * (not gone)
+    return msgspec.structs.replace(
+        found, remedy=f"UPSTREAM COLUMNS = '{policy}' takes it over{kept}{left_out}",
+        statements=(f"ALTER SOURCE {name} SET (UPSTREAM COLUMNS = '{policy}')", resume),
     )
 
 

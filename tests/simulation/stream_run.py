@@ -33,6 +33,7 @@ from catalog_migrate.streams.operation_records import chunks_in, images_in
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.status import FAILURE
 from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.restore import undo_request
 from tests.services.checkpoints import root
@@ -537,6 +538,8 @@ class StreamRun:
             self.keep_still(data.decode(errors="replace"))
         left = [key for key, hold in state.holds.items() if hold.holder.startswith("operation:")]
         require("I6", not left, f"holds are left: {left}")
+        failed = [hold.reason for hold in state.holds.values() if hold.holder == FAILURE]
+        require("I6", not failed, f"failed until it was held: {failed}")
         broker = state.items[
             dependencies.find(state, "connection", "c").item_id
         ].definition.external

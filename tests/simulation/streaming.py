@@ -192,7 +192,8 @@ class SimulatedQuery:
         except CatalogMigrateError as error:
             self.active = False
             told = Redactor.of(self.spec.connection).scrub(error.message)
-            self._failure = QueryFailure(error.code, (told,), error)
+            condition = error.condition if isinstance(error, EngineFailure) else None
+            self._failure = QueryFailure(condition or error.code, (told,), error)
 
     def stop(self, drain: float) -> bool:
         """End the batch under way when there is time for it, else at once."""
@@ -250,7 +251,9 @@ class SimulatedQuery:
     def reach(self) -> None:
         """Reach the broker, or fail."""
         if str(self.spec.connection["BROKER"]) == "lame:9092":
-            raise EngineFailure("the broker drops every fetch", condition="FETCH_FAILED")
+            raise EngineFailure(
+                "the broker drops every fetch", condition="FETCH_FAILED", transient=True
+            )
         self.engine.world.cluster_at(self.spec.connection, str(self.spec.name))
 
     @staticmethod

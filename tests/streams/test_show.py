@@ -20,6 +20,7 @@ from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseReco
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import status_document, status_text
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.failures import Failure
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.show import StalledQuery, show, stalled_queries
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
@@ -77,9 +78,8 @@ def laid_out(log: MemoryLog, do: Do) -> MemoryLog:
 def test_without_a_runtime_all_stand_still(laid_out: MemoryLog) -> None:
     """The next command starts the runtime."""
     run = "catalog-migrate run --cluster default.main"
-    assert still(laid_out) == [
-        StalledQuery("sink", "default.k", "no runtime", (), run),
-        StalledQuery("source", "default.s", "no runtime", (), run),
+    assert [(each.name, each.state, each.next, each.statements) for each in still(laid_out)] == [
+        ("default.k", "no runtime", run, ()), ("default.s", "no runtime", run, ()),
     ]
 
 
@@ -89,13 +89,11 @@ def test_without_a_runtime_all_stand_still(laid_out: MemoryLog) -> None:
         ("operator", 'catalog-migrate sql -c "RESUME SOURCE default.s"'),
         (
             "upstream",
-            "catalog-migrate unsafe reset-splits default.s --accept-new-topic "
-            "--reason 'the upstream changed' --plan",
+            'catalog-migrate sql -c "ALTER SOURCE default.s UNSAFE RESET SPLITS WITH (ACCEPT NEW '
+            "TOPIC = true) REASON 'the upstream changed'\"",
         ),
-        (
-            "operation:1",
-            "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'",
-        ),
+        ("operation:1", 'catalog-migrate sql -c "SHOW OPERATIONS"'),
+        ("failure", 'catalog-migrate sql -c "RESUME SOURCE default.s"'),
     ],
 )
 def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
@@ -104,9 +102,10 @@ def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
     item = dependencies.find(read_state(laid_out), "source", "s").item_id
     since = "2026-01-31T00:00:00+00:00"
     put(laid_out, "hold", f"{item}/{holder}/1", HoldRecord(item, holder, "because", since))
-    assert still(laid_out) == [
-        StalledQuery("source", "default.s", "held", (f"{holder}: because (since {since})",), next_)
-    ]
+    (found,) = still(laid_out)
+    assert (found.kind, found.name, found.state) == ("source", "default.s", "held")
+    assert found.reasons == (f"{holder}: because (since {since})",)
+    assert found.next == next_
 
 
 @pytest.mark.parametrize(
@@ -135,25 +134,25 @@ def test_what_lifts_a_hold(laid_out: MemoryLog, lives: bool, holder: str, next_:
         (
             "[USER_RAISED_EXCEPTION] cannot read the record at topic a.b-c, partition 2, offset 30:"
             " it is not one JSON object of the declared columns",
-            "unsafe inject-offsets default.s --partition a.b-c:2=31 "
-            "--reason 'record 30 cannot be read' --plan",
+            "ALTER SOURCE default.s UNSAFE INJECT OFFSETS ('a.b-c:2' = 31) REASON 'record 30 "
+            "cannot be read'",
         ),
         (
             "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions were deleted",
-            "unsafe reset-splits default.s --reason 'partitions are gone' --plan",
+            "ALTER SOURCE default.s UNSAFE RESET SPLITS REASON 'partitions are missing'",
         ),
         (
             "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read records",
-            "unsafe inject-offsets default.s --to committed --policy clamp "
-            "--reason 'records are gone' --plan",
+            "ALTER SOURCE default.s UNSAFE INJECT OFFSETS (TO committed) WITH (POLICY = clamp) "
+            "REASON 'records have expired'",
         ),
         (
             "caused by: KafkaIllegalStateException: Some data may have been lost because they are "
             "not available in Kafka any more; either the data was aged out",
-            "unsafe inject-offsets default.s --to committed --policy clamp "
-            "--reason 'records are gone' --plan",
+            "ALTER SOURCE default.s UNSAFE INJECT OFFSETS (TO committed) WITH (POLICY = clamp) "
+            "REASON 'records have expired'",
         ),
-        ("[STREAM_FAILED] no route to host", 'sql -c "VALIDATE CONNECTION default.c"'),
+        ("[STREAM_FAILED] no route to host", "VALIDATE CONNECTION default.c"),
     ],
 )
 @pytest.mark.parametrize("state", ["backing_off", "starting"])
@@ -167,7 +166,8 @@ def test_failing(
     log.write([QueryStatus(item, "default.s", "source", state, error=error)])
     (found,) = stalled_queries(read_state(laid_out))
     assert (found.name, found.state, found.reasons) == ("default.s", state, (error,))
-    assert found.next == f"catalog-migrate {next_}"
+    assert found.statements == (next_,)
+    assert found.next == f'catalog-migrate sql -c "{next_}"'
 
 
 @pytest.mark.parametrize("living", [True, False])
@@ -294,7 +294,7 @@ def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
         cluster=cluster, ensure_shards=lambda _state, _item: None,
     )
     for reason in ("topic t is gone", "topic t was recreated"):
-        supervisor.hold(item, reason)
+        supervisor.hold(item, Failure("CM0752", reason))
     (hold,) = read_state(laid_out).holds.values()
     assert hold.reason == "topic t was recreated"
     assert hold.since

@@ -26,6 +26,7 @@ from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import Change, arrow_batch, decode
 from catalog_migrate.replication.sessions import (
     NEW_SNAPSHOT,
+    RESET_SPLITS,
     OtherTimeline,
     SlotInUse,
     marked,
@@ -201,6 +202,7 @@ class StreamReader(DataSourceStreamReader):
                     f"the server's log ends at {self._reached}, before the position {first}: it was"
                     " restored from an older copy",
                     remedy=f"changes after that place are lost upstream: {NEW_SNAPSHOT}",
+                    statements=RESET_SPLITS,
                 )
         return [Range(first, self._reached)] if first.lsn < self._reached.lsn else []
 

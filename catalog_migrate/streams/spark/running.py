@@ -25,6 +25,7 @@ from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.sessions import parse_failure
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
+from catalog_migrate.streams.failures import is_passing, place_of
 from catalog_migrate.streams.queries import WRAPPERS, QueryFailure, QueryProgress, QuerySpec
 from catalog_migrate.streams.spark import decoding
 from catalog_migrate.streams.spark.decoding import BAD_RECORD_MARK
@@ -200,13 +201,31 @@ _WRAPPER_CLASSES = frozenset({
 })  # fmt: skip
 
 
+_CONNECTIONS = frozenset({
+    "TimeoutException", "DisconnectException", "NetworkException", "ConnectException",
+    "SocketException", "SocketTimeoutException", "UnknownHostException", "NoRouteToHostException",
+    "ClosedChannelException", "EOFException", "AuthenticationException",
+    "SaslAuthenticationException", "SslAuthenticationException", "IllegalSaslStateException",
+    "LeaderNotAvailableException", "NotLeaderOrFollowerException", "BrokerNotAvailableException",
+    "CoordinatorNotAvailableException", "NotEnoughReplicasException",
+    "OAuthBearerLoginException", "LoginException", "SSLHandshakeException", "SSLException",
+})  # fmt: skip
+"""Classes of what the JVM's clients raise for a connection that is down, refused or changing."""
+
+
 class Cause(NamedTuple):
-    """One exception of a chain, by its class' simple name."""
+    """One exception of a chain, by its class' simple name.
+
+    ``error`` is what a reader of ours put into its text, ``own`` an error of ours as it was raised.
+    ``passing`` is whether it may end by itself.
+    """
 
     name: str
     condition: str | None
     message: str
     error: CatalogMigrateError | None = None
+    own: CatalogMigrateError | None = None
+    passing: bool = False
 
     @property
     def is_wrapper(self) -> bool:
@@ -258,8 +277,14 @@ def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
         text = redactor.scrub(str(cause))
         if text not in texts:
             texts.append(text)
+    own = [cause.own for cause in causes if cause.own is not None]
+    told = next((each for each in reversed(own) if each.remedy or each.data), None)
     return QueryFailure(
-        condition=condition, causes=tuple(texts), error=errors[-1] if errors else None
+        condition=condition, causes=tuple(texts), error=errors[-1] if errors else None,
+        remedy=redactor.scrub(told.remedy or "") if told is not None else "",
+        statements=tuple(told.data.get("statements", ())) if told is not None else (),
+        place={} if told is None else place_of(told.data),
+        passing=any(cause.passing for cause in causes),
     )
 
 
@@ -285,8 +310,11 @@ def python_causes(error: BaseException) -> Iterator[Cause]:
             yield from java_causes(origin)
             return
         condition = current.condition if isinstance(current, EngineFailure) else None
-        text = current.message if isinstance(current, CatalogMigrateError) else str(current)
-        yield _cause(type(current).__name__, condition, text)
+        own = current if isinstance(current, CatalogMigrateError) else None
+        text = str(current) if own is None else own.message
+        yield _cause(type(current).__name__, condition, text)._replace(
+            own=own, passing=is_passing(own) if own is not None else _passes(current)
+        )
         inner = current.__cause__
         if inner is None and not current.__suppress_context__:
             inner = current.__context__
@@ -299,10 +327,16 @@ def java_causes(throwable: Any) -> Iterator[Cause]:
     for _ in range(_DEPTH):
         if current is None:
             return
-        yield _cause(
-            current.getClass().getSimpleName(), _condition(current), current.getMessage()
+        name = current.getClass().getSimpleName()
+        yield _cause(name, _condition(current), current.getMessage())._replace(
+            passing=name in _CONNECTIONS
         )
         current = current.getCause()
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether it is psycopg's word for a server that is away, full, or in the way of itself."""
+    return any(kind.__name__ == "OperationalError" for kind in type(error).__mro__)
 
 
 def _cause(name: str, condition: str | None, text: str | None) -> Cause:

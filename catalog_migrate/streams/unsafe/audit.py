@@ -24,8 +24,8 @@ from catalog_migrate.streams.operation_records import images_in, kind_of, moved_
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.forecast import split_of
-from catalog_migrate.streams.unsafe.positions import kafka_positions
 from catalog_migrate.streams.unsafe.restore import operation_row
+from catalog_migrate.streams.upstream import kafka_positions
 
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:

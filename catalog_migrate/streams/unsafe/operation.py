@@ -40,7 +40,7 @@ from catalog_migrate.streams.operation_records import Image, chunks_in, images_i
 from catalog_migrate.streams.operations import OperationRun, Program, redefine, restarted
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.status import UPSTREAM
+from catalog_migrate.streams.status import OF_QUERIES
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
 from catalog_migrate.streams.unsafe.backfill import (
@@ -340,7 +340,7 @@ class UnsafeOperation(OperationRun):
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             for hold_key, hold in current.holds.items():
-                if hold.holder == UPSTREAM and hold.item_id in moved:
+                if hold.holder in OF_QUERIES and hold.item_id in moved:
                     changes.delete("hold", hold_key)
             return row
 

@@ -28,7 +28,6 @@ from catalog_migrate.streams.checkpoint.codecs import (
     DeltaCodec,
     DeltaPosition,
     KafkaCodec,
-    KafkaPositions,
     Partition,
     PostgresBounds,
     PostgresCodec,
@@ -51,7 +50,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     translate,
 )
 from catalog_migrate.streams.unsafe.requests import ItemRequest, lsn_target
-from catalog_migrate.streams.upstream import TopicContents
+from catalog_migrate.streams.upstream import TopicContents, committed_line, kafka_positions
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 
@@ -82,12 +81,6 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 NOTHING = Forecast({}, (), Totals())
-
-
-def committed_line(checkpoint: Checkpoint) -> str:
-    """The line after the newest committed batch; START without one."""
-    batch = checkpoint.latest_commits
-    return START if batch is None else checkpoint.entry(batch).sources[0]
 
 
 class SurveyRequest(msgspec.Struct, frozen=True):
@@ -322,21 +315,6 @@ def require_copyable(asked: SurveyRequest, tables: Sequence[OutputTable]) -> Non
             f"source {spec.name} cannot copy its tables anew into those it has", problems=problems,
             remedy=f"DROP SOURCE {spec.name} and create it again with other tables AS names",
         )
-
-
-def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
-    """The next records to read, also of a source that has its first positions but no batch."""
-    codec = KafkaCodec()
-    positions = codec.read(committed_line(checkpoint))
-    if positions is not None:
-        return positions
-    if checkpoint.latest_commits is not None:
-        return None
-    name = checkpoint.initial_offsets(0)
-    try:
-        return codec.read_initial(checkpoint.store.read(name), checkpoint.store.place(name))
-    except FileNotFoundError:
-        return None
 
 
 def survey(asked: SurveyRequest) -> Survey:

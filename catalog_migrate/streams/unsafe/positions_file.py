@@ -22,7 +22,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
-from catalog_migrate.streams.unsafe.positions import committed_line, kafka_positions
+from catalog_migrate.streams.upstream import committed_line, kafka_positions
 
 
 class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

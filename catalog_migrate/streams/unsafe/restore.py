@@ -45,8 +45,9 @@ from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import Tables, transaction
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
-from catalog_migrate.streams.unsafe.positions import NOTHING, Survey, SurveyRequest, committed_line
+from catalog_migrate.streams.unsafe.positions import NOTHING, Survey, SurveyRequest
 from catalog_migrate.streams.unsafe.requests import ItemRequest, Request, bound_hash, request_in
+from catalog_migrate.streams.upstream import committed_line
 
 
 class Restore(msgspec.Struct, frozen=True):

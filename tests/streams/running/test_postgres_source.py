@@ -216,8 +216,8 @@ def a_column_is_renamed_upstream(bank: Bank) -> None:
         hold = next(each for each in bank.catalog.state().holds.values()
                     if each.item_id == bank.id(name))
         statement = f"ALTER SOURCE {bank.q(name)} SET (UPSTREAM COLUMNS = 'follow')"
-        assert statement in hold.reason
-        assert f"RESUME SOURCE {bank.q(name)}" in hold.reason
+        assert hold.statements == (statement, f"RESUME SOURCE {bank.q(name)}")
+        assert hold.place["table"] == f"public.{bank.accounts}"
         bank.run(statement)
         bank.run(f"RESUME SOURCE {bank.q(name)}")
     bank.until(

@@ -42,7 +42,7 @@ from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.restore import undo_request
 from catalog_migrate.streams.unsafe_client import UnsafeClient
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_reason
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_of
 from tests.services.checkpoints import adopt, root
 
 SYSTEM, START, END = "7", 0x100, 0x900
@@ -390,10 +390,10 @@ def test_holds_say_the_statement() -> None:
                        True)
     with pytest.raises(SlotAhead) as ahead:
         server.check_slot(slot, "x", position)
-    assert "ALTER SOURCE shop.s UNSAFE INJECT OFFSETS (TO earliest) REASON" in hold_reason(
-        ahead.value, "shop.s"
-    )
+    assert "UNSAFE INJECT OFFSETS (TO earliest)" in hold_of(ahead.value, "shop.s").remedy
     with pytest.raises(SlotLost) as lost:
         server.check_slot(msgspec.structs.replace(slot, wal_status="lost"), "x", position)
-    assert "ALTER SOURCE shop.s UNSAFE RESET SPLITS REASON" in hold_reason(lost.value, "shop.s")
+    assert hold_of(lost.value, "shop.s").statements == (
+        "ALTER SOURCE shop.s UNSAFE RESET SPLITS REASON 'changes cannot be read any more'",
+    )
     assert OtherServer.code == "CM0777"

@@ -1,0 +1,336 @@
+"""What a query failed of, from the error to the terminal: records, holds, statements to paste."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, read_state
+from catalog_migrate.catalog.records import HoldRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections.findings import ConnectionFailed
+from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.replication.sessions import (
+    SlotMissing,
+    TableChanged,
+    UnreadableMessage,
+    marked,
+    parse_failure,
+)
+from catalog_migrate.replication.types import Column
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.parser import parse
+from catalog_migrate.streams import dependencies, failures
+from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
+from catalog_migrate.streams.failures import Failure
+from catalog_migrate.streams.plans import is_planned, plan_statement
+from catalog_migrate.streams.queries import QueryFailure
+from catalog_migrate.streams.show import show, stalled_queries
+from catalog_migrate.streams.status import FAILURE, FENCE, OPERATION, OPERATOR, UPSTREAM
+from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.upstream_tables import FINAL, hold_of
+from tests.streams.test_operations import Stage, StreamWorld
+from tests.streams.test_show import runtime
+
+Do = Callable[[str], list[Effect]]
+
+HELD = (*FINAL, UpstreamChanged, PositionLost)
+"""Errors that hold a query at once, beside TableChanged, which decides by the columns."""
+
+ROOT = Path(__file__).parents[2] / "catalog_migrate"
+
+AWKWARD = "`$(odd)`.`it's \"quoted\"`"
+"""A name with everything that SQL or a shell takes for something else; the grammar takes it."""
+
+RESERVED = "default.`1a`"
+"""A name of the catalog in backticks, which a shell would carry out."""
+
+
+def raised() -> Iterator[tuple[str, int, ast.Call]]:
+    """Every place in the code that makes an error which holds a query."""
+    names = {each.__name__ for each in HELD}
+    own = {"streams/databases.py"}  # a slot is dropped there, of a source that is no longer
+    for path in sorted(ROOT.rglob("*.py")):
+        if str(path.relative_to(ROOT)) in own:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) \
+                    and node.func.id in names:
+                yield str(path.relative_to(ROOT)), node.lineno, node
+
+
+def statements_of(path: str, call: ast.Call) -> tuple[str, ...] | None:
+    """What the call gives as ``statements``, evaluated in its own module."""
+    module = importlib.import_module("catalog_migrate." + path[:-3].replace("/", "."))
+    for keyword in call.keywords:
+        if keyword.arg == "statements":
+            code = compile(ast.Expression(keyword.value), path, "eval")
+            found = eval(code, vars(module), {"spec": _Spec})
+            return tuple(found)
+    return None
+
+
+class _Spec:
+    kind = "source"
+
+
+RAISED = list(raised())
+
+
+@pytest.mark.parametrize(
+    ("path", "call"), [(path, call) for path, _, call in RAISED],
+    ids=[f"{path}:{line}" for path, line, _ in RAISED],
+)
+def test_every_error_that_holds_has_its_statements(path: str, call: ast.Call) -> None:
+    """Each carries statements as data, and each is one of the grammar once it has the name."""
+    assert isinstance(call.func, ast.Name)
+    found = statements_of(path, call)
+    if call.func.id == UnreadableMessage.__name__:
+        assert found is None  # nothing but another version reads it: RESUME
+        return
+    assert found
+    for each in found:
+        (parsed,) = parse(failures.named(each, AWKWARD))
+        named = parsed.statement
+        assert getattr(named, "name", AWKWARD) == AWKWARD
+        assert "…" not in each
+
+
+def changed(*new: Column) -> TableChanged:
+    old = (Column("id", 20, key=True), Column("a", 25))
+    return TableChanged("it changed", table="public.t", old=old, new=new, lsn=100)
+
+
+def of_errors(name: str) -> dict[str, Failure]:
+    """A hold of every kind that an error leads to, for the source of that name."""
+    errors: dict[str, CatalogMigrateError] = {
+        "slot": SlotMissing("no slot", statements=("ALTER SOURCE {source} UNSAFE RESET SPLITS "
+                                                   "REASON 'r'",)),
+        "message": UnreadableMessage("no message"),
+        "added": changed(Column("id", 20, key=True), Column("a", 25), Column("b", 25)),
+        "missing": changed(Column("id", 20, key=True)),
+        "retyped": changed(Column("id", 20, key=True), Column("a", 23)),
+    }
+    found = {kind: hold_of(error, name) for kind, error in errors.items()}
+    found["topic"] = failures.of_error(
+        UpstreamChanged("another topic", statements=("ALTER SOURCE {source} UNSAFE RESET SPLITS "
+                        "WITH (ACCEPT NEW TOPIC = true) REASON 'r'",)), name
+    )
+    expired = failures.expired([("t", 0, 5, 10, 20)], name)
+    assert expired is not None
+    found["expired"] = expired
+    for kind, text in (
+        ("record", "cannot read the record at topic t-1, partition 2, offset 30: it has no value"),
+        ("partitions", "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions t-1 were deleted"),
+        ("lost", "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] they are gone"),
+        ("other", "a fault without a remedy"),
+    ):
+        found[kind] = failures.of_query(QueryFailure("X", (text,)), "source", name)
+    return found
+
+
+SOURCES = f"""
+CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092');
+CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't-1') FORMAT JSON;
+CREATE SOURCE {RESERVED} (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't-1')
+  FORMAT JSON;
+CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o')
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MemoryLog:
+    """An empty catalog."""
+    log = MemoryLog()
+    create_catalog(log, warehouse=str(tmp_path))
+    return log
+
+
+HOLDERS = {
+    OPERATOR: Failure("", "because"), f"{OPERATION}1": Failure("", "under way"),
+    FENCE: Failure("", "not proven dead"),
+    **{f"{UPSTREAM}/{kind}": each for kind, each in of_errors("{source}").items()},
+    **{f"{FAILURE}/{kind}": each for kind, each in of_errors("{source}").items()},
+    f"{UPSTREAM}/before": Failure("", "topic t was recreated"),
+    f"{UPSTREAM}/slot before": Failure(
+        "", "no slot; take a new snapshot: ALTER SOURCE s UNSAFE RESET SPLITS REASON '…' (the)"
+    ),
+    f"{UPSTREAM}/columns before": Failure(
+        "", "it: write ALTER SOURCE s SET (UPSTREAM COLUMNS = 'evolve') to take it over"
+    ),
+}
+"""Every reason for which a query is held, by its holder."""
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["runtime", "no runtime"])
+@pytest.mark.parametrize("name", ["default.s", RESERVED], ids=["plain", "in backticks"])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_next_can_be_pasted(
+    log: MemoryLog, do: Do, holder: str, name: str, lives: bool
+) -> None:
+    """A shell takes ``next`` apart into words, and its statements are planned as they stand."""
+    do(SOURCES)
+    if lives:
+        runtime(log)
+    state = read_state(log)
+    item = dependencies.find(state, "source", name).item_id
+    failure = HOLDERS[holder]
+    failure = msgspec.structs.replace(
+        failure, statements=tuple(failures.named(each, name) for each in failure.statements)
+    )
+    put(log, f"{item}/{holder}", failure.held(item, holder.split("/")[0], "2026-01-31"))
+    (found,) = (each for each in stalled_queries(read_state(log)) if each.name == name)
+    words = shlex.split(found.next)
+    if not found.statements:
+        assert words == ["catalog-migrate", "run", "--cluster", "default.main"]
+        return
+    assert words[:3] == ["catalog-migrate", "sql", "-c"]
+    assert words[3] == "; ".join(found.statements)
+    parsed = parse(words[3])
+    assert len(parsed) == len(found.statements)
+    for each in parsed:
+        act(read_state(log), each.statement)
+    rows = show(read_state(log), "sources")
+    (row,) = (
+        each for each in (dict(zip(rows.columns, values, strict=True)) for values in rows.values)
+        if each["name"] == name
+    )
+    assert (row["next"], row["remedy"] or "") == (words[3], found.remedy)
+
+
+def act(state: State, statement: st.Statement) -> None:
+    """Have a statement planned as far as it can be without a server."""
+    if isinstance(statement, st.Unsafe):
+        request_of(state, statement)
+    elif isinstance(statement, st.AlterItem):  # for POSTGRES, and all here are of KAFKA
+        with pytest.raises(InvalidOptions, match="no option UPSTREAM COLUMNS"):
+            plan_statement(state, statement)
+    elif is_planned(statement):
+        plan_statement(state, statement)
+    else:
+        assert isinstance(statement, (st.Show, st.ShowCreate, st.ValidateConnection))
+
+
+def put(log: MemoryLog, key: str, record: HoldRecord) -> None:
+    changes = Changes()
+    changes.put("hold", key, record)
+    commit(log, lambda _: changes, kind="test")
+
+
+def test_an_error_keeps_its_record_through_spark() -> None:
+    """Statements, remedy and place come out of the text that Spark hands on."""
+    error = SlotMissing(
+        "no slot", remedy="a new snapshot", slot="x", statements=("RESUME SOURCE {source}",)
+    )
+    found = parse_failure(f"org.apache.spark.SparkException: {marked(error)}\n at x")
+    assert found is not None
+    assert failures.of_error(found, "a.b") == Failure(
+        "CM0775", "no slot", "a new snapshot", ("RESUME SOURCE a.b",), {"slot": "x"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("value 'a' at offset 7", "value 'b' at offset 8", True),
+        ("no slot", "no table", False),
+        ("Query x / caused by: no slot", "Query y / caused by: no slot", True),
+    ],
+)
+def test_a_cause(one: str, other: str, same: bool) -> None:
+    """Two failures are of one cause whatever record, value or query it was."""
+    assert (Failure("C", one).cause == Failure("C", other).cause) is same
+    assert Failure("C", one).cause != Failure("D", one).cause
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (ConnectionFailed("nothing answers"), True),
+        (EngineFailure("later", transient=True), True),
+        (EngineFailure("never"), False),
+        (SlotMissing("no slot"), False),
+    ],
+)
+def test_what_passes(error: CatalogMigrateError, passing: bool) -> None:
+    """A connection that is down, and what says that a retry may help."""
+    assert failures.is_passing(error) is passing
+
+
+class TestRepeated:
+    """A query that fails again and again, on the simulated engine."""
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        """Two sources that run."""
+        stage = Stage(tmp_path, StreamWorld({"t": [3, 2], "u": [4]}))
+        stage.run_all()
+        return stage
+
+    def turns(self, stage: Stage, number: int = 600) -> None:
+        for _ in range(number):
+            stage.turn()
+            stage.supervisor.clock.sleep(0.2)
+
+    def test_the_same_cause_becomes_a_hold(self, stage: Stage) -> None:
+        """After so many tries as declared; it says how many, and RESUME begins at the first."""
+        stage.supervisor.hold_after = 3
+        item = dependencies.find(stage.state, "source", "s").item_id
+        stage.world.topics["t"] = [1, 2]
+        self.turns(stage)
+        (hold,) = (each for each in stage.state.holds.values() if each.item_id == item)
+        assert (hold.holder, hold.code, hold.tries) == (FAILURE, "OFFSETS_OUT_OF_RANGE", 3)
+        assert stage.supervisor.managed[item].restarts == 3
+        assert any(
+            line.startswith("source default.s is held, failure: records of") and "3 tries" in line
+            for line in stage.said
+        )
+        (status,) = (
+            each for each in stage.supervisor.statuses(stage.state) if each.item_id == item
+        )
+        assert (status.state, status.error) == ("held", hold.reason)
+        assert status.failure is not None
+        assert msgspec.json.decode(status.failure, type=Failure).tries == 3
+        stage.run("RESUME SOURCE s")
+        stage.turn()
+        assert not stage.state.holds
+        self.turns(stage)
+        (hold,) = stage.state.holds.values()
+        assert hold.tries == 3
+        assert stage.supervisor.managed[item].restarts == 6
+        stage.world.topics["t"] = [3, 2]
+        stage.run("RESUME SOURCE s")
+        self.turns(stage, 50)
+        assert stage.supervisor.managed[item].active
+        assert stage.supervisor.managed[item].failure is None
+
+    @pytest.mark.parametrize("broker", ["a", "lame"])
+    def test_a_connection_is_tried_on(self, stage: Stage, broker: str) -> None:
+        """Never a hold, however long nothing answers, or the broker drops what it is asked."""
+        stage.supervisor.hold_after = 2
+        if broker == "a":
+            stage.world.addresses["a:9092"] = ""
+        else:
+            stage.world.addresses["lame:9092"] = "one"
+            connection = dependencies.find(stage.state, "connection", "c")
+            external = msgspec.structs.replace(
+                connection.external, options={"BROKER": "lame:9092"}
+            )
+            definition = msgspec.structs.replace(connection.item.definition, external=external)
+            stage.put("item", connection.item_id, msgspec.structs.replace(
+                connection.item, definition=definition
+            ))
+        self.turns(stage)
+        item = dependencies.find(stage.state, "source", "s").item_id
+        assert stage.supervisor.managed[item].restarts > 5
+        assert not stage.state.holds
