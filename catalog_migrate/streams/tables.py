@@ -14,9 +14,9 @@ from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.delta.files import rows_added
+from catalog_migrate.delta.files import added_at, rows_added, size_of
 from catalog_migrate.delta.log import read_change
-from catalog_migrate.delta.table import load_table, shard_version
+from catalog_migrate.delta.table import load_table, shard_version, table_size, view_table
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
@@ -158,6 +158,10 @@ def _asked(
 
 def rows_at(path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
     """Rows of one version of a table, of all or of ranges of offsets."""
+    if not within:
+        known, _ = table_size(view_table(path, version=version))
+        if known >= 0:
+            return known
     query = "SELECT count(*) AS total FROM t WHERE {where}"
     return sum(
         total for total, in _asked(path, query, within, version=version, what="count the rows")
@@ -167,22 +171,15 @@ def rows_at(path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
 def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
     """Rows that go and rows that come back when a table at ``newest`` is restored to ``to``.
 
-    Told by files, which never change; a compaction since lets both seem larger, so no more go than
-    were ever appended since.
+    Counted by files, which only lose rows; a compaction since lets both seem larger, so no more go
+    than were ever appended since.
     """
-    from deltalake.exceptions import DeltaError
-
     def files(version: int) -> dict[str, int]:
-        table = load_table(path, version=version).get_add_actions(flatten=True)
-        columns = [table.column(name).to_pylist() for name in ("path", "num_records")]
-        return {name: int(rows or 0) for name, rows in zip(*columns, strict=True)}
+        return {add["path"]: max(0, size_of(add)[0]) for add in added_at(path, version)}
 
     net = rows_at(path, newest) - rows_at(path, to)
-    try:
-        standing, then = files(newest), files(to)
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot list the files of {path}: {error}") from error
-    gone = sum(rows for name, rows in standing.items() if name not in then)
+    now, then = files(newest), files(to)
+    gone = sum(max(0, rows - then.get(name, 0)) for name, rows in now.items())
     gone = max(0, net, min(gone, rows_added(path, to + 1, newest + 1)))
     return gone, gone - net
 

@@ -20,6 +20,7 @@ from catalog_migrate.delta.table import (
     table_size,
     view_table,
 )
+from catalog_migrate.streams.tables import DeltaTables
 from tests.delta.logs import add, metadata, protocol, remove, write_commit
 
 WHOLE, SHRUNK, SMALLER = add("a", 5), add("a", 5, 2, at=1), add("a", 5, 3, at=40)
@@ -56,6 +57,17 @@ def test_rows_are_those_that_are_not_deleted(path: str, checkpoint: int | None) 
         DeltaTable(path, version=checkpoint).create_checkpoint()
     assert [rows_at(path, version) for version in range(6)] == ROWS
     assert shard_size(path) == (6, 20)
+
+
+@pytest.mark.parametrize(
+    ("to", "newest", "exchange"), [(1, 3, (0, 3)), (2, 5, (6, 3)), (4, 5, (2, 2))]
+)
+def test_a_restore_counts_deleted_rows(
+    path: str, to: int, newest: int, exchange: tuple[int, int]
+) -> None:
+    """Rows that only a vector took come back, and none go; a rewritten file goes and comes back."""
+    assert DeltaTables().exchanged(path, to, newest) == exchange
+    assert DeltaTables().rows_at(path, to) == ROWS[to]
 
 
 def test_a_log_that_was_cleaned_up_is_counted_by_its_checkpoint(path: str) -> None:
