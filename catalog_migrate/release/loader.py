@@ -125,10 +125,12 @@ def load_texts(
     problems: list[Problem] = []
     written: list[tuple[str, Place]] = []
     gone: list[tuple[str, Place]] = []
+    unread: list[Identity] = []
     for file, text in texts:
         parsed = parse(text, file=file, default_schema=default_schema)
         declared.extend(_declared(statement, file, schemas) for statement in parsed.statements)
         problems.extend(parsed.problems)
+        unread += parsed.unread
         written += [(each, Place(file, line, column)) for each, line, column in parsed.others]
         gone += [(str(each), Place(file, line, column)) for each, line, column in parsed.dropped]
     nowhere = set(schemas).difference(entry.definition.schema.lower() for entry in declared)
@@ -150,7 +152,7 @@ def load_texts(
         )
         resolved = resolve(
             declared, default_schema=default_schema, contracts=contracts and not lacking, own=own,
-            policy=policy,
+            policy=policy, unread=unread,
         )
         problems.extend(resolved.problems)
         if find is not None and lacking and not problems:

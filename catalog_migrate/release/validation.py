@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,7 +76,8 @@ _TYPES_ELSEWHERE = {
     "INTERGER": "INT", "DATETIME": "TIMESTAMP", "DATETIME2": "TIMESTAMP",
     "TIMESTAMPTZ": "TIMESTAMP",
     "FLOAT4": "FLOAT", "FLOAT8": "DOUBLE", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT",
-    "MEDIUMINT": "INT", "SERIAL": "INT", "BIGSERIAL": "BIGINT",
+    "MEDIUMINT": "INT", "SERIAL": "INT, and fill the column when writing",
+    "BIGSERIAL": "BIGINT, and fill the column when writing",
     "NUMBER": "DECIMAL(precision, scale)", "MONEY": "DECIMAL(19,4)",
     "VARCHAR2": "VARCHAR(n) or STRING", "NVARCHAR": "VARCHAR(n) or STRING",
     "NVARCHAR2": "VARCHAR(n) or STRING", "NCHAR": "CHAR(n) or STRING", "TEXT": "STRING",
@@ -85,6 +86,11 @@ _TYPES_ELSEWHERE = {
     "BLOB": "BINARY", "BYTEA": "BINARY", "VARBINARY": "BINARY",
 }
 """Types of other databases, and what to write for them: never one that holds less."""
+_UNSIGNED = {
+    "TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT", "INTEGER": "BIGINT",
+    "BIGINT": "DECIMAL(20,0)",
+}
+"""Types that hold what these do without a sign."""
 
 
 def is_our_schema(schema: str) -> bool:
@@ -102,15 +108,16 @@ class Resolved(NamedTuple):
 
 def resolve(
     declared: Sequence[Declared], *, default_schema: str | None = None, contracts: bool = True,
-    own: bool = False, policy: Policy | None = None,
+    own: bool = False, policy: Policy | None = None, unread: Collection[Identity] = (),
 ) -> Resolved:
     """Resolve names and types of a whole release and find everything that is wrong with it.
 
     ``contracts``: whether a view without a typed column list is a problem (it is not for
     ``release compile``, which is what fills it in). ``own``: these are our own views, which alone
-    may be in our schema. ``policy`` may allow properties that Delta is not known to have.
+    may be in our schema. ``policy`` may allow properties that Delta is not known to have. ``unread``
+    is what statements declare that have an error of their own: using it is none.
     """
-    resolver = _Resolver(declared, default_schema, contracts, policy or Policy())
+    resolver = _Resolver(declared, default_schema, contracts, policy or Policy(), unread)
     if not own:
         resolver.refuse_our_schema(declared)
     objects: list[ObjectDefinition] = []
@@ -141,7 +148,7 @@ class _Resolver:
 
     def __init__(
         self, declared: Sequence[Declared], default_schema: str | None, contracts: bool,
-        policy: Policy,
+        policy: Policy, unread: Collection[Identity],
     ) -> None:
         self.problems: list[Problem] = []
         self.contracts, self.policy = contracts, policy
@@ -150,11 +157,12 @@ class _Resolver:
         self.schemas: set[str] = set()
         self.references: dict[str, Identity | None] = {}
         self.types: dict[str, tuple[str | None, frozenset[Identity]]] = {}
-        self.expanded: dict[Identity, str | None] = {}
+        self.unread = unread
+        self.expanded: dict[Identity, str | None] = dict.fromkeys(unread)
         self.decided = False  # whether the object at hand takes decisions that need a look
         for entry in declared:
             self.add(entry)
-        self.has_types = any(identity[0] == "type" for identity in self.found)
+        self.has_types = any(identity[0] == "type" for identity in (*self.found, *unread))
 
     def add(self, entry: Declared) -> None:
         definition = entry.definition
@@ -428,7 +436,7 @@ class _Resolver:
             return None
         schema, bare = name.name
         identity = ("type", schema or self.default or "", bare)
-        return identity if identity in self.found else None
+        return identity if identity in self.found or identity in self.unread else None
 
     def expand_text(self, text: str, path: tuple[Identity, ...]) -> str | None:
         """``text`` with user types replaced by what they stand for; None when one is unusable."""
@@ -465,6 +473,9 @@ class _Resolver:
         return result
 
     def nearest_type(self, text: str, error: UnknownType) -> str:
+        unsigned = re.fullmatch(r"(TINYINT|SMALLINT|INT|INTEGER|BIGINT)\s+UNSIGNED", text.upper())
+        if unsigned is not None:
+            return f"write {_UNSIGNED[unsigned[1]]}"
         array = re.fullmatch(r"(.+?)\s*\[\s*\d*\s*\]", text.strip())
         if array is not None:
             return f"write ARRAY<{array[1]}>"
@@ -513,6 +524,8 @@ class _Resolver:
     def unknown(
         self, definition: ObjectDefinition, identity: Identity, place: Place, text: str
     ) -> None:
+        if identity in self.unread:
+            return
         kind = "relation" if identity[0] == "relation" else identity[0]
         names = {
             f"{schema}.{name}": str(entry.definition.item_name)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.errors import Problem
-from catalog_migrate.model.names import ItemName, quote_part
+from catalog_migrate.model.names import Identity, ItemName, identity_of, quote_part
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
 from catalog_migrate.sql.cursor import Cursor, Refused
 from catalog_migrate.sql.statements import KINDS
@@ -54,7 +54,7 @@ class Statement(msgspec.Struct, frozen=True):
 class Parsed(msgspec.Struct, frozen=True):
     """What one text holds: its statements and everything that is wrong with it.
 
-    ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
+    ``unread`` is what statements declare that have an error behind the name. ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
     (text, line, column): they are not of this dialect and are not looked into here. ``dropped`` are
     the tables that DROPPED TABLE gives up, as (name, line, column).
     """
@@ -63,6 +63,7 @@ class Parsed(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     others: tuple[tuple[str, int, int], ...] = ()
     dropped: tuple[tuple[ItemName, int, int], ...] = ()
+    unread: tuple[Identity, ...] = ()
 
 
 def parse(text: str, *, file: str | None = None, default_schema: str | None = None) -> Parsed:
@@ -76,6 +77,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     problems: list[Problem] = []
     others: list[tuple[str, int, int]] = []
     dropped: list[tuple[ItemName, int, int]] = []
+    unread: list[Identity] = []
     for tokens, is_ended in _at_creates(_at_open_parentheses(split_statements(tokenise(text)))):
         parser = _Parser(text, tokens, lines, default_schema)
         if not is_ended:
@@ -94,6 +96,8 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                 statements.append(parser.statement())
         except Refused as error:
             parser.problems.append((SYNTAX, error))
+            if parser.declares is not None:
+                unread.append(parser.declares)
         for code, refused in parser.problems:
             line, column = lines.place(refused.offset)
             problems.append(
@@ -102,7 +106,9 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                     text=_source_line(text, lines, tokens, refused.offset), remedy=refused.remedy,
                 )
             )
-    return Parsed(tuple(statements), tuple(problems), tuple(others), tuple(dropped))
+    return Parsed(
+        tuple(statements), tuple(problems), tuple(others), tuple(dropped), tuple(unread)
+    )
 
 
 def with_column_lists(text: str, lists: Mapping[tuple[int, int], Sequence[Column]]) -> str:
@@ -160,6 +166,8 @@ _CLAUSES_ELSEWHERE = {
     "LOCATION": "leave it out: the place of a table follows from the warehouse",
     "STORED": "leave it out: every table is a Delta table",
     "USING": "leave it out: every table is a Delta table",
+    "CLUSTERED": "write CLUSTER BY (…): a Delta table has no buckets",
+    "ENGINE": "leave it out: every table is a Delta table",
 }
 
 
@@ -212,11 +220,14 @@ def _source_line(text: str, lines: LineIndex, tokens: Sequence[Token], offset: i
 class _Parser(Cursor):
     """Recursive descent over the tokens of one statement.
 
-    ``problems`` are names without a schema, each with its code: they are told, and the statement is
-    read on, for what else is wrong with it.
+    ``problems`` are those behind which the statement is read on, for what else is wrong with it,
+    each with its code; ``declares`` is known as soon as the object's name is read.
     """
 
-    __slots__ = ("default_schema", "lines", "places", "problems", "property_places", "text_place")
+    __slots__ = (
+        "declares", "default_schema", "lines", "places", "problems", "property_places",
+        "text_place",
+    )
 
     def __init__(
         self, text: str, tokens: Sequence[Token], lines: LineIndex, default_schema: str | None
@@ -227,6 +238,7 @@ class _Parser(Cursor):
         self.property_places: dict[str, tuple[int, int]] = {}
         self.text_place: tuple[int, int] | None = None
         self.problems: list[tuple[str, Refused]] = []
+        self.declares: Identity | None = None
 
     # -- text as written -----------------------------------------------------------------------
 
@@ -279,10 +291,14 @@ class _Parser(Cursor):
                 "DROPPED TABLE",
             )
         if self.sees("OR", "REPLACE"):
-            raise self.problem(
+            refused = self.problem(
                 "OR REPLACE has no meaning here", remedy="write CREATE: a release says what is, "
                 "the plan finds out what changes",
             )
+            if not self.peek(2).is_word(*_KINDS):
+                raise refused
+            self.problems.append((SYNTAX, refused))
+            self.at += 2
         kind = self.token.keyword.lower()
         if kind not in _KINDS:
             if kind.upper() in _KINDS_ELSEWHERE:
@@ -294,9 +310,13 @@ class _Parser(Cursor):
             raise self.expected("TABLE, VIEW, FUNCTION or TYPE", remedy=remedy)
         self.advance()
         if self.sees("IF", "NOT", "EXISTS"):
-            raise self.problem("IF NOT EXISTS has no meaning here", remedy="leave it out")
+            self.problems.append((SYNTAX, self.problem(
+                "IF NOT EXISTS has no meaning here", remedy="leave it out"
+            )))
+            self.at += 3
         name_token = self.token
         schema, name = self.object_name(kind)
+        self.declares = identity_of(kind, schema, name)
         name_end = self.tokens[self.at - 1].end
         rest: Callable[[], dict[str, Any]] = getattr(self, f"_{kind}")
         fields = rest()
@@ -655,9 +675,7 @@ class _Parser(Cursor):
                 fields["dropped"] = (*fields.get("dropped", ()), *self.name_list())
             elif kind == "table" and self.accept("PARTITIONED", "BY"):
                 self.set_once(fields, "partitioned_by", self.name_list(), start)
-            elif kind == "table" and (
-                self.accept("CLUSTER", "BY") or self.accept("CLUSTERED", "BY")
-            ):
+            elif kind == "table" and self.accept("CLUSTER", "BY"):
                 self.set_once(fields, "clustered_by", self.name_list(), start)
             else:
                 return fields

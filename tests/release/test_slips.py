@@ -13,6 +13,14 @@ SLIPS = [
     ("CREATE TABLE s.t (id INT NOT NULL a STRING)", 1, 35, "write , before a"),
     ("CREATE TABLE s.t (id INT)\nCREATE TABLE s.u (id INT)", 2, 1, "write ; behind"),
     ("CREATE TABLE s.t (id INTERGER)", 1, 19, "write INT"),
+    ("CREATE TABLE s.t (id INT UNSIGNED)", 1, 19, "write BIGINT"),
+    ("CREATE TABLE s.t (id BIGINT UNSIGNED)", 1, 19, "write DECIMAL(20,0)"),
+    ("CREATE TABLE s.t (id SERIAL)", 1, 19, "write INT, and fill the column"),
+    ("CREATE TABLE s.t (id INT) CLUSTERED BY (id)", 1, 27, "write CLUSTER BY"),
+    ("CREATE TABLE s.t (id INT) CLUSTERED BY (id) INTO 4 BUCKETS", 1, 27, "write CLUSTER BY"),
+    ("CREATE TABLE s.t (id INT) ENGINE=InnoDB", 1, 27, "leave it out"),
+    ("CREATE TABLE IF NOT EXISTS s.t (id INT)", 1, 14, "leave it out"),
+    ("CREATE OR REPLACE TABLE s.t (id INT)", 1, 8, "write CREATE"),
     ("CREATE TABLE s.t (id DATETIME)", 1, 19, "write TIMESTAMP"),
     ("CREATE TABLE s.t (id FLOAT8)", 1, 19, "write DOUBLE"),
     ("CREATE TABLE s.t (id VARCHAR2(5))", 1, 19, "write VARCHAR(n) or STRING"),
@@ -110,3 +118,29 @@ def test_other_functions_are_refused_with_a_reason(words: str) -> None:
     """Functions in another language are no part of a release."""
     [problem] = parse(f"CREATE FUNCTION s.f(x INT) RETURNS INT {words} RETURN x").problems
     assert "write LANGUAGE SQL" in problem.remedy or "leave it out" in problem.remedy  # type: ignore[operator]
+
+
+BROKEN = [
+    "CREATE TABLE s.a (id INT UNIQUE);",
+    "CREATE TABLE s.a (id INT);\nCREATE VIEW s.v (id INT) SELECT id FROM s.a;",
+    "CREATE TABLE IF NOT EXISTS s.a (id INT);",
+    "CREATE TYPE s.y AS;\nCREATE TABLE s.a (id s.y);",
+    "CREATE FUNCTION s.f(x INT,) RETURNS INT RETURN x;\nCREATE TABLE s.a (id INT);",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_uses_a_statement_with_an_error_has_none(broken: str) -> None:
+    """The object is declared as far as others are concerned: one problem, that of the slip."""
+    users = """
+        CREATE VIEW s.r (id INT) AS SELECT id FROM s.a JOIN s.v USING (id) WHERE s.f(id) > 0;
+        CREATE TABLE s.t (id INT, y s.y);
+    """
+    rest = [
+        "CREATE TABLE s.a (id INT);", "CREATE VIEW s.v (id INT) AS SELECT 1 AS id;",
+        "CREATE TYPE s.y AS INT;", "CREATE FUNCTION s.f(x INT) RETURNS INT RETURN x;",
+    ]
+    declared = [one for one in rest if one.split()[2].split("(")[0] not in broken]
+    with pytest.raises(InvalidRelease) as caught:
+        load_texts([("a.sql", "\n".join([broken, *declared, users]))], name="1")
+    assert [problem.code for problem in caught.value.problems] == ["CM0101"]
