@@ -73,8 +73,9 @@ build/spark-classes.jsa: $(STAMP)
 	@$(BIN)/python -m catalog_migrate.engine.spark.jars
 	@$(BIN)/python -m tests.services.spark_classes
 
+# three quarters of Spark's usual heap are enough for a story
 test: jars compile build/spark-classes.jsa
-	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md -m "$(FIRST)" $(PYTEST)
+	SPARK_DRIVER_MEMORY=768m $(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md -m "$(FIRST)" $(PYTEST)
 
 test-rest: jars compile build/spark-classes.jsa
 	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times-rest.md -m "not ($(FIRST))" $(PYTEST)

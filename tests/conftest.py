@@ -44,6 +44,8 @@ prefer_short_runs(os.environ)
 # A JVM has some fifty threads, and malloc would give most of them an arena of their own.
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", spark_classes.submit_arguments())
+# Up to four of these JVMs live at once. One that serves a whole run holds up to 500 MiB of plans.
+os.environ.setdefault("SPARK_DRIVER_MEMORY", "1280m")
 
 # How long one example takes says something about the machine, and about what else runs on it.
 settings.register_profile("no-deadline", deadline=None)
