@@ -114,8 +114,8 @@ def resolve(
 
     ``contracts``: whether a view without a typed column list is a problem (it is not for
     ``release compile``, which is what fills it in). ``own``: these are our own views, which alone
-    may be in our schema. ``policy`` may allow properties that Delta is not known to have. ``unread``
-    is what statements declare that have an error of their own: using it is none.
+    may be in our schema. ``policy`` may allow properties that Delta is not known to have.
+    ``unread`` is what statements declare that have an error of their own: using it is none.
     """
     resolver = _Resolver(declared, default_schema, contracts, policy or Policy(), unread)
     if not own:

@@ -54,9 +54,10 @@ class Statement(msgspec.Struct, frozen=True):
 class Parsed(msgspec.Struct, frozen=True):
     """What one text holds: its statements and everything that is wrong with it.
 
-    ``unread`` is what statements declare that have an error behind the name. ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
+    ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
     (text, line, column): they are not of this dialect and are not looked into here. ``dropped`` are
-    the tables that DROPPED TABLE gives up, as (name, line, column).
+    the tables that DROPPED TABLE gives up, as (name, line, column). ``unread`` is what statements
+    declare that have an error behind the name.
     """
 
     statements: tuple[Statement, ...]
