@@ -264,10 +264,11 @@ _DEFINED_IN = {
     "store.object_store": ("StoreFailure",),
     "streams.errors": (
         "AlterFailed", "AlterSetBack", "AlterUnfinished", "BehindSink", "CheckpointCorrupt",
-        "EditConflict", "ForeignCheckpoint", "InvalidPosition", "LedgerMismatch", "NotFencedOut",
-        "PositionLost", "QueryFenced", "QueryRunning", "RefusedStatement", "ShardGone",
-        "SnapshotNotFound", "SourcesChanged", "UnknownItem", "UnsafeBlocked", "UnsafeRefused",
-        "UnsettledCheckpoint", "UnsupportedCheckpoint", "UpstreamChanged", "ValidationFailed",
+        "EditConflict", "EndpointFailed", "ForeignCheckpoint", "InvalidPosition", "LedgerMismatch",
+        "NotFencedOut", "PositionLost", "QueryFenced", "QueryRunning", "RefusedStatement",
+        "ShardGone", "SnapshotNotFound", "SourcesChanged", "UnknownItem", "UnsafeBlocked",
+        "UnsafeRefused", "UnsettledCheckpoint", "UnsupportedCheckpoint", "UpstreamChanged",
+        "ValidationFailed",
     ),
 }
 """Errors that stand beside what raises them, by module; all of them are found here too."""

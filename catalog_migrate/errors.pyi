@@ -131,6 +131,9 @@ from catalog_migrate.streams.errors import (
     EditConflict as EditConflict,
 )
 from catalog_migrate.streams.errors import (
+    EndpointFailed as EndpointFailed,
+)
+from catalog_migrate.streams.errors import (
     ForeignCheckpoint as ForeignCheckpoint,
 )
 from catalog_migrate.streams.errors import (

@@ -39,8 +39,9 @@ def examine(
 ) -> tuple[Finding, ...]:
     """Java, jars, the catalog, its lease and secrets, commits against each other, a Delta session.
 
-    ``spark`` False leaves the session out, which takes 10 s. What needs something that failed is
-    not tried: one cause is one finding with a remedy.
+    And streams, where the catalog has any: runtimes, connections, slots, checkpoints, and what does
+    not run. ``spark`` False leaves the session out, which takes 10 s. What needs something that
+    failed is not tried: one cause is one finding with a remedy.
     """
     uri = settings.text("catalog.uri")
     if uri is not None and is_remote(uri):
@@ -65,7 +66,8 @@ def examine(
             found[name] = Finding(name, False, f"not tried: {needed} failed")
         else:
             found[name] = tried(name, trial)
-    return (*found.values(), *names)
+    there = uri is not None and found["catalog"].ok
+    return (*found.values(), *names, *(_streams(settings) if there else ()))
 
 
 def tried(name: str, trial: Callable[[], str]) -> Finding:
@@ -140,6 +142,19 @@ def _secrets(settings: Settings) -> str:
             remedy="; ".join(each.remedy for each in found),
         )
     return "none stands in the catalog as plain text"
+
+
+def _streams(settings: Settings) -> tuple[Finding, ...]:
+    """What there is of streams; one finding where that cannot be read."""
+    from catalog_migrate.api.streams import examined_streams
+
+    try:
+        return tuple(
+            Finding(each.subject, each.ok, each.message, each.remedy)
+            for each in examined_streams(settings)
+        )
+    except CatalogMigrateError as error:
+        return (Finding("streams", False, f"{error.code} {error.message}", error.remedy),)
 
 
 def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:

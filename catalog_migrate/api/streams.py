@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +22,7 @@ from catalog_migrate.errors import UsageError
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
+    from catalog_migrate.connections.findings import Finding as StreamFinding
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.health import Limits, StreamsHealth
@@ -40,18 +41,22 @@ Ask = Callable[["State"], "Request"]
 @contextmanager
 def cluster_runtime(
     settings: Settings, cluster: str = "main", *, wait: float | None = None,
-    on_note: OnNote = unheard,
+    http: str | None = None, on_note: OnNote = unheard,
 ) -> Iterator[Runtime]:
     """The runtime of a cluster on a local session, as configured; the caller runs it.
 
-    ``wait`` bounds in seconds how long another runtime of the cluster is waited for.
+    ``wait`` bounds in seconds how long another runtime of the cluster is waited for. ``http`` is
+    the address (``HOST:PORT``) at which ``/healthz``, ``/readyz`` and ``/metrics`` answer from
+    before the session starts until the end; EndpointFailed where it cannot be bound.
     """
     from catalog_migrate.pipeline.safe_commits import rules_of
     from catalog_migrate.streams.dependencies import find
+    from catalog_migrate.streams.http_endpoint import Endpoint, parse_address
     from catalog_migrate.streams.runtime import RuntimeOptions
     from catalog_migrate.streams.specs import plain_secrets
 
     refuse_remote(settings, "the runtime of streams")
+    address = None if http is None else parse_address(http)
     catalog = open_catalog(settings, write=True)
     options = RuntimeOptions(
         drain=settings.number("streams.drain") or 0.0, wait=wait,
@@ -62,14 +67,24 @@ def cluster_runtime(
         upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
     )
     state = catalog.state()
-    find(state, "cluster", cluster)  # an unknown one is told before Spark starts
-    for found in plain_secrets(state):
-        on_note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
-    with local_spark(settings, on_note, jars=_login_jars(state, on_note)) as spark:
-        yield catalog.runtime(
+    found = find(state, "cluster", cluster)  # an unknown one is told before Spark starts
+    name = str(found.item.definition.item_name)
+    for secret in plain_secrets(state):
+        on_note(f"warning: {secret} stands in the catalog as plain text; `doctor` says what to do")
+    with ExitStack() as stack:
+        endpoint = None if address is None else stack.enter_context(Endpoint(address, name))
+        if endpoint is not None:
+            on_note(f"answers at http://{endpoint.address}: /healthz, /readyz, /metrics")
+        spark = stack.enter_context(
+            local_spark(settings, on_note, jars=_login_jars(state, on_note))
+        )
+        runtime = catalog.runtime(
             spark, cluster, options=options, on_event=on_note, threads=threads_of(settings),
             commits=rules_of(settings),
         )
+        if endpoint is not None:
+            endpoint.runtime = runtime
+        yield runtime
 
 
 def _login_jars(state: State, on_note: OnNote) -> list[str]:
@@ -111,11 +126,29 @@ def streams_health(
     from catalog_migrate.streams.ports import Ports
 
     opened = catalog or open_catalog(settings)
-    ttl = settings.number("streams.lease_ttl") or 0.0
     return health.streams_health(
         opened.state(), opened.log, ports=Ports(), now=datetime.now(timezone.utc).timestamp(),
-        limits=lag_limits(settings), lags=lags, silent_after=max(health.SILENT_AFTER, 2 * ttl),
+        limits=lag_limits(settings), lags=lags, silent_after=_silent_after(settings),
     )
+
+
+def examined_streams(settings: Settings) -> tuple[StreamFinding, ...]:
+    """What ``doctor`` finds of streams: servers are asked, nothing is written, no Spark starts."""
+    from catalog_migrate.streams.examination import examine_streams
+    from catalog_migrate.streams.ports import Ports
+
+    opened = open_catalog(settings)
+    return examine_streams(
+        opened.state(), opened.log, ports=Ports(), now=datetime.now(timezone.utc).timestamp(),
+        silent_after=_silent_after(settings),
+    )
+
+
+def _silent_after(settings: Settings) -> float:
+    """Seconds without a renewal after which a runtime is not believed to run anything."""
+    from catalog_migrate.streams.health import SILENT_AFTER
+
+    return max(SILENT_AFTER, 2 * (settings.number("streams.lease_ttl") or 0.0))
 
 
 def log_of(

@@ -104,6 +104,8 @@ def _shown(path: str, value: str | float | None) -> str | float | None:
 def doctor(no_spark: bool, format_: str) -> int:
     """Try Java, jars, the catalog, its lease, commits against each other, and a Delta session.
 
+    Of streams: runtimes and their leases, connections, replication slots and the log that they
+    keep, checkpoints, and every source or sink that is held, fails or does not start.
     What the session's catalog of names can do is tried in a schema that is dropped again.
     Exit 1 when anything fails.
 

@@ -22,7 +22,8 @@ from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
     from catalog_migrate.catalog.history import Entry, ObjectEntry
-    from catalog_migrate.streams.health import Lag, StreamsHealth
+    from catalog_migrate.streams.health import StreamsHealth
+    from catalog_migrate.streams.lag import Lag
 
 _WORK_SHOWN = 20
 _SESSIONS_SHOWN = 10
@@ -117,6 +118,7 @@ def streams_text(health: StreamsHealth) -> str:
         if not query.ok:
             lines.append(f"{query.kind} {query.name}: {query.state}")
             lines += [f"  {reason}" for reason in query.reasons]
+            lines += [f"  remedy: {query.remedy}"] * (query.remedy is not None)
             lines += [f"  next: {query.next}"] * (query.next is not None)
     return "\n".join(lines) + "\n"
 

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
               help="The cluster to run; CREATE CLUSTER makes one.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(min=0), default=None,
               help="How long to wait for another runtime of this cluster to leave.")
+@click.option("--http", metavar="ADDRESS", default=None,
+              help="Answer /healthz, /readyz and /metrics (Prometheus) at HOST:PORT, without a "
+              "token.")
 @options.catalog
 @options.conf
-def run(cluster: str, wait: float | None) -> int:
+def run(cluster: str, wait: float | None, http: str | None) -> int:
     """Run a cluster's sources and sinks, follow the catalog, carry out ALTERs.
 
     SIGTERM or Ctrl-C lets current batches end (streams.drain seconds at most), then stops. Exit 5
@@ -46,11 +49,12 @@ def run(cluster: str, wait: float | None) -> int:
     \b
     Example:
       catalog-migrate run --cluster main
+      catalog-migrate run --cluster main --http 127.0.0.1:9464
       catalog-migrate sql -c 'SHOW SOURCES'
     """
     show_times()
     settings = options.settings()
-    with cluster_runtime(settings, cluster, wait=wait, on_note=note) as runtime:
+    with cluster_runtime(settings, cluster, wait=wait, http=http, on_note=note) as runtime:
 
         def stop(_: int, __: object) -> None:
             note("stopping: current batches may end")

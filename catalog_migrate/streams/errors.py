@@ -117,6 +117,15 @@ class UnsafeRefused(CatalogMigrateError, PermissionError):
         return "\n".join([super().__str__(), *(f"  missing: {each}" for each in self.missing)])
 
 
+class EndpointFailed(CatalogMigrateError, OSError):
+    """The address at which a runtime is to answer over HTTP cannot be bound."""
+
+    code = "CM0603"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
 class UnsafeBlocked(CatalogMigrateError, ValueError):
     """An unsafe operation whose targets or properties do not fit what is there; nothing changed."""
 

@@ -14,7 +14,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.lag import with_sink_lag
+from catalog_migrate.streams.lag import Lag, with_sink_lag
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows, StalledQuery, show, stalled_queries
 from catalog_migrate.streams.slots import with_lag
@@ -25,16 +25,6 @@ NO_RUNTIME = "no runtime"
 
 SILENT_AFTER = 60.0
 """Seconds without a renewal after which a runtime counts as silent, at least; clocks differ."""
-
-
-class Lag(msgspec.Struct, frozen=True):
-    """How far a query is behind, in what its kind can say: records (sinks: rows) and versions of a
-    table; bytes of the server's log, and the age of the oldest change in them."""
-
-    records: int | None = None
-    versions: int | None = None
-    bytes: int | None = None
-    seconds: float | None = None
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -61,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 class QueryHealth(msgspec.Struct, frozen=True):
     """One source or sink. ``reasons`` are its holds, what it failed of, or the limits that it is
-    behind; ``next`` is the command to go on with, where something is to do."""
+    behind; ``next`` is the command to go on with, where something is to do, ``remedy`` explains."""
 
     kind: str
     name: str
@@ -72,6 +62,7 @@ class QueryHealth(msgspec.Struct, frozen=True):
     at: str | None
     lag: Lag
     reasons: tuple[str, ...] = ()
+    remedy: str | None = None
     next: str | None = None
     ok: bool = True
 
@@ -176,9 +167,10 @@ def _query(
     )
     name, state = str(row["name"]), str(row["state"])
     reasons: tuple[str, ...] = ()
-    next_ = None
+    remedy = next_ = None
     if stalled is not None:
         state, reasons, next_ = stalled.state, stalled.reasons, stalled.next
+        remedy = stalled.remedy or None
     elif runtime is not None and runtime.silent:
         state = NO_RUNTIME
         reasons = (
@@ -195,6 +187,6 @@ def _query(
     return QueryHealth(
         kind, name, str(row["cluster"]), state, batch, rows,
         None if row["at"] is None else str(row["at"]), lag,
-        reasons=(*(each for each in reasons if each), *behind), next=next_,
+        reasons=(*(each for each in reasons if each), *behind), remedy=remedy, next=next_,
         ok=not behind and (unborn or (state in ("running", "starting") and stalled is None)),
     )

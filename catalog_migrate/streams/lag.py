@@ -1,11 +1,12 @@
-"""How far sinks are behind their tables: what was appended there and not yet written by them.
+"""How far sources and sinks are behind, where their queries do not say it themselves.
 
-Read from checkpoints and from the logs of tables, so that a sink that does not run has one too.
+Of a sink: what was appended to its table and it has not written, by its checkpoint and the table's
+log, so that one that does not run has a lag too. Of a source on PostgreSQL its server is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -18,7 +19,8 @@ from catalog_migrate.streams.checkpoint.edit import needs_edit
 from catalog_migrate.streams.following import successor
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows
-from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.status import QueryStatus
 from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.upstream import committed_line
 
@@ -28,22 +30,25 @@ _ONE_BY_ONE = 100
 _AT_ONCE = 8
 
 
-class SinkLag(msgspec.Struct, frozen=True):
-    """What a sink has still to write: ``versions`` of its table that have rows, and their rows.
+class Lag(msgspec.Struct, frozen=True):
+    """How far a query is behind, in what its kind can say: records (of a sink rows) and versions of
+    a table that have any; bytes of the server's log, and the age of the oldest change in them.
 
-    A version of which a part was written counts whole.
+    A version of which a sink has written a part counts whole.
     """
 
-    versions: int
-    records: int
+    records: int | None = None
+    versions: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
 
 
 def sink_lags(
     state: State, item_ids: Collection[str], *, ports: Ports
-) -> Mapping[str, SinkLag | None]:
+) -> Mapping[str, Lag | None]:
     """The lag of each of these sinks by item id; None where it cannot be read now."""
 
-    def one(item_id: str) -> SinkLag | None:
+    def one(item_id: str) -> Lag | None:
         try:
             return sink_lag(state, item_id, ports=ports)
         except CatalogMigrateError:
@@ -55,7 +60,7 @@ def sink_lags(
         return dict(zip(item_ids, pool.map(one, item_ids), strict=True))
 
 
-def sink_lag(state: State, item_id: str, *, ports: Ports) -> SinkLag | None:
+def sink_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
     """How far a sink is behind; None where its table was never written, or its positions are about
     to be edited.
 
@@ -69,15 +74,15 @@ def sink_lag(state: State, item_id: str, *, ports: Ports) -> SinkLag | None:
     position: DeltaPosition | None = DeltaCodec().read(committed_line(checkpoint))
     table = state.items[state.items[item_id].links["reads"]]
     reads = stream.reads or table.shard or ""
-    total = SinkLag(0, 0)
+    records = versions = 0
     for shard, since in _shards(state, table, reads, position):
         path = dependencies.location(state, shard)
         newest = ports.tables.newest(path)
         if newest is None:
             return None
         found = _between(ports.tables, path, since, newest)
-        total = SinkLag(total.versions + found.versions, total.records + found.records)
-    return total
+        records, versions = records + found[0], versions + found[1]
+    return Lag(records, versions)
 
 
 def _shards(
@@ -98,19 +103,53 @@ def _shards(
 
 def _between(
     tables: Tables, path: str, position: DeltaPosition | None, newest: int
-) -> SinkLag:
-    """Versions with rows, and rows, from a position to the newest version of a table."""
+) -> tuple[int, int]:
+    """Rows, and versions with rows, from a position to the newest version of a table."""
     if position is None or position.starting:  # all rows of the version of its first start
         version = newest if position is None else position.version
         rows = tables.rows_at(path, version)
         behind = _between(tables, path, DeltaPosition("", version + 1), newest)
-        return SinkLag(behind.versions + (rows > 0), behind.records + rows)
+        return rows + behind[0], (rows > 0) + behind[1]
     first = position.version
     if newest + 1 - first > _ONE_BY_ONE:
         rows = tables.rows_at(path, newest) - (tables.rows_at(path, first - 1) if first else 0)
-        return SinkLag(newest + 1 - first, max(0, rows))
+        return max(0, rows), newest + 1 - first
     brought = [tables.rows_added(path, each, each + 1) for each in range(first, newest + 1)]
-    return SinkLag(sum(rows > 0 for rows in brought), sum(brought))
+    return sum(brought), sum(rows > 0 for rows in brought)
+
+
+def unreported_lags(
+    state: State, statuses: Iterable[QueryStatus], *, ports: Ports
+) -> dict[str, Lag]:
+    """The lag of queries whose status does not say it, by item id, one after another.
+
+    Left out is what cannot be read now, and a source on PostgreSQL while a batch is read from its
+    slot: it is not waited for.
+    """
+    found: dict[str, Lag] = {}
+    for status in statuses:
+        item = state.items[status.item_id]
+        try:
+            if status.kind == "sink" and status.lag is None:
+                lag = sink_lag(state, status.item_id, ports=ports)
+            elif dependencies.external_of(item).tables and status.item_id in state.streams:
+                lag = slot_lag(state, status.item_id, ports=ports)
+            else:
+                continue
+        except CatalogMigrateError:
+            continue
+        if lag is not None:
+            found[status.item_id] = lag
+    return found
+
+
+def slot_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
+    """How far a source on PostgreSQL is behind its server; None where it has no slot.
+
+    Raises ConnectionFailed, UnresolvedSecret, and SlotInUse while a batch is read from the slot.
+    """
+    lag = ports.databases.lag(spec_of(state, item_id, resolve=ports.resolve))
+    return None if lag is None else Lag(bytes=lag.bytes, seconds=round(lag.seconds, 1))
 
 
 def with_sink_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:

@@ -79,6 +79,21 @@ def validate(
         return [*verdicts, *queries.result()[0]]
 
 
+def probe_connections(
+    state: State, *, ports: Ports, timeout: float = 10.0
+) -> list[Verdict]:
+    """Whether each connection of a catalog answers, at least one verdict for each."""
+    connections = [
+        item_id for item_id, item in sorted(state.items.items())
+        if item.definition.kind == "connection"
+    ]
+    with ports.threads.pool(16, "probe") as pool:
+        asked = [
+            pool.submit(_connection, state, item_id, ports, timeout) for item_id in connections
+        ]
+        return [verdict for answer in asked for verdict in answer.result()]
+
+
 def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> st.CreateSource:
     """A statement of a POSTGRES source with what the server says of its tables; else as it is.
 

@@ -138,7 +138,8 @@ class QueryProgress(msgspec.Struct, frozen=True):
     """The newest progress of a query: its batch, rows per batch, rows since the start, lag.
 
     ``lag`` counts records that are there and not read yet, None when the source cannot say.
-    ``at`` is when the batch began (ISO 8601, UTC).
+    ``at`` is when the batch began (ISO 8601, UTC); of an ``idle`` one, when it was looked for data.
+    ``batch_at`` is when the newest batch began that was no idle look, None where none was seen.
     """
 
     batch: int
@@ -147,6 +148,7 @@ class QueryProgress(msgspec.Struct, frozen=True):
     at: str
     lag: int | None = None
     idle: bool = False
+    batch_at: str | None = None
 
 
 class QueryFailure(msgspec.Struct, frozen=True):

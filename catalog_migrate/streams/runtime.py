@@ -33,6 +33,7 @@ from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Eng
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import CheckpointCorrupt, UpstreamChanged
 from catalog_migrate.streams.failures import HOLD_AFTER, of_error
+from catalog_migrate.streams.observation import Report
 from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine
@@ -300,6 +301,10 @@ class Runtime:
         self._backfills: Backfills | None = None
         self.ready = self._ports.threads.event()
         self.supervisor: Supervisor | None = None
+        self.round_at: float | None = None
+        """The moment (monotonic) at which its last round ended, None before the first."""
+        self.reported: Report | None = None
+        """How its queries were at its last report."""
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -314,6 +319,11 @@ class Runtime:
         except BaseException as error:  # noqa: BLE001 - handed to whoever closes the runtime
             self._failure = error
             self.ready.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop, or has to."""
+        return self._stop.is_set()
 
     def request_stop(self) -> None:
         """Ask :meth:`run` to stop cleanly; may be called from a signal handler."""
@@ -379,6 +389,7 @@ class Runtime:
             self.ready.set()
             while not self._stop.is_set():
                 self._round(supervisor, runner, status)
+                self.round_at = self.clock.monotonic()
                 self._stop.wait(TICK)
             if self._lost is not None:
                 raise self._lost  # the heartbeat found out and ended the loop
@@ -487,8 +498,10 @@ class Runtime:
         self._fencing = self._ports.threads.run(again, "fence again")
 
     def _report(self, supervisor: Supervisor, state: State, status: ClusterLog) -> None:
+        statuses = supervisor.statuses(state)
+        self.reported = Report(self.clock.wall(), state, tuple(statuses))
         try:
-            status.write(supervisor.statuses(state))
+            status.write(statuses)
         except CatalogWriteRefused as error:
             self._say(str(error))
 

@@ -42,6 +42,7 @@ from catalog_migrate.streams.queries import (
     PreparedQuery,
     QueryEngine,
     QueryFailure,
+    QueryProgress,
     QuerySpec,
     RunningQuery,
 )
@@ -103,7 +104,9 @@ class Managed:
     """One query under supervision; ``next_try`` and ``next_drain_check`` are moments of the clock.
 
     ``next_drain_check`` is when it is looked at again whether a sink has drained its table's old
-    shard. ``causes`` counts what it failed of since it last worked.
+    shard. ``causes`` counts what it failed of since it last worked. ``progress`` is the newest one
+    that was seen of its present start, ``batch_at`` when its newest batch began, which may be of an
+    earlier start.
     """
 
     item_id: str
@@ -119,6 +122,15 @@ class Managed:
     kind: QueryKind = "source"
     shown: str = ""
     last_reported_error: str | None = None
+    progress: QueryProgress | None = None
+    batch_at: str | None = None
+
+    def see(self) -> QueryProgress | None:
+        """The newest progress of its present start, which is kept for those who look."""
+        self.progress = self.query.progress() if self.query is not None else None
+        if self.progress is not None and self.progress.batch_at is not None:
+            self.batch_at = self.progress.batch_at
+        return self.progress
 
     @property
     def active(self) -> bool:
@@ -640,7 +652,7 @@ class Supervisor:
         for each in dependencies.queries(state, self.cluster):
             managed = self.managed.get(each.item_id) or Managed(each.item_id)
             holds = held_by(state, each.item_id)
-            progress = managed.query.progress() if managed.query is not None else None
+            progress = managed.see()
             failure = managed.failure or self._held_for(state, each.item_id)
             found.append(
                 QueryStatus(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -68,7 +69,9 @@ def put(directory: Path, *records: tuple[str, str, Any]) -> None:
     commit(open_log(str(directory / "c")), changes, kind="test")
 
 
-def run_by_this_process(directory: Path, *reported: tuple[str, dict[str, Any]]) -> None:
+def run_by_this_process(
+    directory: Path, *reported: tuple[str, dict[str, Any]], sink: bool = True
+) -> None:
     """A runtime that lives has reported so of the source, in this order."""
     log = open_log(str(directory / "c"))
     me = this_process()
@@ -81,9 +84,10 @@ def run_by_this_process(directory: Path, *reported: tuple[str, dict[str, Any]]) 
     put(directory, ("lease", f"cluster/{cluster}", lease), ("cluster", cluster, ClusterRecord()))
     state = read_state(log)
     written = ClusterLog(log_path(state, cluster), "here")
-    sink = dependencies.find(state, "sink", "k").item_id
     item = dependencies.find(state, "source", "s").item_id
-    written.write([QueryStatus(sink, "default.k", "sink", "running")])
+    if sink:
+        below = dependencies.find(state, "sink", "k").item_id
+        written.write([QueryStatus(below, "default.k", "sink", "running")])
     for name, more in reported:
         written.write([QueryStatus(item, "default.s", "source", name, **more)])
 
@@ -190,3 +194,40 @@ def test_lines_of_a_runtime_have_times(call: Call, monkeypatch: pytest.MonkeyPat
     _, _, err = call("--log-format", "json", "run", "--cluster", "nowhere")
     assert json.loads(err)["message"].startswith("there is no cluster")
     assert not re.match(r"\d{4}", call("sql", "-c", "SHOW SOURCE nowhere LOG")[2])
+
+
+@pytest.mark.parametrize("address", ["9464", ":9464", "127.0.0.1"])
+def test_an_address_that_does_not_say_all(call: Call, address: str) -> None:
+    """A usage error with examples; nothing is bound, and no session started."""
+    code, out, err = call("run", "--http", address)
+    assert (code, out) == (64, "")
+    assert "write HOST:PORT: 127.0.0.1:9464 for this machine alone" in err
+
+
+def test_a_port_that_is_taken(call: Call) -> None:
+    """It is told before a session starts, with the address and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = call("run", "--http", f"127.0.0.1:{port}")
+    assert (code, out) == (1, "")
+    assert f"CM0603: the runtime cannot answer at 127.0.0.1:{port}: Address already in use" in err
+    assert "give --http another address" in err
+
+
+def test_doctor_looks_at_streams(call: Call, tmp_path: Path) -> None:
+    """A finding a kind that is well, one for each that is not, with its remedy."""
+    assert call("sql", "-c", "DROP SINK k; DROP CONNECTION pg")[0] == 0
+    run_by_this_process(tmp_path, ("running", {}), sink=False)
+    _, out, _ = call("doctor", "--no-spark", "--format", "json")
+    found = {each["name"]: each for each in json.loads(out)}
+    assert [found[name]["ok"] for name in ("runtime", "connection", "streams")] == [True] * 3
+    assert found["streams"]["text"] == "1 running"
+    assert call("sql", "-c", "PAUSE SOURCE s REASON 'disk'")[0] == 0
+    code, out, _ = call("doctor", "--no-spark")
+    assert code == 1
+    lines = out.splitlines()
+    place = next(at for at, line in enumerate(lines) if line.startswith("FAIL  source"))
+    assert "default.s: held: operator: disk" in lines[place]
+    assert lines[place + 1].strip() == (
+        'remedy: catalog-migrate sql -c "RESUME SOURCE default.s"'
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from catalog_migrate import config
 from catalog_migrate.cli.group import cli
+from catalog_migrate.streams.http_endpoint import Address, Endpoint, parse_address
 
 MANIFESTS = Path(__file__).parents[2] / "examples" / "kubernetes"
 SCHEMA = json.loads(Path(__file__).with_name("kubernetes.schema.json").read_text())
@@ -80,6 +82,35 @@ def test_the_configuration_is_valid(tmp_path: Path) -> None:
     grace = manifest("runtime.yaml")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace > settings["streams.drain"].value
     assert runtime["args"][0] == "run"
+
+
+def test_the_probes_ask_what_answers() -> None:
+    """Paths and port are those of --http, the annotations name them too, and a probe that restarts
+    waits longer than one that waits for an earlier pod."""
+    document = manifest("runtime.yaml")
+    _, container = pod(document)
+    arguments = container["args"]
+    address = parse_address(arguments[arguments.index("--http") + 1])
+    (port,) = container["ports"]
+    assert (address.host, port["containerPort"]) == ("0.0.0.0", address.port)
+    probes = [container[name] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert [probe["httpGet"] for probe in probes] == [
+        {"path": path, "port": port["name"]} for path in ("/readyz", "/readyz", "/healthz")
+    ]
+    annotations = document["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {
+        "prometheus.io/scrape": "true", "prometheus.io/port": str(address.port),
+        "prometheus.io/path": "/metrics",
+    }
+    with Endpoint(Address("127.0.0.1", 0), "main") as endpoint:
+        for path in ("/healthz", "/readyz", annotations["prometheus.io/path"]):
+            connection = HTTPConnection("127.0.0.1", endpoint.address.port, timeout=60)
+            connection.request("GET", path)
+            assert connection.getresponse().status in (200, 503)
+            connection.close()
+    wait = float(arguments[arguments.index("--wait") + 1])
+    start = probes[0]
+    assert start["periodSeconds"] * start["failureThreshold"] > 2 * wait
 
 
 def test_the_job_is_not_tried_again_where_that_does_not_help() -> None:

@@ -28,7 +28,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.errors import PositionLost
-from catalog_migrate.streams.lag import SinkLag, sink_lag, sink_lags
+from catalog_migrate.streams.lag import Lag, sink_lag, sink_lags
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
@@ -423,20 +423,20 @@ def test_how_far_a_sink_is_behind(place: Place) -> None:
     none. What was never read is all of it."""
     ports = Ports()
     place.append(place.shard, 2)
-    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(1, 3)  # a first start has all
+    assert sink_lag(place.state, place.sink, ports=ports) == Lag(3, 1)  # a first start has all
     last = place.append(place.shard, 4)
     place.read(place.shard, last)
-    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(0, 0)
+    assert sink_lag(place.state, place.sink, ports=ports) == Lag(0, 0)
     make_append_only(place.path(place.shard))
-    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(0, 0)
+    assert sink_lag(place.state, place.sink, ports=ports) == Lag(0, 0)
     place.append(place.shard, 5)
     place.append(place.shard, 6)
-    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(2, 11)
+    assert sink_lag(place.state, place.sink, ports=ports) == Lag(11, 2)
     new = place.migrated()
     place.append(new, 7)
     place.append(place.migrated(), 8)
-    assert sink_lag(place.state, place.sink, ports=ports) == SinkLag(4, 26)
-    assert sink_lags(place.state, [place.sink], ports=ports) == {place.sink: SinkLag(4, 26)}
+    assert sink_lag(place.state, place.sink, ports=ports) == Lag(26, 4)
+    assert sink_lags(place.state, [place.sink], ports=ports) == {place.sink: Lag(26, 4)}
 
 
 def test_how_far_in_the_midst_of_a_version(place: Place) -> None:
@@ -448,15 +448,15 @@ def test_how_far_in_the_midst_of_a_version(place: Place) -> None:
     whole = entry.read_text()
     place.append(place.shard, 4)
     entry.write_text(whole.replace('"index":-1', '"index":0'))
-    assert sink_lag(place.state, place.sink, ports=Ports()) == SinkLag(1, 4)
+    assert sink_lag(place.state, place.sink, ports=Ports()) == Lag(4, 1)
     at = last + 1
     entry.write_text(whole.replace('"isStartingVersion":false', '"isStartingVersion":true')
                      .replace(f'"reservoirVersion":{at}', f'"reservoirVersion":{last}'))
-    assert sink_lag(place.state, place.sink, ports=Ports()) == SinkLag(2, 7)
+    assert sink_lag(place.state, place.sink, ports=Ports()) == Lag(7, 2)
     entry.write_text(whole)
     for _ in range(101):
         place.append(place.shard, 1)
-    assert sink_lag(place.state, place.sink, ports=Ports()) == SinkLag(102, 105)
+    assert sink_lag(place.state, place.sink, ports=Ports()) == Lag(105, 102)
     log = Path(place.path(place.shard)) / "_delta_log"
     for each in log.iterdir():
         each.write_text("no commit")

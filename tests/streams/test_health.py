@@ -19,7 +19,8 @@ from catalog_migrate.cli.inspection import streams_document, streams_text
 from catalog_migrate.errors import UsageError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.health import Lag, Limits, StreamsHealth, streams_health
+from catalog_migrate.streams.health import Limits, StreamsHealth, streams_health
+from catalog_migrate.streams.lag import Lag
 from catalog_migrate.streams.log_entries import log_entries, moment_of
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path

@@ -406,6 +406,7 @@ class SparkRunningQuery:
         self._counting = threading.Lock()
         self._total = 0
         self._counted = ""
+        self._batch_at: str | None = None
 
     @property
     def query_id(self) -> str:
@@ -432,7 +433,7 @@ class SparkRunningQuery:
         with self._counting:
             if newest["timestamp"] > self._counted:
                 self._count()
-            total = self._total
+            total, batch_at = self._total, self._batch_at
         # An idle trigger reports the number of the batch that comes next.
         ran = "addBatch" in newest["durationMs"]
         rows = int(newest["numInputRows"])
@@ -443,6 +444,7 @@ class SparkRunningQuery:
             at=newest["timestamp"],
             lag=lag_of(newest["sources"]),
             idle=not ran,
+            batch_at=batch_at,
         )
 
     def worked(self) -> int:
@@ -503,13 +505,16 @@ class SparkRunningQuery:
     def _count(self) -> None:
         """Add the rows of the progress that has come since the last look; Spark keeps a hundred."""
         recent = self._query._jsq.recentProgress()
-        counted = self._counted
+        counted, newest = self._counted, None
         for index in range(len(recent) - 1, -1, -1):
             entry = json.loads(recent[index].json())
             if entry["timestamp"] <= counted:
                 break
+            if newest is None and "addBatch" in entry["durationMs"]:
+                newest = entry["timestamp"]
             self._total += int(entry["numInputRows"])
             self._counted = max(self._counted, entry["timestamp"])
+        self._batch_at = newest or self._batch_at
 
     @staticmethod
     def _wait(ended: Callable[[], bool], timeout: float) -> bool:
