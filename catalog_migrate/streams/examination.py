@@ -13,6 +13,7 @@ from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server, sessions
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.failures import named
 from catalog_migrate.streams.health import (
     SILENT_AFTER,
     QueryHealth,
@@ -212,16 +213,17 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
             row = opened.execute("SHOW max_slot_wal_keep_size").fetchone()
     except CatalogMigrateError as error:
         return Finding("slot", None, False, f"source {name}: {error.message}", error.remedy)
+    again = named(sessions.RESET_SPLITS[0], name)
     if slot is None:
         return Finding(
             "slot", None, False, f"source {name}: there is no slot {spec.slot}",
-            sessions.AGAIN.replace("ALTER SOURCE …", f"ALTER SOURCE {name}"),
+            f"{sessions.AGAIN}: {again}",
         )
     if slot.lost:
         return Finding(
             "slot", None, False,
             f"source {name}: slot {slot.name} is lost ({slot.invalidation or 'wal_removed'})",
-            sessions.KEEP_MORE.replace("ALTER SOURCE …", f"ALTER SOURCE {name}"),
+            f"{sessions.KEEP_MORE}: {again}",
         )
     kept = "" if slot.restart is None else f" keeps {slot.log_end - slot.restart:,} bytes of log"
     limit = "" if row is None or row[0] == "-1" else f" of {row[0]} at most"
