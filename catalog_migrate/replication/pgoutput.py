@@ -142,13 +142,15 @@ def decode(
         )
 
 
-def oldest_change(messages: Iterable[bytes]) -> int | None:
-    """When the first transaction with a change was committed (microseconds since 1970, UTC)."""
-    committed = 0
+def oldest_change(messages: Iterable[bytes], start: int = 0) -> int | None:
+    """When the first transaction with a change, of those that commit at ``start`` or later, was
+    committed (microseconds since 1970, UTC)."""
+    committed, wanted = 0, False
     for data in messages:
         if data[0] == 66:  # B
-            committed = _BEGIN.unpack_from(data)[1] + _EPOCH
-        elif data[0] in _ROW_KINDS or data[0] == 84:  # T
+            commit_lsn, at = _BEGIN.unpack_from(data)[:2]
+            committed, wanted = at + _EPOCH, commit_lsn >= start
+        elif wanted and (data[0] in _ROW_KINDS or data[0] == 84):  # T
             return committed
     return None
 

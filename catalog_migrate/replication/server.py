@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,7 @@ import msgspec
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.values import table_of
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.pgoutput import oldest_change
 from catalog_migrate.replication.sessions import (
@@ -100,6 +102,18 @@ SELECT s.slot_name::text, s.plugin::text, s.database::text, s.active_pid,
             ELSE pg_current_wal_flush_lsn() END::text
 FROM pg_replication_slots AS s WHERE s.slot_name = %s
 """
+_AWAITED = """
+SELECT h.pid, a.usename::text, a.state, extract(epoch FROM now() - a.xact_start)::float8,
+       p.gid, extract(epoch FROM now() - p.prepared)::float8
+FROM pg_locks AS w
+JOIN pg_locks AS h ON h.locktype = 'transactionid' AND h.transactionid = w.transactionid
+     AND h.granted AND h.mode = 'ExclusiveLock'
+LEFT JOIN pg_stat_activity AS a ON a.pid = h.pid
+LEFT JOIN pg_prepared_xacts AS p ON p.transaction = w.transactionid
+WHERE w.pid = %s AND w.locktype = 'transactionid' AND NOT w.granted
+"""
+_FIRST_LOOK, _LOOK_AGAIN = 1.0, 5.0
+"""Seconds until it is looked for whom a new slot waits, and between two looks."""
 _REPLICA_IDENTITIES: Mapping[str, Literal["default", "index", "full", "nothing"]] = {
     "d": "default", "i": "index", "f": "full", "n": "nothing"
 }
@@ -134,8 +148,9 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """What a slot has still to give: ``bytes`` of log, and how many ``seconds`` ago the oldest
-    change in them was committed (0: there is none of the publication)."""
+    """What is still to be read: ``bytes`` of log, and how many ``seconds`` ago the oldest change in
+    them was committed. Both are 0 where the log has no change of the publication; a slot may
+    keep some of that all the same."""
 
     bytes: int
     seconds: float
@@ -372,11 +387,13 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
 
 @contextmanager
 def create_slot(
-    connection: Resolved, name: str, *, temporary: bool = False, timeout: float = 60.0
+    connection: Resolved, name: str, *, temporary: bool = False, timeout: float = 60.0,
+    on_wait: Callable[[str], None] = lambda _: None,
 ) -> Iterator[CreatedSlot]:
     """A new slot; its snapshot can be read until the end of the ``with`` block.
 
-    The server waits for the transactions that are open, at most ``timeout`` seconds. From
+    The server waits for the transactions that are open, at most ``timeout`` seconds; ``on_wait``
+    hears which one, with its process and age, and an empty text once the wait is over. From
     PostgreSQL 17 on it is a failover slot, which standbys that synchronize slots have as well. The
     slot stays, whatever happens in the block, unless it is ``temporary``: then it ends with it.
     Raises SlotInUse when there is one of that name.
@@ -396,10 +413,7 @@ def create_slot(
     else:
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} EXPORT_SNAPSHOT"
     with replication_session(connection, timeout=timeout) as replication:
-        # statement_timeout does not count for commands of replication
-        timer = threading.Timer(timeout, replication.cancel_safe, kwargs={"timeout": 5.0})
-        timer.daemon = True
-        timer.start()
+        wait = _Wait(connection, replication, timeout, on_wait)
         try:
             row = replication.execute(statement.encode()).fetchone()
         except psycopg.errors.DuplicateObject:
@@ -408,16 +422,87 @@ def create_slot(
                 remedy="name another SLOT, or drop it when nobody reads from it", slot=name,
             ) from None
         except psycopg.errors.QueryCanceled:
+            waited = f" ({wait.said})" if wait.said else ""
             raise ReplicationFailed(
                 f"a slot waits for the transactions that were open, and some were for longer than"
-                f" {timeout:.0f} s",
-                remedy="end them (pg_stat_activity, oldest xact_start; pg_prepared_xacts), then try"
-                " again",
+                f" {timeout:.0f} s{waited}",
+                remedy=f"{wait.remedy or _END_TRANSACTIONS}; the slot is tried again",
             ) from None
         finally:
-            timer.cancel()
+            wait.end()
         assert row is not None
         yield CreatedSlot(row[0], Position(lsn_number(row[1]), timeline, system), row[2])
+
+
+_END_TRANSACTIONS = "end them (pg_stat_activity, oldest xact_start; pg_prepared_xacts)"
+
+
+class _Wait:
+    """Looks for whom a session of replication waits, and cancels its command after ``timeout``
+    seconds: statement_timeout does not count for commands of replication.
+
+    ``said`` names the transaction that was waited for last, ``remedy`` what ends it; both are
+    empty where none was seen.
+    """
+
+    def __init__(
+        self, connection: Resolved, replication: psycopg.Connection[Any], timeout: float,
+        on_wait: Callable[[str], None],
+    ) -> None:
+        self.said = self.remedy = ""
+        self._connection, self._replication, self._on_wait = connection, replication, on_wait
+        self._pid, self._timeout = replication.info.backend_pid, timeout
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        threading.Thread(target=self._run, name="slot waits", daemon=True).start()
+
+    def end(self) -> None:
+        """The command has ended: cancel nothing that follows."""
+        with self._lock:
+            self._ended.set()
+            if self.said:
+                self._on_wait("")
+
+    def _run(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        pause, holder = min(_FIRST_LOOK, self._timeout / 2), None
+        while not self._ended.wait(min(pause, max(0.0, deadline - time.monotonic()))):
+            pause, found = _LOOK_AGAIN, self._look()
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                if found is not None:
+                    known, (holder, self.said, self.remedy) = holder, found
+                    if holder != known:
+                        self._on_wait(f"a new slot waits for a transaction: {self.said}")
+                if time.monotonic() >= deadline:
+                    self._replication.cancel_safe(timeout=5.0)
+
+    def _look(self) -> tuple[object, str, str] | None:
+        """Who holds what is waited for now, in words, and what ends it; None for nothing seen."""
+        try:
+            with session(self._connection, timeout=2.0) as opened:
+                row = opened.execute(_AWAITED, (self._pid,)).fetchone()
+        except CatalogMigrateError:
+            return None
+        if row is None:
+            return None
+        pid, user, doing, age, prepared, since = row
+        if prepared is not None:
+            return (
+                prepared, f"prepared transaction {prepared}, {_open_for(since)}",
+                "end it: ROLLBACK PREPARED or COMMIT PREPARED in its database",
+            )
+        about = ", ".join(filter(None, (f"user {user}" if user else "", doing)))
+        return (
+            pid, f"process {pid} of the server{f' ({about})' if about else ''}, {_open_for(age)}",
+            f"end it there, or SELECT pg_terminate_backend({pid})",
+        )
+
+
+def _open_for(seconds: float | None) -> str:
+    if seconds is None:
+        return "open for a time that only members of pg_read_all_stats see"
+    return f"open for {max(0.0, seconds):.0f} s"
 
 
 def advance(connection: Resolved, name: str, to: int) -> None:
@@ -512,23 +597,36 @@ def peek(
             yield from messages
 
 
-def lag(connection: Resolved, slot: str, publication: str) -> Lag | None:
-    """How far a slot is behind its server; None where there is none, or it is lost.
+def lag(
+    connection: Resolved, slot: str, publication: str, committed: Position | None = None
+) -> Lag | None:
+    """How far what is ``committed`` is behind the server; None where there is no slot, or it is
+    lost.
 
-    Raises SlotInUse while a batch is read from it.
+    Without ``committed``, or where the server is another one, the slot's own position counts.
+    Raises SlotInUse while a batch is read from the slot.
     """
     with session(connection, timeout=5.0) as opened:
         found = read_slot(opened, slot)
         if found is None or found.lost:
             return None
-        query = PEEK.format(lsn=0, limit=_FEW).encode()
-        rows = opened.execute(query, (slot, lsn_text(found.log_end), quote_postgres(publication)))
-        oldest = oldest_change(bytes(data) for _, data in rows)
+        confirmed = start = found.log_end - found.lag
+        if committed is not None and read_identity(opened)[0] == committed.system:
+            start = max(confirmed, committed.lsn)
+        if start >= found.log_end:
+            return Lag(0, 0.0)
+        # a few messages are enough where all of them are behind the position
+        limit = _FEW if start == confirmed else "NULL"
+        rows = opened.execute(
+            PEEK.format(lsn=0, limit=limit).encode(),
+            (slot, lsn_text(found.log_end), quote_postgres(publication)),
+        ).fetchall()
+        oldest = oldest_change((bytes(data) for _, data in rows), start)
         if oldest is None:
-            return Lag(found.lag, 0.0)
+            return Lag(found.log_end - start if len(rows) == limit else 0, 0.0)
         now = opened.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
         assert now is not None
-        return Lag(found.lag, max(0.0, now[0] - oldest / 1_000_000))
+        return Lag(found.log_end - start, max(0.0, now[0] - oldest / 1_000_000))
 
 
 @contextmanager

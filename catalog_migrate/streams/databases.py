@@ -15,6 +15,8 @@ from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import External
 from catalog_migrate.store import store_at
+from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
@@ -69,16 +71,19 @@ class Databases(Protocol):
     def copy(
         self, connection: Resolved, tables: Sequence[DiscoveredTable], put: Put, *, slot: str,
         temporary: bool, publication: str, on_progress: Callable[[str, int], None],
+        on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Make a slot, and copy the rows of tables that stand under its snapshot.
 
         ``put`` gets files, the manifest behind all others; ``on_progress`` a table and its rows so
-        far. ``temporary``: the slot goes when the rows are there. Raises ConnectionFailed, and
-        SlotInUse where there is one of that name.
+        far, ``on_wait`` which open transaction the slot waits for. ``temporary``: the slot goes
+        when the rows are there. Raises ConnectionFailed, and SlotInUse where there is one of that
+        name.
         """
 
     def lag(self, spec: QuerySpec) -> Lag | None:
-        """How far the slot of a POSTGRES source is behind its server; None where there is none.
+        """How far what a POSTGRES source has committed is behind its server; None where there is
+        no slot.
 
         Raises ConnectionFailed, and SlotInUse while a batch is read from it.
         """
@@ -204,20 +209,33 @@ def here(connection: Resolved) -> Position:
 def copy(
     connection: Resolved, tables: Sequence[DiscoveredTable], put: Put, *, slot: str,
     temporary: bool, publication: str, on_progress: Callable[[str, int], None],
+    on_wait: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make a slot, and copy the rows of tables that stand under its snapshot; see the port."""
     from catalog_migrate.replication.server import create_slot
     from catalog_migrate.replication.snapshot import stage
 
-    with create_slot(connection, slot, temporary=temporary) as made:
+    with create_slot(connection, slot, temporary=temporary, on_wait=on_wait) as made:
         stage(connection, made, tables, put, publication=publication, on_progress=on_progress)
 
 
 def lag(spec: QuerySpec) -> Lag | None:
-    """How far the slot of a POSTGRES source is behind its server; see the port."""
+    """How far what a POSTGRES source has committed is behind its server; see the port."""
     from catalog_migrate.replication import server
 
-    return server.lag(spec.connection, spec.slot, spec.publication)
+    return server.lag(spec.connection, spec.slot, spec.publication, committed_position(spec))
+
+
+def committed_position(spec: QuerySpec) -> Position | None:
+    """Where the next batch of a POSTGRES source begins; None before its first one.
+
+    Raises CheckpointCorrupt, UnsupportedCheckpoint and InvalidPosition.
+    """
+    checkpoint = Checkpoint(spec.checkpoint)
+    batch = checkpoint.latest_commits
+    if batch is None:
+        return None
+    return PostgresCodec().read(checkpoint.entry(batch).sources[0])
 
 
 def drop_slot(

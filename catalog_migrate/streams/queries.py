@@ -5,6 +5,7 @@ And which of a query's columns are the user's and which are the product's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -63,6 +64,14 @@ WRAPPERS: frozenset[str] = frozenset({
     "FAILED_EXECUTE_UDF", "INTERNAL_ERROR",
 })  # fmt: skip
 """Spark's error classes that only say that something inside of them failed."""
+
+_LATE_WORKER = re.compile(r"Python worker (?:to|failed to) connect back")
+
+
+def is_late_worker(error: str) -> bool:
+    """Whether an error says that a process of Python did not come up in Spark's time, ten seconds
+    for the offsets of a source: the machine is loaded, which is no fault of the query."""
+    return _LATE_WORKER.search(error) is not None
 
 CAUSED_BY = " / caused by: "
 """Between the texts of a chain of causes."""
@@ -208,6 +217,10 @@ class PreparedQuery(Protocol):
 class QueryEngine(Protocol):
     """Starts queries; the Spark implementation is in :mod:`catalog_migrate.streams.spark`."""
 
+    @property
+    def awaited(self) -> Mapping[str, str]:
+        """What starts wait for upstream now, in words, by item id."""
+
     def prepare(self, spec: QuerySpec) -> PreparedQuery:
         """Make the plan of a query, which may run as it is meanwhile; EngineFailure if refused."""
 
@@ -290,6 +303,7 @@ class OfflineQueries:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self.awaited: Mapping[str, str] = {}
 
     def prepare(self, spec: QuerySpec) -> PreparedQuery:
         """Never: whoever acts alone starts nothing."""

@@ -55,13 +55,14 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def take(
     spec: QuerySpec, databases: Databases, load: Load, say: Callable[[str], None],
-    alive: Callable[[], None],
+    alive: Callable[[], None], on_wait: Callable[[str], None] = lambda _: None,
 ) -> Position:
     """Where the changes begin, with every row of before in the tables.
 
-    ``say`` hears of the snapshot, ``alive`` raises when it is to be given up. Takes minutes for
-    large tables at the first start; later ones read one small file. Raises ConnectionFailed, and
-    the errors of :mod:`catalog_migrate.replication.sessions`.
+    ``say`` hears of the snapshot, ``alive`` raises when it is to be given up, ``on_wait`` hears
+    which open transaction a new slot waits for (an empty text: for none any more). Takes minutes
+    for large tables at the first start; later ones read one small file. Raises ConnectionFailed,
+    and the errors of :mod:`catalog_migrate.replication.sessions`.
     """
     store = store_at(spec.snapshot)
     loaded = _loaded(store)
@@ -70,7 +71,7 @@ def take(
         return loaded
     # what goes on begins where it began: this counts for a source without a batch
     begun = stream_start(spec) if spec.snapshot_tables else None
-    folder, manifest = _staged(spec, databases, store, say, alive)
+    folder, manifest = _staged(spec, databases, store, say, alive, on_wait)
     by_name = {each.table: each for each in manifest.tables}
     for table in spec.tables:
         alive()
@@ -124,14 +125,14 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
 
 def _staged(
     spec: QuerySpec, databases: Databases, store: Store, say: Callable[[str], None],
-    alive: Callable[[], None],
+    alive: Callable[[], None], on_wait: Callable[[str], None],
 ) -> tuple[str, Manifest]:
     """The folder in which the rows stand, copied now unless an earlier start has done it."""
     attempt = _newest(store)
     if attempt is not None and attempt.staged:
         folder = attempt.folder
     else:
-        folder = _stage(spec, databases, store, attempt, say, alive)
+        folder = _stage(spec, databases, store, attempt, say, alive, on_wait)
     return folder, read_manifest(store.read(f"{folder}/{MANIFEST}"))
 
 
@@ -156,7 +157,7 @@ def _put(store: Store, attempt: Attempt, over: Attempt | None) -> bool:
 
 def _stage(
     spec: QuerySpec, databases: Databases, store: Store, before: Attempt | None,
-    say: Callable[[str], None], alive: Callable[[], None],
+    say: Callable[[str], None], alive: Callable[[], None], on_wait: Callable[[str], None],
 ) -> str:
     """Make the slot, and copy the rows under its snapshot into a new folder, in the place of an
     attempt that did not end."""
@@ -205,7 +206,7 @@ def _stage(
     try:
         databases.copy(
             spec.connection, there, put, slot=slot_name, temporary=temporary,
-            publication=spec.publication, on_progress=progress,
+            publication=spec.publication, on_progress=progress, on_wait=on_wait,
         )
     except SlotInUse:
         if not temporary and _newest(store) == attempt:

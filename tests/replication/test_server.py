@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
@@ -280,15 +282,78 @@ def read_plain(upstream: Upstream, slot: str) -> list[Change]:
 
 
 def test_a_slot_waits_for_open_transactions_in_vain(upstream: Upstream) -> None:
-    """Not for ever, and leaves no slot behind."""
+    """Not for ever, and leaves no slot behind: whom it waits for is named meanwhile and in the end,
+    with its process and age, or as a prepared transaction; one that ends lets it go on."""
     upstream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    name = upstream.slot("s")
+    heard: list[str] = []
     with upstream.server.connect(upstream.role, upstream.database) as writer:
+        pid = writer.info.backend_pid
         writer.execute("BEGIN")
         writer.execute("INSERT INTO t VALUES (1)")
-        with pytest.raises(ReplicationFailed, match="waits for the transactions"), \
-                server.create_slot(upstream.connection, upstream.slot("s"), timeout=0.5):
+        who = (
+            rf"process {pid} of the server \(user {upstream.role}, idle in transaction\), open for"
+        )
+        with pytest.raises(ReplicationFailed, match="waits for the transactions") as caught, \
+                server.create_slot(upstream.connection, name, timeout=2.0, on_wait=heard.append):
             pass
-    assert slot_state(upstream.connection, upstream.slot("s")) is None
+        assert re.search(rf"longer than 2 s \({who} [2-9] s\)", caught.value.message)
+        assert f"pg_terminate_backend({pid})" in (caught.value.remedy or "")
+        assert re.match(rf"a new slot waits for a transaction: {who} \d s$", heard[0])
+        assert heard[1:] == [""]
+        assert slot_state(upstream.connection, name) is None
+
+        def end(text: str) -> None:
+            if text:
+                writer.execute("COMMIT")
+            heard.append(text)
+
+        with server.create_slot(upstream.connection, name, on_wait=end) as slot:
+            assert slot.name == name
+        assert [bool(each) for each in heard] == [True, False, True, False]
+
+
+def test_lag(upstream: Upstream) -> None:
+    """It is counted from what is committed, of changes that the publication gives: what others
+    write, and what the slot has still to follow after, is no lag."""
+    upstream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY, text text)",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    connection = upstream.connection
+
+    def lag(committed: Position | None = None) -> server.Lag | None:
+        return server.lag(connection, slot.name, "p", committed)
+
+    def end() -> Position:
+        with session(connection) as opened:
+            lsn = server.log_end(opened)
+        return msgspec.structs.replace(slot.position, lsn=lsn)
+
+    assert server.lag(connection, upstream.slot("s"), "p") is None
+    with new_slot(upstream) as slot:
+        pass
+    upstream.sql("INSERT INTO other SELECT n, repeat('x', 1000) FROM generate_series(1, 300) AS n")
+    assert lag() == server.Lag(0, 0.0)
+    upstream.sql("INSERT INTO t SELECT * FROM generate_series(1, 500)")
+    read = end()
+    time.sleep(1.1)
+    behind = lag()
+    assert behind is not None
+    assert behind.bytes > 300_000
+    assert 1.0 <= behind.seconds < 60.0
+    assert lag(read) == server.Lag(0, 0.0)
+    upstream.sql("INSERT INTO other VALUES (0, 'more of what is not published')")
+    assert lag(read) == server.Lag(0, 0.0)
+    upstream.sql("INSERT INTO t VALUES (0)")
+    behind = lag(read)
+    assert behind is not None
+    assert 0 < behind.bytes <= end().lsn - read.lsn < 100_000
+    assert behind.seconds < 1.0
+    # a position of another server means nothing here
+    whole = lag(msgspec.structs.replace(read, system="1", lsn=1 << 60))
+    assert whole is not None
+    assert whole.bytes > 300_000
 
 
 def test_a_lost_slot_and_a_promoted_server(upstream: Upstream) -> None:

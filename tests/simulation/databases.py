@@ -153,9 +153,10 @@ class SimulatedDatabases:
         self, connection: Mapping[str, Any], tables: Sequence[DiscoveredTable],
         put: Callable[[str, bytes], None], *, slot: str, temporary: bool, publication: str,
         on_progress: Callable[[str, int], None],
+        on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         """The rows of now, beside a new slot that stands behind them."""
-        del publication
+        del publication, on_wait
         self._on_step(f"slot {slot}")
         server = self._server.at(connection, "source")
         if slot in server.slots:

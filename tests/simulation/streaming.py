@@ -383,6 +383,7 @@ class SimulatedQueries:
         self.told = told
         self.databases = SimulatedDatabases(world, on_step)
         self.alive: Callable[[], None] = lambda: None
+        self.awaited: Mapping[str, str] = {}
         self.running: list[SimulatedQuery] = []
 
     def prepare(self, spec: QuerySpec) -> SimulatedPreparedQuery:

@@ -65,6 +65,7 @@ class SparkQueries:
         self._say = say or (lambda _: None)
         self.alive: Callable[[], None] = lambda: None
         """Raises when what takes long is to be given up: the runtime stops or lost its lease."""
+        self.awaited: dict[str, str] = {}
 
     def prepare(self, spec: QuerySpec) -> SparkPreparedQuery:
         """Have Spark make the plan of a query: most of what a start costs, before anything stops.
@@ -195,6 +196,14 @@ class SparkQueries:
         session = query_session(self._spark)
         postgres_source.load_files(session, spec, table, staged, files, at)
 
+    def _awaits(self, spec: QuerySpec, what: str) -> None:
+        """Note what a start waits for upstream, nothing for an empty text."""
+        if not what:
+            self.awaited.pop(spec.item_id, None)
+            return
+        self.awaited[spec.item_id] = what
+        self._say(f"{spec.kind} {spec.name}: {what}")
+
     def begin(
         self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool
     ) -> SparkRunningQuery:
@@ -204,7 +213,7 @@ class SparkQueries:
             if frame is None:
                 position = table_snapshots.take(
                     spec, ServerDatabases(), partial(self._load, spec), self._say,
-                    lambda: self.alive(),
+                    lambda: self.alive(), partial(self._awaits, spec),
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(

@@ -237,15 +237,16 @@ class StreamReader(DataSourceStreamReader):
                 # Trigger.AvailableNow asks from the first offset, whatever was read since.
                 return msgspec.structs.replace(here, lsn=slot.log_end)
             slot = server.check_slot(slot, settings.slot, here)
+            if settings.advance and (slot.confirmed or 0) < here.lsn:
+                # Spark asks from where the last batch that it has committed ended; it calls
+                # commit() with the next batch only, which of an idle stream may be long after.
+                _patiently(lambda: server.advance_slot(opened, settings.slot, here.lsn))
+                slot = msgspec.structs.replace(slot, confirmed=here.lsn)
             end = slot.log_end
             if settings.max_bytes:
                 end = min(end, here.lsn + settings.max_bytes)
             if end <= here.lsn or self._nothing == (here.lsn, end):
                 return self._beaten(opened, here)
-            if settings.advance and (slot.confirmed or 0) < here.lsn:
-                # Spark asks from where the last batch that it has committed ended.
-                _patiently(lambda: server.advance_slot(opened, settings.slot, here.lsn))
-                slot = msgspec.structs.replace(slot, confirmed=here.lsn)
             if end - here.lsn > FOREIGN or _patiently(
                 lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
             ):

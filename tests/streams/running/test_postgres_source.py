@@ -163,10 +163,20 @@ def snapshot_changes_and_mirror(bank: Bank) -> None:
                 del amounts[1]
             amounts[row[0]] = row[1]
         assert sum(amounts.values()) == total
+    # all is there: the lag is none, whatever else the server writes, and the slots have followed
+    bank.postgres.execute("SELECT pg_logical_emit_message(true, 'noise', repeat('x', 90000))")
     shown = bank.run("SHOW SOURCES")[0].rows
     assert shown is not None
     assert shown.columns[-2:] == ("lag_bytes", "lag_seconds")
-    assert all(row[-2] is not None and row[-1] is not None for row in shown.values)
+    assert [row[-2:] for row in shown.values] == [(0, 0.0)] * 2
+    newest = max(row[2] for row in changes)
+    bank.until(
+        lambda: bank.postgres.execute(
+            "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE %s"
+            " AND confirmed_flush_lsn - '0/0' > %s",
+            (f"catalog_migrate_{bank.catalog.state().lineage[:8]}_%", newest),
+        ) == [(2,)], "slots that have followed",
+    )
     transactions = bank.rows("c", "_lsn, changes")
     assert {lsn for lsn, _ in transactions} >= set(by_transaction)
     assert sum(count for _, count in transactions) == 121 + 80
