@@ -108,6 +108,9 @@ KEYS: tuple[Key, ...] = (
     Key("streams", "lease_margin", "seconds", 10.0,
         "Seconds before the end of `streams.lease_ttl` at which a runtime that could not renew its"
         " lease stops, and that its successor waits."),
+    Key("streams", "starts_at_once", "integer", None,
+        "Sources and sinks that a runtime starts at once, each until its first progress; the others"
+        " wait for their turn. Not set: two for each core of the runtime's machine.", minimum=1),
     Key("streams", "enable_unsafe_ops", "choice", "false",
         "Whether a runtime started with it carries out unsafe operations on its sources and sinks:"
         " they can double, skip and lose records.",

@@ -65,6 +65,7 @@ def cluster_runtime(
         unsafe=settings.text("streams.enable_unsafe_ops") == "true",
         hold_after=int(settings.number("streams.hold_after") or 1),
         upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
+        starts_at_once=int(settings.number("streams.starts_at_once") or 0),
     )
     state = catalog.state()
     found = find(state, "cluster", cluster)  # an unknown one is told before Spark starts

@@ -80,6 +80,11 @@ class LeaseLost(CatalogMigrateError, RuntimeError):
     exit_code = 5
 
 
+class LeaseExpired(LeaseLost):
+    """The lease was renewed too long ago to act under it; whether another process has it is not
+    known. Renewing it decides that: it is taken again, or lost."""
+
+
 class UnknownSession(CatalogMigrateError, KeyError):
     """A session was named that the catalog has no row of."""
 

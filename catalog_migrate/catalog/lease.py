@@ -22,7 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
+from catalog_migrate.catalog.errors import LeaseExpired, LeaseHeld, LeaseLost
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import proven_dead, this_process
@@ -95,7 +95,7 @@ class Lease:
 
         When the last acknowledged renewal is older than ``ttl - margin``, a challenger may be about
         to take the lease: a commit settles who has it. Raises :class:`LeaseLost` when the lease was
-        taken over, or when even that took too long.
+        taken over, :class:`LeaseExpired` when even that took too long: call it again to go on.
         """
         with self._lock:
             started = self._clock.monotonic()
@@ -121,7 +121,7 @@ class Lease:
     def require_fresh(self) -> None:
         """:meth:`ensure` without a renewal and without any input or output; thread-safe.
 
-        For threads that act between two heartbeats of another one.
+        For threads that act between two heartbeats of another one. Raises :class:`LeaseExpired`.
         """
         self._require_fresh(self._clock.monotonic())
 
@@ -138,6 +138,8 @@ class Lease:
             while not done.wait(self.interval):
                 try:
                     self.ensure()
+                except LeaseExpired:
+                    continue  # the next beat decides who has it
                 except LeaseLost:
                     return  # the next ensure() of the working thread, or its commit, reports it
                 except (CatalogMigrateError, OSError):
@@ -192,7 +194,7 @@ class Lease:
     def _require_fresh(self, now: float) -> None:
         age = now - self._renewed
         if age >= self.ttl - self.margin:
-            raise LeaseLost(
+            raise LeaseExpired(
                 f"the lease {self.key!r} of epoch {self.epoch} was last renewed {age:.1f} s ago; "
                 f"work needs a renewal younger than {self.ttl - self.margin:.1f} s",
                 remedy="run again; what is unfinished is taken up",

@@ -12,7 +12,7 @@ and ends what can be ended without Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from uuid import uuid4
@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
+from catalog_migrate.catalog.errors import LeaseExpired, LeaseHeld, LeaseLost
 from catalog_migrate.catalog.lease import HEARTBEAT, Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
@@ -38,6 +38,7 @@ from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine
 from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
+from catalog_migrate.streams.starts import starts_by_cores
 from catalog_migrate.streams.status import (
     FENCE,
     UPSTREAM,
@@ -207,7 +208,7 @@ class OperationClient:
         try:
             with self.alone(cluster, OfflineQueries(self.ports.tables), fence) as supervisor:
                 runner = Runner(
-                    supervisor, lambda: read_state(self.log), supervisor.lease.require_fresh,
+                    supervisor, lambda: read_state(self.log), supervisor.lease.ensure,
                     self.on_progress,
                 )
                 for key, row in runner.pending(read_state(self.log)):
@@ -250,7 +251,8 @@ class RuntimeOptions:
     for, None until it is known whether its holder lives. ``unsafe`` opens the gate of unsafe
     operations on this cluster. ``upstream_columns`` is for sources on PostgreSQL that do not say
     themselves what becomes of a column that is added upstream. ``hold_after`` is how often a query
-    fails of the same cause before it is held."""
+    fails of the same cause before it is held. ``starts_at_once`` is how many queries start at once,
+    0 for as many as this machine's cores admit."""
 
     drain: float = 30.0
     ttl: float = 30.0
@@ -260,6 +262,7 @@ class RuntimeOptions:
     unsafe: bool = False
     upstream_columns: UpstreamColumns = "evolve"
     hold_after: int = HOLD_AFTER
+    starts_at_once: int = 0
 
 
 def _says(state: State, item_id: str, reason: str) -> bool:
@@ -353,6 +356,7 @@ class Runtime:
                 ports=self._ports, drain=self.options.drain, threads=self.options.threads,
                 say=self._say, upstream_columns=self.options.upstream_columns,
                 hold_after=self.options.hold_after,
+                starts_at_once=self.options.starts_at_once or starts_by_cores(),
             )
 
         def fence(lease: Lease) -> None:
@@ -442,6 +446,8 @@ class Runtime:
         """Renew the lease in time, whatever the main thread is waiting for."""
         try:
             lease.ensure()
+        except LeaseExpired:
+            return  # no other process is known to have it: the next beat takes it again
         except LeaseLost as error:
             self._lost = error
             self._stop.set()
@@ -455,10 +461,22 @@ class Runtime:
         self._alive()
 
     def _alive(self) -> None:
+        """Raise LeaseLost once another process has the lease.
+
+        One that has only expired (the machine was suspended, or too loaded to renew it) is taken
+        again, by a commit that fails where another process was faster.
+        """
+        lease = None if self.supervisor is None else self.supervisor.lease
+        while self._lost is None and lease is not None:
+            try:
+                lease.require_fresh()
+                return
+            except LeaseExpired as error:
+                self._say(f"{error.message}; it is taken again unless another runtime has it")
+            with suppress(LeaseExpired):
+                lease.ensure()
         if self._lost is not None:
             raise self._lost
-        if self.supervisor is not None:
-            self.supervisor.lease.require_fresh()
 
     # -- what it does in a round ---------------------------------------------------------------
 

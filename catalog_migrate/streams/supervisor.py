@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -45,8 +46,10 @@ from catalog_migrate.streams.queries import (
     QueryProgress,
     QuerySpec,
     RunningQuery,
+    is_late_worker,
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.starts import WORKERS, Starts
 from catalog_migrate.streams.status import (
     FAILURE,
     OF_QUERIES,
@@ -82,9 +85,6 @@ LONGEST_BACK_OFF = 60.0
 
 STOPS = 32
 """Queries that are stopped at once, at most; mostly they wait for the end of a batch."""
-
-STARTS = 8
-"""Queries that are started at once, at most; mostly they wait for Spark and for the upstream."""
 
 Known = Callable[[], Mapping[str, Upstream]]
 """Waits for and gives the upstreams of queries that start together, by item id."""
@@ -152,6 +152,11 @@ class Managed:
         self.failures, self.failure = 0, None
         self.causes.clear()
 
+    @property
+    def waits_for_its_turn(self) -> bool:
+        """Whether its start waits for others to have started."""
+        return self.starting is not None and not (self.starting.running() or self.starting.done())
+
 
 @dataclass(slots=True)
 class Supervisor:
@@ -159,7 +164,7 @@ class Supervisor:
 
     ``drain`` is the seconds that a batch may take to end when its query is stopped. ``say`` hears
     of failures, recoveries and holds. ``hold_after`` is how often a query fails of the same cause
-    before it is held.
+    before it is held, ``starts_at_once`` how many queries start at once.
     """
 
     log: CatalogLog
@@ -177,9 +182,16 @@ class Supervisor:
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
+    starts_at_once: int = WORKERS
     _wanted: dependencies.WantedQueries | None = None
-    _pool: Executor | None = None
+    _starts: Starts = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._starts = Starts(
+            self.starts_at_once, self.clock,
+            partial(self.ports.threads.pool, WORKERS, "start"), self._has_started,
+        )
 
     def spec(
         self, state: State, item_id: str, stream: StreamRecord | None = None
@@ -203,6 +215,9 @@ class Supervisor:
         Items in ``pinned`` are left alone: an operation is at work on them.
         """
         wanted = self._wants(state)
+        for item_id, each in self.managed.items():
+            if item_id not in self.pinned and each.fingerprint != wanted.fingerprint(item_id):
+                _call_back(each)
         acted = self.collect()
         stop = [
             item_id for item_id, each in self.managed.items()
@@ -216,7 +231,7 @@ class Supervisor:
         if followed is not None:
             state, acted = followed, True
         for item_id in list(self.managed):
-            if item_id not in state.items:
+            if item_id not in state.items and self.managed[item_id].starting is None:
                 del self.managed[item_id]
         now = self.clock.monotonic()
         for item_id in wanted:
@@ -247,7 +262,8 @@ class Supervisor:
         return self._wanted
 
     def collect(self) -> bool:
-        """Take in what started and what died since the last round."""
+        """Take in what started and what died since the last round; start those whose turn it is."""
+        self._starts.admit()
         acted = False
         for each in self.managed.values():
             if each.starting is not None and each.starting.done():
@@ -352,19 +368,24 @@ class Supervisor:
     def _failed(self, each: Managed, failure: Failure) -> None:
         """Have it tried again after a pause; what repeats itself too often is held.
 
-        Never a connection that is down, nor in a trial.
+        Never a connection that is down, nor in a trial. One whose process of Python came up too
+        late gets its turn again without a pause, behind those that wait for theirs.
         """
-        each.failures += 1
         each.restarts += 1
-        each.failure = failures.counted(failure, each.causes)
-        pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
-        each.next_try = self.clock.monotonic() + pause
+        late = is_late_worker(failure.message)
+        if late:
+            each.failure = failure
+        else:
+            each.failures += 1
+            each.failure = failures.counted(failure, each.causes)
+            pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
+            each.next_try = self.clock.monotonic() + pause
         short = shortly(failure.message)
         if each.last_reported_error != short:  # the same over and over is said once
             each.last_reported_error = short
             self.say(f"{each.name} failed and is tried again: {short}")
         if (
-            each.failure.tries >= self.hold_after and not failure.passing
+            each.failure.tries >= self.hold_after and not failure.passing and not late
             and each.item_id not in self.pinned
         ):
             self.hold(each.item_id, each.failure, FAILURE)
@@ -445,13 +466,22 @@ class Supervisor:
         definition = state.items[each.item_id].definition
         each.kind = "source" if definition.kind == "source" else "sink"
         each.shown = str(definition.item_name)
-        if self._pool is None:
-            self._pool = self.ports.threads.pool(max(self.threads, STARTS), "start")
-        act = partial(self.start_query, state, each.item_id, known, after)
-        if by is not None:
-            act = partial(by, each.item_id, act)
-        each.starting = self._pool.submit(act)
+        item_id = each.item_id
+
+        def begin(waited: bool) -> RunningQuery:
+            now = self.lease.read_state() if waited else state
+            act = partial(self.start_query, now, item_id, known, after)
+            return act() if by is None else by(item_id, act)
+
+        each.starting = self._starts.submit(item_id, begin)
         return each.starting
+
+    def _has_started(self, item_id: str) -> bool:
+        """Whether a start that was begun is over, well or not."""
+        each = self.managed.get(item_id)
+        if each is None or each.query is None:
+            return each is None or each.starting is None
+        return not each.query.active or each.query.progress() is not None
 
     def start(
         self, state: State, item_ids: Iterable[str], *, known: Known | None = None,
@@ -517,8 +547,9 @@ class Supervisor:
             if spec != planned:  # the first start of a sink: its topic ids became known just now
                 query = self.engine.prepare(spec)
             for other in after:
-                other.exception()
-            self.lease.require_fresh()
+                with suppress(CancelledError):
+                    other.exception()
+            self.lease.ensure()
             return query.start()
         except CatalogMigrateError as error:
             error.message = redactor.scrub(error.message)
@@ -587,10 +618,10 @@ class Supervisor:
                 list(pool.map(self.stop_one, wave))
 
     def await_starts(self, item_ids: Iterable[str]) -> None:
-        """Wait for starts under way, which cannot be called back."""
+        """Call back starts whose turn has not come, and wait for those under way."""
         for item_id in item_ids:
             each = self.managed.get(item_id)
-            if each is not None and each.starting is not None:
+            if each is not None and not _call_back(each) and each.starting is not None:
                 each.starting.exception()
                 self._started(each)
 
@@ -606,8 +637,7 @@ class Supervisor:
     def close(self, state: State | None = None) -> None:
         """Stop everything."""
         self.stop(list(self.managed), state)
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        self._starts.close()
 
     # -- holds and status ----------------------------------------------------------------------
 
@@ -665,7 +695,8 @@ class Supervisor:
                     batch=progress.batch if progress is not None else None,
                     rows=progress.total_rows if progress is not None else None,
                     lag=progress.lag if progress is not None else None,
-                    error=failure.message if failure is not None else None,
+                    error=failure.message if failure is not None
+                    else self.engine.awaited.get(each.item_id),
                     failure=None if failure is None or not failure.code
                     else msgspec.json.encode(failure).decode(),
                     restarts=managed.restarts,
@@ -690,6 +721,14 @@ class Supervisor:
                 self.log, written, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
                 reason=reason, executed=executed,
             )
+
+
+def _call_back(each: Managed) -> bool:
+    """Take back the start of a query whose turn has not come; whether it could be."""
+    if each.starting is None or not each.starting.cancel():
+        return False
+    each.starting = None
+    return True
 
 
 def _state(managed: Managed, holds: tuple[str, ...], progressed: bool) -> str:

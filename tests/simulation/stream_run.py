@@ -379,7 +379,9 @@ class StreamRun:
             actor.log, "main", self.fault.engine(actor.engine),
             ensure_shards=lambda _state, _item: None, reconcile=lambda _: None,
             clock=actor.clock, ports=actor.ports, on_event=self.keep_still,
-            options=RuntimeOptions(wait=1_000.0, drain=5.0, threads=1, unsafe=True),
+            options=RuntimeOptions(
+                wait=1_000.0, drain=5.0, threads=1, unsafe=True, starts_at_once=64
+            ),
         )
         actor.engine.alive = runtime.require_alive
         return runtime

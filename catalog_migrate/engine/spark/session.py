@@ -76,6 +76,8 @@ def session_conf(
         "spark.sql.ansi.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # a process of Python may take long to come up on a loaded machine
+        "spark.python.authenticate.socketTimeout": "600s",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": REDACTED,
