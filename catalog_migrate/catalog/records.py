@@ -365,7 +365,9 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     whose queries restart; ``limit`` is how many seconds they have to become healthy;
     ``snapshots`` the number of each dependent's checkpoint snapshot. ``detail`` is for people.
     ``program`` holds the operations that follow the commit, in their order, as JSON, ``executed``
-    those of a statement that were executed up to the row's newest commit.
+    those of a statement that were executed up to the row's newest commit. ``sick`` has the
+    dependents that are not waited for, by item id, with what was wrong before the statement, and
+    ``failing`` what their queries failed of then.
     """
 
     kind: str
@@ -384,6 +386,8 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unsafe: UnsafeAct | None = None
     program: tuple[dict[str, Any], ...] = ()
     executed: tuple[Executed, ...] = ()
+    sick: dict[str, str] = {}
+    failing: dict[str, str] = {}
 
 
 def to_reconcile(step: str, program: tuple[dict[str, Any], ...] = ()) -> OperationRecord:

@@ -119,15 +119,22 @@ def is_secret(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _behind_as_of_secrets(tokens: Sequence[Token]) -> list[Token]:
-    """What stands unquoted behind AS in CREATE SECRET and ALTER SECRET, up to their end."""
+    """What stands unquoted behind AS in CREATE SECRET and ALTER SECRET, up to their end or to WITH
+    behind the reference."""
     found: list[Token] = []
     words: list[str] = []
+    is_quoted = is_over = False
     for token in tokens:
         if token.text == ";" or token.kind == "end":
             words.clear()
+            is_quoted = is_over = False
         elif "AS" not in words or _first_kind(words) != "SECRET":
             words.append(token.keyword)
-        elif not token.is_string:
+        elif token.is_string:
+            is_quoted = True
+        elif is_over or (is_quoted and token.keyword == "WITH"):
+            is_over = True
+        else:
             found.append(token)
     return found
 

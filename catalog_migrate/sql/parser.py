@@ -370,8 +370,9 @@ def _alter(cursor: Cursor) -> st.Explainable:
 
 
 def _reference(cursor: Cursor, target: Target) -> st.AlterSecret:
-    cursor.need("AS")
-    return st.AlterSecret(target.name, cursor.need_string("a reference"), target.if_exists)
+    reference = cursor.need_string("a reference") if cursor.accept("AS") else None
+    validate = clauses.validation(cursor) if cursor.accept("WITH") else None
+    return st.AlterSecret(target.name, reference, target.if_exists, validate)
 
 
 def _rename(cursor: Cursor, target: Target) -> st.Rename:
@@ -500,7 +501,7 @@ _UNSAFE_ACTIONS: Mapping[str, Callable[[Cursor], st.UnsafeAction]] = {
 }
 
 _VERBS: Mapping[Kind, Mapping[str, Verb]] = {
-    "secret": {"AS": _reference, "RENAME": _rename},
+    "secret": {"AS": _reference, "RENAME": _rename, "WITH": _reference},
     "connection": {
         "SET": _change, "DROP": _change, "RESET": _change, "RENAME": _rename,
         "ROTATE KEYS": _change, "AS": _change,

@@ -187,7 +187,7 @@ def _create_secret(x: s.CreateSecret) -> _Clauses:
 
 def _alter_secret(x: s.AlterSecret) -> _Clauses:
     reference = [] if x.reference is None else [f"AS {string_literal(x.reference)}"]
-    return [_altered("secret", x.name, x.if_exists), *reference]
+    return [_altered("secret", x.name, x.if_exists), *reference, *_validation(x.validate)]
 
 
 def _drop(x: s.Drop) -> _Clauses:

@@ -103,11 +103,13 @@ class CreateSecret(msgspec.Struct, frozen=True):
 
 
 class AlterSecret(msgspec.Struct, frozen=True):
-    """``ALTER SECRET name [AS 'reference']``: raises the revision, also without a reference."""
+    """``ALTER SECRET name [AS 'reference'] [WITH (VALIDATE = …)]``: raises the revision, also
+    without a reference."""
 
     name: str
     reference: str | None = None
     if_exists: bool = False
+    validate: bool | None = None
 
 
 class Drop(msgspec.Struct, frozen=True):

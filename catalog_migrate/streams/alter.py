@@ -158,7 +158,7 @@ def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
         reference=statement.reference or found.external.reference,
     )
     definition = dependencies.redefine(found.item, external)
-    return _altered(state, found, definition, dict(found.item.links), None)
+    return _altered(state, found, definition, dict(found.item.links), statement.validate)
 
 
 def alter_query(state: State, statement: st.AlterItem) -> Effect:

@@ -27,6 +27,7 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
+from catalog_migrate.streams.judgement import judge, pause_remedy, sick_notice
 from catalog_migrate.streams.lag import with_sink_lag
 from catalog_migrate.streams.log_entries import log_entries
 from catalog_migrate.streams.operations import Program, require_free, require_unchanged
@@ -53,7 +54,7 @@ from catalog_migrate.streams.slots import (
     with_lag,
 )
 from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.status import moment, runtime_lives
+from catalog_migrate.streams.status import failing_queries, moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence
 from catalog_migrate.streams.unsafe.requests import request_of
@@ -172,7 +173,7 @@ class Executor(OperationClient):
         after = state.changed(state.version + 1, effect.changes.effective(state))
         notices = effect.notices
         if effect.validate is not False:
-            notices += tuple(self._validation(after, effect))
+            notices += tuple(self._validation(state, after, effect))
 
         def planned(current: State) -> Changes | None:
             self._same_target(current, effect)
@@ -228,19 +229,26 @@ class Executor(OperationClient):
         if cluster is not None:
             self.make_shards(state, cluster)
 
-    def _validation(self, after: State, effect: Effect) -> Iterator[str]:
-        """What could not be validated from this process, and what a new source or sink cannot
-        reach; ValidationFailed for a connection that does not work."""
+    def _validation(self, before: State, after: State, effect: Effect) -> Iterator[str]:
+        """What could not be validated from this process, what was sick before an alteration, and
+        what a new source or sink cannot reach; ValidationFailed for a connection that does not
+        work, and for what an alteration breaks."""
         change = effect.alteration
         if change is not None:
             if change.after.kind == "secret" and not effect.affected:
                 return
-            verdicts = validate(after, change.item_id, effect.affected, ports=self.ports)
+            judgement = judge(
+                before, after, change.item_id, effect.affected, ports=self.ports,
+                failing=lambda: failing_queries(before),
+            )
             # the secrets of queries are there where they run
-            late = [each for each in verdicts if each.unresolved and effect.affected]
+            late = [each for each in judgement.broken if each.unresolved and effect.affected]
             name = dependencies.by_id(after, change.item_id).text
-            require_valid([each for each in verdicts if each not in late],
-                          f"the new definition of {name}")
+            broken = [each for each in judgement.broken if each not in late]
+            require_valid(
+                broken, f"the new definition of {name}", pause_remedy(after, broken)
+            )
+            yield from judgement.notices
             yield from (f"not validated from here: {verdict}" for verdict in late)
         for item_id in effect.created:
             kind = after.items[item_id].definition.kind
@@ -306,9 +314,16 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
     reason = row.detail.get("reason", "")
     if row.state == "confirmed":
         late = (reason,) if reason else ()
+        sick = [
+            sick_notice(text) for name, text in sorted(row.detail.items())
+            if name.startswith("sick ")
+        ]
         return Result(
             effect.summary,
-            (*effect.notices, *late, f"{len(names)} queries restarted: {', '.join(names)}"),
+            (
+                *effect.notices, *late, *sick,
+                f"{len(names)} queries restarted: {', '.join(names)}",
+            ),
             operation=key, restarted=names, executed=row.executed,
         )
     if row.state == UNCONFIRMED:
@@ -325,7 +340,7 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
             f"{effect.summary.rpartition(' ')[0]} not altered: validation by the runtime "
             "refused it, nothing was changed and nothing stopped",
             verdicts=findings,
-            remedy="fix what is named; SHOW OPERATIONS keeps this",
+            remedy=f"{row.detail.get('remedy', 'fix what is named')}; SHOW OPERATIONS keeps this",
         )
     if row.state == "set_back":
         raise AlterSetBack(

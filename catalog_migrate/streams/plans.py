@@ -19,12 +19,13 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.judgement import judge
 from catalog_migrate.streams.operations import Program, alter_program, lines_of
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate, with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import put_slot, refuse_slot_in_use
-from catalog_migrate.streams.status import runtime_lives
+from catalog_migrate.streams.status import failing_queries, runtime_lives
 from catalog_migrate.streams.unsafe.operation_row import missing, unsafe_program
 from catalog_migrate.streams.unsafe.planning import plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
@@ -212,7 +213,7 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> tuple[str
     lines += _removed(state, effect)
     program = program_of_effect(state, effect)
     lines += _steps(program)
-    lines += _validation(after, effect, ports)
+    lines += _validation(state, after, effect, ports)
     return "\n".join(lines), program
 
 
@@ -288,17 +289,28 @@ def _removed(state: State, effect: Effect) -> list[str]:
     return [f"removes {dependencies.by_id(state, each).text}" for each in effect.removed]
 
 
-def _validation(after: State, effect: Effect, ports: Ports) -> list[str]:
+def _validation(before: State, after: State, effect: Effect, ports: Ports) -> list[str]:
     if effect.validate is False:
         return ["", "validation: none, the statement says VALIDATE = false"]
-    roots = [effect.alteration.item_id] if effect.alteration is not None else [
-        each for each in effect.created
-        if after.items[each].definition.kind in ("connection", "source", "sink")
-    ]
     lines: list[str] = []
-    for root in roots:
-        own = (root,) if dependencies.is_query(after.items[root]) else ()
-        dependents = effect.affected or own
-        for verdict in validate(after, root, dependents, ports=ports):
-            lines.append(f"  {'ok ' if verdict.ok else 'BAD'} {verdict}")
+    change = effect.alteration
+    if change is not None:
+        judgement = judge(
+            before, after, change.item_id, effect.affected or _own(after, change.item_id),
+            ports=ports, failing=lambda: failing_queries(before),
+        )
+        lines += [
+            f"  {'ok ' if verdict.ok else 'sick before' if verdict in judgement.sick else 'BAD'}"
+            f" {verdict}" for verdict in judgement.verdicts
+        ]
+    for root in () if change is not None else effect.created:
+        if after.items[root].definition.kind in ("connection", "source", "sink"):
+            lines += [
+                f"  {'ok ' if verdict.ok else 'BAD'} {verdict}"
+                for verdict in validate(after, root, _own(after, root), ports=ports)
+            ]
     return ["", "validation, from this process:", *lines] if lines else []
+
+
+def _own(state: State, item_id: str) -> tuple[str, ...]:
+    return (item_id,) if dependencies.is_query(state.items[item_id]) else ()

@@ -51,6 +51,11 @@ class Verdict(msgspec.Struct, frozen=True):
     unresolved: bool = False
     final: bool = False
 
+    @property
+    def is_query(self) -> bool:
+        """Whether it is of a source or a sink, not of a connection."""
+        return self.name.partition(" ")[0] in st.QUERY_KINDS.values()
+
     def __str__(self) -> str:
         where = f"{self.name}, option {self.option}" if self.option else self.name
         message = self.message.removeprefix(f"{self.name}: ")
@@ -67,29 +72,28 @@ def validate(
     Everything at once in threads; the answers in the order connections, then dependents. Names
     and options only, never a secret's value.
     """
-    with ports.threads.pool(16, "validate") as pool:
-        asked = [
-            pool.submit(_connection, state, item_id, ports, timeout)
-            for item_id in connections_using(state, target)
-        ]
+    with ports.threads.pool(1, "validate") as pool:
         queries = pool.submit(
             probe_queries, state, dependents, ports=ports, timeout=timeout
         )
-        verdicts = [verdict for answer in asked for verdict in answer.result()]
+        verdicts = probe_connections(
+            state, connections_using(state, target), ports=ports, timeout=timeout
+        )
         return [*verdicts, *queries.result()[0]]
 
 
 def probe_connections(
-    state: State, *, ports: Ports, timeout: float = 10.0
+    state: State, item_ids: Sequence[str] | None = None, *, ports: Ports, timeout: float = 10.0
 ) -> list[Verdict]:
-    """Whether each connection of a catalog answers, at least one verdict for each."""
-    connections = [
-        item_id for item_id, item in sorted(state.items.items())
-        if item.definition.kind == "connection"
-    ]
+    """Whether connections (by default all of a catalog) answer, at least one verdict for each."""
+    if item_ids is None:
+        item_ids = [
+            item_id for item_id, item in sorted(state.items.items())
+            if item.definition.kind == "connection"
+        ]
     with ports.threads.pool(16, "probe") as pool:
         asked = [
-            pool.submit(_connection, state, item_id, ports, timeout) for item_id in connections
+            pool.submit(_connection, state, item_id, ports, timeout) for item_id in item_ids
         ]
         return [verdict for answer in asked for verdict in answer.result()]
 
@@ -257,16 +261,17 @@ def _judged(
     return verdicts or [Verdict(spec.item_id, name, True, "there and accessible")]
 
 
-def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
+def require_valid(
+    verdicts: Sequence[Verdict], what: str, remedy: str = "fix what is named"
+) -> None:
     """:class:`ValidationFailed` with all that is wrong."""
     bad = [verdict for verdict in verdicts if not verdict.ok]
     if bad:
         raise ValidationFailed(
             f"{what} was refused by validation, nothing was changed",
             verdicts=[str(verdict) for verdict in bad],
-            remedy="fix what is named" if what.startswith("source ") else "fix what is named; where"
-            " it cannot be reached from here, WITH (VALIDATE = false) behind the statement goes on"
-            " without",
+            remedy=remedy if what.startswith("source ") else f"{remedy}; where it cannot be reached"
+            " from here, WITH (VALIDATE = false) behind the statement goes on without",
         )
 
 

@@ -17,6 +17,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
 from catalog_migrate.connections.options import section_of
 from catalog_migrate.connections.secrets import HIDDEN, Secret, UnresolvedSecret
+from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind, SetOptions, Unsafe
@@ -219,6 +220,15 @@ def slot_of(state: State, item_id: str) -> str:
     """The replication slot of a POSTGRES source: its SLOT, else one that no other catalog has."""
     own = dependencies.external_of(state.items[item_id]).options.get("SLOT")
     return own if isinstance(own, str) else f"catalog_migrate_{state.lineage[:8]}_{item_id}"
+
+
+def names_upstream(state: State, item_id: str) -> tuple[str, ...]:
+    """The topics, tables and the like that a query's own definition names."""
+    external = dependencies.external_of(state.items[item_id])
+    topics = topics_of(str(external.options["TOPIC"])) if "TOPIC" in external.options else ()
+    others = (external.options.get(name) for name in ("TABLE", "PUBLICATION", "SLOT"))
+    tables = (name for table in external.tables for name in (table.postgres_name, table.full_name))
+    return (*topics, *(str(name) for name in others if name is not None), *tables)
 
 
 def _overrides(state: State, item: ItemRecord, resolve: Resolve) -> Resolved:

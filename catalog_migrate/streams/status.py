@@ -78,8 +78,9 @@ def shortly(error: str) -> str:
 
 class QueryStatus(msgspec.Struct, frozen=True):
     """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off`` or
-    ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed; ``failure`` is
-    what else is known of it, as JSON (see :func:`known_failure`)."""
+    ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed (of a start that
+    waits upstream for another process what it waits for); ``failure`` is what else is known of it,
+    as JSON (see :func:`known_failure`)."""
 
     item_id: str
     name: str
@@ -197,6 +198,15 @@ def latest(state: State) -> Mapping[str, QueryStatus]:
             if row["item_id"] in state.items:
                 found[row["item_id"]] = QueryStatus(**row)
     return found
+
+
+def failing_queries(state: State) -> dict[str, str]:
+    """What queries fail of that are tried again and again, by item id, as their runtimes said
+    last."""
+    return {
+        item_id: status.error for item_id, status in latest(state).items()
+        if status.state in ("backing_off", "starting") and status.error
+    }
 
 
 def held_by(state: State, item_id: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ those of the old one do not: there is nothing to go back to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -29,6 +30,13 @@ from catalog_migrate.program.operations import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import AlterFailed, ValidationFailed
+from catalog_migrate.streams.judgement import (
+    Judgement,
+    Refusals,
+    is_same_failure,
+    judge,
+    pause_remedy,
+)
 from catalog_migrate.streams.operations import (
     OperationRun,
     Program,
@@ -39,7 +47,8 @@ from catalog_migrate.streams.operations import (
     restarted,
     rollback_program,
 )
-from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
+from catalog_migrate.streams.probes import Probing, Verdict, probe_queries
+from catalog_migrate.streams.status import shortly
 from catalog_migrate.streams.supervisor import Known, Managed
 from catalog_migrate.streams.upstream import Upstream, input_known
 
@@ -50,10 +59,13 @@ _LOOK = 0.01
 """Seconds between two looks at queries that are starting."""
 
 
+@dataclass
 class Trial(OperationRun):
     """One ALTER: validated, tried by its queries, confirmed or taken back."""
 
     title = "ALTER of "
+    found_sick: dict[str, str] = field(init=False, default_factory=dict)
+    """Queries that turned out to fail of what they failed of before, by item id, and of what."""
 
     def about(self, state: State) -> str:
         """What it alters, as ``connection default.c``; by its old name once it is gone."""
@@ -88,22 +100,13 @@ class Trial(OperationRun):
         """
         state = self.follow()
         row = state.operations[self.key]
-        after = altered(state, row)
-        with self.supervisor.ports.threads.pool(1, "plans") as pool:
-            planning = pool.submit(self.supervisor.prepare, after, row.dependents)
-            verdicts = self.validated(lambda: validate(
-                after, row.target, row.dependents, ports=self.supervisor.ports
-            )) if row.validate else ()
-            refused = planning.result()
-        if row.validate:
-            bad = [verdict for verdict in verdicts if not verdict.ok]
-            named = {verdict.item_id for verdict in bad}
-            bad += [
-                refusal(after, item_id, error) for item_id, error in sorted(refused.items())
-                if item_id not in named
-            ]
-            if bad:
-                raise ValidationFailed("refused by validation", verdicts=list(map(str, bad)))
+        failing = self._failing(row)
+        judgement = self._judge(state, row, failing)
+        if judgement.broken:
+            raise ValidationFailed(
+                "refused by validation", verdicts=list(map(str, judgement.broken)),
+                remedy=pause_remedy(state, judgement.broken),
+            )
         if not is_defined_as(self.follow(), row.target, row.before):
             raise AlterFailed(
                 "the definition changed meanwhile; nothing was done",
@@ -114,9 +117,46 @@ class Trial(OperationRun):
             redefine(changes, current, row.target, row.after, row.links_after)
             return row
 
-        self.move("trial", "alter", also=put)
+        self.move(
+            "trial", "alter", also=put, sick=judgement.sick_queries,
+            failing={item_id: shortly(error) for item_id, error in failing.items()},
+        )
         names = ", ".join(dependencies.display(state, each) for each in row.dependents)
         self.say(f"operation {self.key}: committed, these restart: {names}")
+        for notice in judgement.notices:
+            self.say(f"operation {self.key}: {notice}")
+
+    def _judge(
+        self, state: State, row: OperationRecord, failing: Mapping[str, str]
+    ) -> Judgement:
+        """What the alteration breaks; nothing where the statement wants no validation."""
+        after, before = altered(state, row), altered(state, row, back=True)
+        judged: list[Judgement] = []
+        with self.supervisor.ports.threads.pool(1, "plans") as pool:
+            planning = pool.submit(self.supervisor.prepare, after, row.dependents)
+
+            def refused(of: State, item_ids: Sequence[str]) -> Refusals:
+                return planning.result() if of is after else self.supervisor.prepare(of, item_ids)
+
+            def validated() -> Sequence[Verdict]:
+                judged.append(judge(
+                    before, after, row.target, row.dependents, ports=self.supervisor.ports,
+                    failing=lambda: failing, refused=refused,
+                ))
+                return judged[0].verdicts
+
+            if row.validate:
+                self.validated(validated)
+        return judged[0] if judged else Judgement()
+
+    def _failing(self, row: OperationRecord) -> dict[str, str]:
+        """What the queries fail of that make no progress now, by item id."""
+        self.supervisor.collect()
+        managed = self.supervisor.managed
+        return {
+            item_id: error for item_id in row.dependents
+            if item_id in managed and (error := managed[item_id].error) is not None
+        }
 
     # -- trial ---------------------------------------------------------------------------------
 
@@ -136,7 +176,7 @@ class Trial(OperationRun):
                 self.say(f"operation {self.key}: {late}")
                 problems = self._watch(row, probing)
         if not problems:
-            self.end("confirmed", late)
+            self.end("confirmed", late, detail=self._told_of_sick(row))
         elif stays:
             self.end(UNCONFIRMED, f"{'; '.join(problems)}, and as long again; {stays}")
         else:
@@ -182,12 +222,13 @@ class Trial(OperationRun):
                 written.result()
                 return probing.upstreams()
 
-            self._start(state, _awaited(state, row), known)
+            self._start_all(state, row, known)
         return written.result().operations[self.key]
 
-    def _start(self, state: State, item_ids: Collection[str], known: Known) -> set[str]:
-        """Begin to start queries; returns those that have to wait for the ids of their source's
-        topics."""
+    def _start_all(self, state: State, row: OperationRecord, known: Known) -> set[str]:
+        """Begin to start the queries, those that were sick as well; returns those that have to wait
+        for the ids of their source's topics."""
+        item_ids = restarted(state, row.dependents)
         late = {item_id for item_id in item_ids if not input_known(state, item_id)}
         self.start(state, set(item_ids) - late, known)
         return late
@@ -196,8 +237,10 @@ class Trial(OperationRun):
         """Start all and wait until each is healthy; what is wrong with those that are not.
 
         Healthy is a first progress and a probe with the new options, asked since the stop; both
-        are awaited side by side. The limit begins anew while all that is waited for is the first
-        batch of queries whose tasks get on: an outage's backlog takes longer than any limit.
+        are awaited side by side. Queries that were sick before are started and not waited for; so
+        are those that fail again of what they failed of before. The limit begins anew while queries
+        wait for their turn to start, and while all that is waited for is the first batch of queries
+        whose tasks get on: an outage's backlog takes longer than any limit.
         """
         supervisor, clock = self.supervisor, self.supervisor.clock
         worked: dict[str, int] = {}
@@ -206,7 +249,7 @@ class Trial(OperationRun):
         state = self.follow()
         waiting = _awaited(state, row)
         probing.ask(state, waiting)
-        late = self._start(state, waiting, probing.upstreams)
+        late = waiting & self._start_all(state, row, probing.upstreams)
         again = 0.0
         while waiting:
             self.alive()
@@ -221,15 +264,23 @@ class Trial(OperationRun):
                 query = each.query
                 if query is None and each.starting is None and each.next_try <= now:
                     self.start(state, [item_id])
-                elif query is not None and query.progress() is not None and query.active:
-                    verdict = probed.get(item_id)
-                    if verdict is not None and verdict.ok:
-                        waiting.discard(item_id)
-                        self.record(self.step(ProbeQuery, item_id), began)
+                verdict = probed.get(item_id)
+                if verdict is None or not verdict.ok:
+                    continue
+                if query is not None and query.progress() is not None and query.active:
+                    waiting.discard(item_id)
+                    self.record(self.step(ProbeQuery, item_id), began)
+                elif item_id in row.failing and each.failures and is_same_failure(
+                    shortly(each.error or ""), row.failing[item_id]
+                ):
+                    waiting.discard(item_id)
+                    self.found_sick[item_id] = f"{each.name}: {row.failing[item_id]}"
             final = {each for each in waiting if each in probed and probed[each].final}
             if final:  # the others were not given their time, so nothing is said of them
                 waiting = final
                 break
+            if any(_awaits_first_turn(supervisor.managed[each]) for each in waiting - late):
+                deadline = now + row.limit
             if waiting and now >= deadline:
                 healthy = {each for each in waiting if each in probed and probed[each].ok}
                 if healthy - late != waiting or not _get_on(
@@ -249,6 +300,13 @@ class Trial(OperationRun):
         for item_id, complaint in complaints.items():
             self.record(self.step(ProbeQuery, item_id), began, f"failed: {complaint}")
         return list(complaints.values())
+
+    def _told_of_sick(self, row: OperationRecord) -> dict[str, str]:
+        """For the row: all that was sick before and was not waited for."""
+        found = {**row.sick, **self.found_sick}
+        return {
+            f"sick {number:03d}": found[item_id] for number, item_id in enumerate(sorted(found))
+        }
 
     def _probe(
         self, state: State, item_ids: Sequence[str]
@@ -355,6 +413,10 @@ class Trial(OperationRun):
     }
 
 
+def _awaits_first_turn(each: Managed) -> bool:
+    return each.waits_for_its_turn and not each.failures
+
+
 def _get_on(waiting: Sequence[Managed], worked: dict[str, int]) -> bool:
     """Whether it is worth while to wait on: a query gets on, and no other one has failed.
 
@@ -377,8 +439,12 @@ def _gets_on(each: Managed, worked: dict[str, int]) -> bool:
 
 
 def _awaited(state: State, row: OperationRecord) -> set[str]:
-    """The queries that an operation starts again and waits for."""
-    return set(restarted(state, row.dependents))
+    """The queries that an operation starts again and waits for: not those that were sick before,
+    and no sink that waits for the ids of such a source's topics."""
+    return {
+        item_id for item_id in restarted(state, row.dependents) if item_id not in row.sick
+        and (input_known(state, item_id) or state.items[item_id].links["reads"] not in row.sick)
+    }
 
 
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:

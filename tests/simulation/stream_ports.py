@@ -121,7 +121,10 @@ class SimulatedUpstreams:
 
 
 def _there(subject: str, topic: str, ids: Mapping[str, str]) -> Finding:
-    return Finding(subject, None, topic in ids, "fine" if topic in ids else "no topic")
+    return Finding(
+        subject, "TOPIC", topic in ids, "fine" if topic in ids else f"there is no topic {topic}",
+        "create it",
+    )
 
 
 class SimulatedTables:

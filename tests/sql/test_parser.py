@@ -46,6 +46,8 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ("CREATE SECRET s AS 'env:X' COMMENT 'why'", CreateSecret("s", "env:X", comment="why")),
     ("ALTER SECRET s", AlterSecret("s")),
     ("ALTER SECRET IF EXISTS s AS 'env:Y'", AlterSecret("s", "env:Y", True)),
+    ("ALTER SECRET s WITH (VALIDATE = false)", AlterSecret("s", validate=False)),
+    ("ALTER SECRET s AS 'env:Y' WITH (VALIDATE true)", AlterSecret("s", "env:Y", validate=True)),
     ("DROP SECRET s RESTRICT", Drop("secret", "s")),
     ("DROP SINK IF EXISTS `a b`.`c``d` CASCADE", Drop("sink", "`a b`.`c``d`", True, True)),
     (
@@ -214,8 +216,10 @@ ERRORS = [
      " of the statement, found 'DROP'"),
     ("ALTER CONNECTION c DROP (a, A)", "line 1, column 29: A is given twice"),
     ("ALTER CONNECTION c RESET (a = 1)", "line 1, column 29: expected `,` or `)`, found '='"),
-    ("ALTER SECRET s SET (a = 1)", "line 1, column 16: expected AS, RENAME or the end of the"
-     " statement, found 'SET'"),
+    ("ALTER SECRET s SET (a = 1)", "line 1, column 16: expected AS, RENAME, WITH or the end of"
+     " the statement, found 'SET'"),
+    ("ALTER SECRET s AS 'env:X' WITH (VALIDAT = false)", "line 1, column 33: expected VALIDATE,"
+     " found 'VALIDAT'; did you mean VALIDATE?"),
     ("ALTER CLUSTER c", "line 1, column 16: expected RENAME, found the end of the statement"),
     ("CREATE SOURCE s (a) FROM KAFKA", "line 1, column 19: expected the type of the column,"
      " found ')'"),
@@ -363,6 +367,8 @@ def test_any_text(noise: str, known: tuple[str, Statement], data: st.DataObject)
         ("CREATE SECRET s AS 'a' hunter2", "CREATE SECRET s AS '*' *******"),
         ("EXPLAIN CREATE SECRET s AS hunter2", "EXPLAIN CREATE SECRET s AS *******"),
         ("DROP SOURCE a; ALTER SECRET IF EXISTS s AS\nhunter2 b", "******* *"),
+        ("ALTER SECRET s AS hunter2 WITH (VALIDATE = false)",
+         "ALTER SECRET s AS ******* **** ********* * ******"),
     ],
 )
 def test_what_stands_for_a_secret_is_masked_without_quotes_too(text: str, line: str) -> None:

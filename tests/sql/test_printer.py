@@ -116,7 +116,7 @@ SINK = st.builds(
 )
 EXPLAINABLE = st.one_of(
     st.builds(s.CreateSecret, NAMES, TEXT, st.booleans()),
-    st.builds(s.AlterSecret, NAMES, MAYBE_TEXT, st.booleans()),
+    st.builds(s.AlterSecret, NAMES, MAYBE_TEXT, st.booleans(), MAYBE_BOOLEAN),
     st.builds(s.Drop, KIND, NAMES, st.booleans(), st.booleans()),
     st.builds(s.CreateConnection, NAMES, CONNECTION, st.booleans(), MAYBE_BOOLEAN, MAYBE_TEXT),
     st.builds(
