@@ -427,6 +427,7 @@ def create_slot(
                 f"a slot waits for the transactions that were open, and some were for longer than"
                 f" {timeout:.0f} s{waited}",
                 remedy=f"{wait.remedy or _END_TRANSACTIONS}; the slot is tried again",
+                transient=True,
             ) from None
         finally:
             wait.end()
