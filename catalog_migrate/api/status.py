@@ -35,7 +35,8 @@ class Status(msgspec.Struct, frozen=True):
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
     that nobody has acknowledged. ``sessions`` are processes that may
-    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still,
+    live, by id, in the order of their starts. ``refused`` are definitions that go on as they are
+    and that no CREATE takes any more. ``still`` are sources and sinks that stand still,
     ``gone`` tables (or the warehouse) that are not where their rows should be, ``slots``
     replication slots of dropped sources that are still to be dropped, in words.
     """
@@ -52,6 +53,7 @@ class Status(msgspec.Struct, frozen=True):
     warehouse: str
     history: tuple[tuple[str, int, bool], ...]
     unsafe: tuple[Unseen, ...] = ()
+    refused: tuple[str, ...] = ()
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
     still: tuple[StalledQuery, ...] = ()
     gone: tuple[MissingData, ...] = ()
@@ -89,6 +91,7 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
             for row in state.releases if row.owner == "release"
         ),
         unsafe=_unsafe(state),
+        refused=_refused(state),
         sessions=tuple(sorted(
             ((key, row) for key, row in state.sessions.items() if not proven_dead(row)),
             key=lambda pair: pair[1].since,
@@ -97,6 +100,15 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
         gone=gone,
         slots=_slots(state),
     )
+
+
+def _refused(state: State) -> tuple[str, ...]:
+    """Definitions that an earlier version has let in."""
+    if not any(mapping.kind == "connection" for mapping in state.mappings.values()):
+        return ()
+    from catalog_migrate.streams.accepted import described_refused
+
+    return described_refused(state)
 
 
 def described(state: State, name: str) -> dict[str, Any]:

@@ -165,6 +165,7 @@ def status_document(status: Status) -> dict[str, object]:
             }
             for each in status.unsafe
         ],
+        "refused": list(status.refused),
         "sessions": [
             {
                 "id": key, "release": row.release, "serial": row.serial, "holder": row.holder,
@@ -211,6 +212,7 @@ def status_text(status: Status, *, past: bool = False) -> str:
     if status.failure:
         lines.append("failing step")
         lines += [f"  {name}: {value}" for name, value in status.failure.items()]
+    lines += [f"refused    {each}" for each in status.refused]
     if status.unfilled:
         lines.append(f"unfilled   {', '.join(status.unfilled)}")
     for lost in status.gone:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.connections.client_options import KAFKA_CLIENT_OPTIONS
 from catalog_migrate.connections.values import Option, When
 
 SectionName = Literal["connection", "source", "sink"]
@@ -38,22 +39,25 @@ class Section(msgspec.Struct, frozen=True):
     """The options of one kind of item (``options`` in parentheses, ``settings`` after WITH).
 
     ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
-    ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take,
-    ``registered_formats`` what FORMAT takes with a schema registry, ``key_formats`` what KEY FORMAT
-    then does; ``tables`` is whether TABLES (…) stands among the options. ``rotation`` are the key
-    in use and the next one, which ROTATE KEYS puts in its place.
+    ``reserved``; ``open_names`` are those that the client has, where that is known. ``formats`` and
+    ``includes`` are what FORMAT and INCLUDE take, ``registered_formats`` what FORMAT takes with a
+    schema registry, ``key_formats`` what KEY FORMAT then does; ``tables`` is whether TABLES (…)
+    stands among the options, ``dead_letters`` whether there is ON ERROR INTO. ``rotation`` are the
+    key in use and the next one, which ROTATE KEYS puts in its place.
     """
 
     options: tuple[Option, ...]
     settings: tuple[Option, ...] = ()
     open_prefix: str | None = None
     open_help: str = ""
+    open_names: frozenset[str] | None = None
     reserved: tuple[Reserved, ...] = ()
     formats: tuple[str, ...] = ()
     registered_formats: tuple[str, ...] = ()
     key_formats: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     tables: bool = False
+    dead_letters: bool = False
     rotation: tuple[str, str] | None = None
 
     @property
@@ -77,6 +81,11 @@ class Section(msgspec.Struct, frozen=True):
         """Whether ``name`` stands under the open prefix and says something after it."""
         prefix = self.open_prefix
         return prefix is not None and name.lower().startswith(prefix) and len(name) > len(prefix)
+
+    def knows(self, name: str) -> bool:
+        """Whether the client has the open option ``name``, as far as that is known."""
+        return self.open_names is None or name.lower()[len(self.open_prefix or ""):] \
+            in self.open_names
 
     def reserved_for(self, name: str) -> Reserved | None:
         """Why the open option ``name`` is not free, None when it is."""
@@ -334,6 +343,7 @@ KAFKA = ConnectorType(
         open_prefix="kafka.",
         open_help="Any option of the Kafka clients that needs no secret, e.g. "
         "`kafka.client.id` or `kafka.ssl.endpoint.identification.algorithm`.",
+        open_names=KAFKA_CLIENT_OPTIONS,
         reserved=_KAFKA_RESERVED,
     ),
     source=Section(
@@ -368,6 +378,7 @@ KAFKA = ConnectorType(
         registered_formats=("AVRO", "PROTOBUF", "JSON SCHEMA"),
         key_formats=("AVRO", "TEXT", "BYTES"),
         includes=("KEY", "PARTITION", "OFFSET", "TIMESTAMP"),
+        dead_letters=True,
     ),
     sink=_KAFKA_SINK,
 )  # fmt: skip
@@ -513,6 +524,7 @@ FILES = ConnectorType(
                 minimum=1,
             ),
         ),
+        formats=("JSON", "CSV", "PARQUET", "TEXT"),
     ),
     sink=None,
     without_sink="files are read only; write to a table, KAFKA or POSTGRES",

@@ -83,13 +83,14 @@ def check(
     ``where`` names the item in messages (``connection s.c``). ``inherited`` is what the base of a
     connection gives: a mapping takes part in every rule as if written here (and is not returned);
     bare names count as set to something unknown. ``before`` is the definition that an ALTER starts
-    from, so that the message about a missing option can say that the ALTER took it away.
+    from, so that the message about a missing option can say that the ALTER took it away; a name
+    of the client's own that it has already is let pass, known or not.
 
     Raises InvalidOptions with all problems.
     """
     table = section_of(connector, section, where=where)
     problems: list[Problem] = []
-    given, given_settings = _canonical(table, options, settings or {}, problems)
+    given, given_settings = _canonical(table, options, settings or {}, problems, before or ())
     base = _canonical_base(table, inherited)
     whole = {**base, **given, **given_settings}
     unknown = frozenset() if isinstance(inherited, Mapping) else frozenset(inherited) - set(given)
@@ -245,9 +246,12 @@ def alterable(
 
 def _canonical(
     table: Section, options: Mapping[str, OptionValue], settings: Mapping[str, OptionValue],
-    problems: list[Problem],
+    problems: list[Problem], standing: Collection[str] = (),
 ) -> tuple[dict[str, OptionValue], dict[str, str]]:
-    """Canonical names and values of what is right in itself; the rest goes to ``problems``."""
+    """Canonical names and values of what is right in itself; the rest goes to ``problems``.
+
+    ``standing`` are names that the definition has already.
+    """
     found: dict[str, OptionValue] = {}
     found_settings: dict[str, str] = {}
     seen: set[str] = set()
@@ -258,6 +262,10 @@ def _canonical(
         name = canonical_name(table, written)
         if name is None:
             problems.append(_unknown(table, written))
+            continue
+        foreign = table.is_open(name) and table.reserved_for(name) is None
+        if foreign and not table.knows(name) and name not in standing:
+            problems.append(_unknown(table, written, foreign=True))
             continue
         if name in seen:
             problems.append(Problem(TWICE, f"option {name} is given twice", remedy="write it once"))
@@ -435,7 +443,17 @@ def _all(table: Section) -> tuple[Option, ...]:
     return (*table.options, *table.settings)
 
 
-def _unknown(table: Section, written: str) -> Problem:
+def _unknown(table: Section, written: str, *, foreign: bool = False) -> Problem:
+    if foreign:
+        prefix = table.open_prefix or ""
+        close = difflib.get_close_matches(
+            written.lower()[len(prefix):], sorted(table.open_names or ()), n=3, cutoff=0.6
+        )
+        return Problem(
+            UNKNOWN, f"there is no option {written[:_SHOWN]}: Kafka's clients do not know it",
+            remedy="did you mean " + " or ".join(prefix + name for name in close) + "?" if close
+            else "the documentation of Kafka's clients lists theirs",
+        )
     names: Sequence[str] = table.names
     near = difflib.get_close_matches(fold_option(written), names, n=3, cutoff=0.5)
     remedy = "did you mean " + " or ".join(near) + "?" if near else "there are " + ", ".join(names)

@@ -111,7 +111,8 @@ def _check_inheriting_connections(
         where = f"connection {item.definition.item_name}"
         if item_id != found.item_id:
             where += f", which uses {found.item.definition.item_name}"
-            check(whole.connector, "connection", whole.options, where=where)
+            standing = dependencies.effective(state, item_id).options
+            check(whole.connector, "connection", whole.options, where=where, before=standing)
         before = dependencies.effective(state, item_id)
         alterable(whole.connector, "connection", diff(before.options, whole.options), where=where)
 

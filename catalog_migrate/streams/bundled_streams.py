@@ -177,7 +177,8 @@ def _wanted(
     """The definition that a release's statement asks for, checked as a whole."""
     item, kind = found.item, found.mapping.kind
     if kind == "secret":
-        declare.check_reference(statement.reference)
+        if statement.reference != found.external.reference:
+            declare.check_reference(statement.reference)
         external = replace(
             found.external, reference=statement.reference,
             revision=(item.shipped or item.definition).external.revision,  # type: ignore[union-attr]
@@ -187,7 +188,9 @@ def _wanted(
         return dependencies.redefine(item, External()), dict(item.links)
     if kind == "connection":
         asked = dependencies.redefine(item, statement.external)
-        return declare.checked_connection(state, asked, item_id=found.item_id)
+        return declare.checked_connection(
+            state, asked, item_id=found.item_id, before=found.external.options
+        )
     external, links = declare.checked_query(state, kind, statement.name, statement.external)  # type: ignore[arg-type]
     if kind == "sink":
         reads = dependencies.by_id(state, item.links["reads"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import USED_CONNECTIONS, QueryKind
 from catalog_migrate.streams import avro, dependencies
+from catalog_migrate.streams.accepted import WHOLE_VALUE, format_of, problems_of
 from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
@@ -56,7 +58,6 @@ DEAD_LETTER_COLUMNS = (
 )
 
 _INCLUDE_TYPES = {"PARTITION": "INT", "OFFSET": "BIGINT", "TIMESTAMP": "TIMESTAMP"}
-_WITHOUT_COLUMNS = {"TEXT": Column("value", "STRING"), "BYTES": Column("value", "BINARY")}
 
 
 def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
@@ -91,6 +92,12 @@ def check_reference(reference: str) -> None:
     from catalog_migrate.connections.secrets import is_scheme, schemes
 
     scheme, colon, rest = reference.partition(":")
+    if colon and scheme == "file" and not PurePosixPath(rest).is_absolute():
+        raise RefusedStatement(
+            "the path of a secret's file does not begin at the root (it is not shown, it may be the"
+            " value): every process that reads it would look somewhere else",
+            remedy="write 'file:/…' and the whole path",
+        )
     if not colon or not rest or not is_scheme(scheme):
         raise RefusedStatement(
             "this is no reference to a secret (its text is not shown, it may be one)",
@@ -239,11 +246,16 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
     """``CREATE SOURCE s (…) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON …``."""
     external, links = checked_query(draft.state, "source", statement.name, statement.external)
     definition = named("source", statement.name, comment=statement.comment)
+    whole = dependencies.effective(draft.state, links["connection"]).options
     if external.connector == "POSTGRES":
         external = checked_tables(statement.name, external, definition.schema)
+    else:
+        _require_accepted(f"source {definition.item_name}", "source", external, statement, whole)
     definition = msgspec.structs.replace(
         definition, external=external,
-        columns=source_columns(statement.name, external, statement.columns),
+        columns=source_columns(
+            statement.name, external, statement.columns, format_of(external, whole)
+        ),
     )
     links["cluster"], notices = _cluster_of(draft, external.cluster)
     tables = []
@@ -255,6 +267,12 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
         definition, external=msgspec.structs.replace(external, tables=tuple(tables))
     )
     if external.dead_letters is not None:
+        if dependencies.identity_of("source", external.dead_letters) == definition.identity:
+            raise RefusedStatement(
+                f"source {definition.item_name} would write what it cannot read into itself: ON"
+                " ERROR INTO names it",
+                remedy="name a table of its own for them, which CREATE makes",
+            )
         links["dead_letters"], more = _dead_letters(draft, external.dead_letters)
         notices += more
     created = draft.create(definition, links=links, shard=fresh_shard(definition))
@@ -262,6 +280,20 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
     return Effect(
         f"source {definition.item_name} created", draft.changes, notices, created=(created,)
     )
+
+
+def _require_accepted(
+    where: str, kind: QueryKind, external: External, statement: Any,
+    connection: Mapping[str, OptionValue],
+) -> None:
+    """RefusedStatement with everything that a source or sink of that kind does not take."""
+    columns = getattr(statement, "columns", ())
+    problems = problems_of(kind, external, columns, connection)
+    if problems:
+        raise RefusedStatement(
+            f"{where}: {'; '.join(each.message for each in problems)}",
+            remedy="; ".join(each.remedy for each in problems if each.remedy) or None,
+        )
 
 
 def _held(
@@ -376,11 +408,11 @@ def _remedy(registered: Sequence[str], formats: Sequence[str]) -> str:
 
 
 def source_columns(
-    name: str, external: External, declared: tuple[Column, ...]
+    name: str, external: External, declared: tuple[Column, ...], format_: str
 ) -> tuple[Column, ...]:
     """The columns of a source's shard: declared, shown by INCLUDE, and Kafka's own four.
 
-    Of a POSTGRES source those of its transactions.
+    ``format_`` is what its records or files are in. Of a POSTGRES source those of its transactions.
     """
     if external.connector == "POSTGRES":
         if declared:
@@ -389,16 +421,15 @@ def source_columns(
                 remedy="leave them out",
             )
         return TRANSACTION_COLUMNS
-    format_ = (external.format or "").upper()
     if not declared:
-        only = _WITHOUT_COLUMNS.get(format_)
+        only = WHOLE_VALUE.get(format_)
         if only is None:
             raise RefusedStatement(
                 f"source {name} has no columns",
-                remedy=f"FORMAT {format_ or 'JSON'} needs them: {name} (id BIGINT, …)",
+                remedy=f"FORMAT {format_} needs them: {name} (id BIGINT, …)",
             )
         declared = (only,)
-    elif format_ in _WITHOUT_COLUMNS and len(declared) != 1:
+    elif format_ in WHOLE_VALUE and len(declared) != 1:
         raise RefusedStatement(
             f"source {name} has {len(declared)} columns, FORMAT {format_} gives one",
             remedy="declare one column, or none (it is called value)",
@@ -494,6 +525,8 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
     """``CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 'o') …``."""
     external, links = checked_query(draft.state, "sink", statement.name, statement.external)
     name = named("sink", statement.name).item_name
+    whole = dependencies.effective(draft.state, links["connection"]).options
+    _require_accepted(f"sink {name}", "sink", external, statement, whole)
     if external.reads is None:
         raise RefusedStatement(f"sink {name} reads nothing", remedy="write FROM table")
     reads = dependencies.find(draft.state, "relation", external.reads)
@@ -510,6 +543,13 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
             raise RefusedStatement(
                 f"sink {name}, option RECORD NAME: {error}", remedy="write RECORD NAME 'shop.Order'"
             ) from None
+    keyed = external.connector == "POSTGRES" and external.key and not external.order_by
+    if keyed and not (reads.mapping.kind == "source" and reads.external.connector == "KAFKA"):
+        raise RefusedStatement(
+            f"sink {name} has KEY but no ORDER BY: of two rows of {reads.text} with one key it"
+            " cannot tell which is the last",
+            remedy="write KEY (…) ORDER BY (…) with a column that grows, as a time of change",
+        )
     mirrored = mirrored_by(draft.state, reads.item_id)
     if mirrored is not None:
         raise RefusedStatement(
