@@ -89,6 +89,28 @@ def write_rows(
     )
 
 
+_PLAIN_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz"})
+
+
+def require_plain(table: DeltaTable, *, rewritten: int | None = None) -> None:
+    """EngineFailure for an open table whose rows are Spark's to write: one with constraints, or
+    with features that delta-rs keeps to in part.
+
+    ``rewritten``: files are to be written anew; not where there are more bytes than these, or rows
+    are only appended.
+    """
+    protocol = table.protocol()
+    plain = protocol.min_writer_version <= 2 or (
+        protocol.min_writer_version == 7
+        and _PLAIN_FEATURES.issuperset(protocol.writer_features or ())
+    )
+    if plain and rewritten is not None:
+        append_only = table.metadata().configuration.get("delta.appendOnly") == "true"
+        plain = not append_only and table_size(table)[1] <= rewritten
+    if not plain:
+        raise EngineFailure(f"the rows of {table.table_uri} are written by Spark")
+
+
 def at_this_version(
     said: Mapping[str, str] | None = None, transaction: Transaction | None = None
 ) -> CommitProperties:

@@ -13,6 +13,8 @@ ARRAY<STRING>, unchanged ARRAY<INT>, as :class:`Change` has them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -427,21 +429,84 @@ NAMES = (
 
 def arrow_batch(found: Sequence[Change]) -> pa.RecordBatch:
     """Changes of a stream."""
+    return _record_batch([[getattr(one, name) for one in found] for name in NAMES])
+
+
+def _record_batch(columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """Columns of values, in the order of NAMES."""
     import pyarrow as pa
 
-    text, number = pa.string(), pa.int32()
-    columns = [
-        pa.array([one.table for one in found], text),
-        pa.array([one.lsn for one in found], pa.int64()),
-        pa.array([one.sequence for one in found], number),
-        pa.array([one.operation for one in found], text),
-        pa.array([one.transaction for one in found], pa.int64()),
-        pa.array([one.committed for one in found], pa.timestamp("us", tz="UTC")),
-        _lists([one.before for one in found], text),
-        _lists([one.after for one in found], text),
-        _lists([one.unchanged for one in found], number),
+    text, number, long = pa.string(), pa.int32(), pa.int64()
+    types = (text, long, number, text, long, pa.timestamp("us", tz="UTC"))
+    arrays = [pa.array(values, type_) for values, type_ in zip(columns, types, strict=False)]
+    arrays += [
+        _lists(values, type_)
+        for values, type_ in zip(columns[len(types) :], (text, text, number), strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, names=list(NAMES))
+    return pa.RecordBatch.from_arrays(arrays, names=list(NAMES))
+
+
+COMMIT, TABLE = "commit", "table"
+"""Operations of the rows of a :class:`Summary`."""
+
+
+class Summary:
+    """What a batch has of each transaction and of each table, counted while it is read.
+
+    Behind the changes it is sent as rows of the same form. A row for each transaction: operation
+    COMMIT, ``sequence`` its changes. One for each table: operation TABLE, ``lsn``, ``sequence`` and
+    ``committed`` those of its last TRUNCATE or NULL, ``transaction`` the bytes of all messages, and
+    in ``unchanged`` three times 0 or 1: whether a value was not sent because it stayed the same,
+    whether one was not sent of a row with an old image, and whether there are old images.
+    """
+
+    __slots__ = ("_size", "_tables", "_transactions")
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._transactions: dict[tuple[int, int, int], int] = {}
+        self._tables: dict[str, _Seen] = {}
+
+    def add(self, found: Sequence[Change], size: int) -> None:
+        """Count changes, in their order, and the bytes of their messages."""
+        self._size += size
+        counts, tables = self._transactions, self._tables
+        for of, changes in groupby(found, attrgetter("lsn", "transaction", "committed")):
+            counts[of] = counts.get(of, 0) + sum(1 for _ in changes)
+        for change in found:
+            seen = tables.get(change.table)
+            if seen is None:
+                seen = tables[change.table] = _Seen()
+            before = change.before is not None
+            if change.unchanged:
+                seen.unchanged = True
+                seen.moved |= before
+            if before:
+                seen.gone = True
+            elif change.operation == "truncate":
+                seen.truncated = (change.lsn, change.sequence, change.committed)
+
+    def batch(self) -> pa.RecordBatch:
+        """Its rows as Arrow."""
+        rows: list[tuple[Any, ...]] = [
+            (None, lsn, count, COMMIT, transaction, committed, None, None, None)
+            for (lsn, transaction, committed), count in self._transactions.items()
+        ]
+        for table, seen in self._tables.items():
+            lsn, sequence, committed = seen.truncated
+            flags = [int(each) for each in (seen.unchanged, seen.moved, seen.gone)]
+            rows.append((table, lsn, sequence, TABLE, self._size, committed, None, None, flags))
+        return _record_batch([[row[place] for row in rows] for place in range(len(NAMES))])
+
+
+class _Seen:
+    """What was seen of one table."""
+
+    __slots__ = ("gone", "moved", "truncated", "unchanged")
+
+    def __init__(self) -> None:
+        self.unchanged = self.moved = self.gone = False
+        self.truncated: tuple[int, int, int] | tuple[None, None, None] = (None, None, None)
 
 
 def snapshot_batch(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.replication.pgoutput import Change, count, decode
+from catalog_migrate.replication.pgoutput import Change, Summary, arrow_batch, count, decode
 from catalog_migrate.replication.sessions import TableChanged, UnreadableMessage
 from catalog_migrate.replication.types import Column, Expected
 from tests.replication import messages as m
@@ -299,3 +299,34 @@ def test_streamed_is_what_is_sent_at_once(
         else:
             streamed.append(m.stream_commit(xid, 1000 + number, AT))
     assert changes(*streamed) == changes(*at_once)
+
+
+def test_a_summary_of_a_batch() -> None:
+    """Transactions with the number of their changes; of each table its last TRUNCATE, and what its
+    changes lack; however the changes are cut into parts. Nothing of nothing."""
+    found = [
+        Change("a", "insert", 10, 0, 1, AT, None, ("1", None)),
+        Change("b", "update", 10, 1, 1, AT, None, ("1", None), (1,)),
+        Change("a", "truncate", 20, 0, 2, AT + 1, None, None),
+        Change("a", "truncate", 20, 1, 2, AT + 1, None, None),
+        Change("b", "update", 20, 2, 2, AT + 1, ("1", None), ("2", "x")),
+        Change("c", "delete", 30, 0, 3, AT + 2, ("1", None), None),
+        Change("d", "update", 30, 1, 3, AT + 2, ("1", None), ("2", None), (1,)),
+    ]
+    for cut in range(len(found) + 1):
+        summary = Summary()
+        summary.add(found[:cut], 5)
+        summary.add(found[cut:], 6)
+        batch = summary.batch()
+        assert batch.schema == arrow_batch(found).schema
+        rows = [tuple(row.values()) for row in batch.to_pylist()]
+        assert [(*row[:5], row[8]) for row in rows] == [
+            (None, 10, 2, "commit", 1, None), (None, 20, 3, "commit", 2, None),
+            (None, 30, 2, "commit", 3, None), ("a", 20, 1, "table", 11, [0, 0, 0]),
+            ("b", None, None, "table", 11, [1, 0, 1]), ("c", None, None, "table", 11, [0, 0, 1]),
+            ("d", None, None, "table", 11, [1, 1, 1]),
+        ]
+        assert [row[5] and round(row[5].timestamp() * 1e6) - AT for row in rows] == [
+            0, 1, 2, 1, None, None, None,
+        ]
+    assert Summary().batch().num_rows == 0

@@ -63,4 +63,4 @@ def changes_range(
 
     with unlogged():
         spark.dataSource.register(ChangesRange)
-        return spark.read.format(label).load()
+        return spark.read.format(label).load().where("operation NOT IN ('commit', 'table')")

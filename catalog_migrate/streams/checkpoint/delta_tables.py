@@ -129,10 +129,15 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
     )
 
 
-def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None:
-    """Append a batch of a query's few rows (an Arrow table), or have a table know that there are
+def commit_batch(
+    path: str, query_id: str, batch: int, rows: Any = None, *,
+    write: Callable[..., None] = write_rows,
+) -> None:
+    """Write a batch of a query's few rows (an Arrow table), or have a table know that there are
     none for it; one that knows the batch stays as it is.
 
+    ``write`` takes the open table, the rows and the ``transaction``, and raises CommitFailedError
+    where another commit has the next version; by default the rows are appended.
     A commit of Spark takes a second longer. Raises :class:`LeaseLost` where the query is barred,
     :class:`EngineFailure` also for rows of a table that delta-rs cannot write,
     :class:`CommitConflict` when the table does not come to rest.
@@ -154,7 +159,7 @@ def commit_batch(path: str, query_id: str, batch: int, rows: Any = None) -> None
                     return
                 continue
             try:
-                write_rows(table, rows, transaction=Transaction(query_id, batch))
+                write(table, rows, transaction=Transaction(query_id, batch))
             except CommitFailedError:
                 if _required(path).version() == table.version():
                     raise  # no race: the table has a feature that delta-rs does not write

@@ -23,7 +23,7 @@ from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
-from catalog_migrate.replication.pgoutput import Change, arrow_batch, decode
+from catalog_migrate.replication.pgoutput import Change, Summary, arrow_batch, decode
 from catalog_migrate.replication.sessions import (
     NEW_SNAPSHOT,
     RESET_SPLITS,
@@ -344,14 +344,17 @@ class _Counted:
 
 def _batches(found: Iterator[Change], messages: _Counted) -> Iterator[pa.RecordBatch]:
     waiting: list[Change] = []
+    summary = Summary()
     for change in found:
         waiting.append(change)
         if len(waiting) >= ROWS or messages.size >= BYTES:
+            summary.add(waiting, messages.size)
             yield arrow_batch(waiting)
             waiting.clear()
             messages.size = 0
-    if waiting:
-        yield arrow_batch(waiting)
+    summary.add(waiting, messages.size)
+    yield arrow_batch(waiting)
+    yield summary.batch()
 
 
 @contextmanager

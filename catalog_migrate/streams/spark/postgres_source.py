@@ -8,16 +8,19 @@ others whatever it names. Each table takes a batch once, under the transaction (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.delta.table import load_table
+from catalog_migrate.delta.table import at_this_version, load_table, require_plain, write_rows
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
+from catalog_migrate.replication.pgoutput import COMMIT, TABLE
 from catalog_migrate.replication.snapshot import StagedTable
 from catalog_migrate.replication.types import Position, spark_value
 from catalog_migrate.sql.tokens import string_literal
@@ -27,9 +30,17 @@ from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
 from catalog_migrate.streams.spark.running import Batch, append_once
 from catalog_migrate.streams.table_snapshots import expected
-from catalog_migrate.streams.upstream_tables import DELETED, is_mirror, keeps_deleted, snapshot_app
+from catalog_migrate.streams.upstream_tables import (
+    DELETED,
+    TRANSACTION_COLUMNS,
+    is_mirror,
+    keeps_deleted,
+    snapshot_app,
+)
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable, Transaction
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -37,6 +48,11 @@ _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delt
 _AT = "struct(lsn, sequence, step)"
 CHANGES = "__catalog_migrate_changes"
 """What a MERGE calls the rows that it takes."""
+
+FEW = 32 << 20
+"""Up to so many bytes of messages a batch is written through the driver."""
+SMALL = 32 << 20
+"""Up to so many bytes of a mirror's files are merged there."""
 
 _BATCH = 256 << 20
 """Bytes of log that a batch covers: the server decodes all of them before it sends the first
@@ -115,12 +131,14 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
 
 class _Facts(msgspec.Struct, frozen=True):
     """What a batch has for one table: values that were not sent, rows that are gone, and its last
-    TRUNCATE: LSN, sequence, and when it was committed (microseconds since 1970)."""
+    TRUNCATE: LSN, sequence, and when it was committed (microseconds since 1970). ``size`` are the
+    bytes of the whole batch."""
 
     truncated: tuple[int, int, int] | None = None
     unchanged: bool = False
     moved: bool = False
     gone: bool = True
+    size: int = 0
 
 
 class ChangesWriter:
@@ -142,29 +160,21 @@ class ChangesWriter:
         """Write one batch into every table; a table that has it skips it."""
         rows = batch.frame.persist()
         try:
-            mirror = is_mirror(self._spec.external)
-            facts = _facts(rows)
+            facts, transactions = _summary(rows)
             for table in self._spec.tables:
                 found = facts.get(table.upstream.full_name)
                 if found is None:
                     self._commit(table.shard, table.columns, batch)
                     continue
-                own = rows.where(f"`table` = {string_literal(table.upstream.full_name)}")
-                if mirror:
+                own = rows.where(
+                    f"`table` = {string_literal(table.upstream.full_name)}"
+                    f" AND operation <> {string_literal(TABLE)}"
+                )
+                if is_mirror(self._spec.external):
                     self._merge(own, table, found, batch)
                 else:
-                    append_once(
-                        changes_rows(own, table), local_path(table.shard), batch.query_id,
-                        batch.number,
-                    )
-            transactions = (
-                rows.coalesce(1)
-                .groupBy(F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"))
-                .agg(F.max("committed").alias("_committed"), F.count("*").alias("changes"))
-            )
-            self._commit(
-                self._spec.shard, self._spec.columns, batch, transactions if facts else None
-            )
+                    self._append(changes_rows(own, table), table, found, batch)
+            self._commit(self._spec.shard, self._spec.columns, batch, transactions)
         finally:
             rows.unpersist()
 
@@ -173,18 +183,22 @@ class ChangesWriter:
 
     @staticmethod
     def _commit(
-        shard: str, columns: Sequence[Column], batch: Batch, rows: DataFrame | None = None
+        shard: str, columns: Sequence[Column], batch: Batch, rows: pa.Table | None = None
     ) -> None:
         """Append few rows or none, without a commit of Spark where delta-rs can."""
         try:
-            commit_batch(
-                shard, batch.query_id, batch.number, None if rows is None else rows.toArrow()
-            )
+            commit_batch(shard, batch.query_id, batch.number, rows)
         except EngineFailure:
-            if rows is None:
-                schema = ", ".join(map(ddl, columns))
-                rows = batch.frame.sparkSession.createDataFrame([], schema)
-            append_once(rows, local_path(shard), batch.query_id, batch.number)
+            session, schema = batch.frame.sparkSession, ", ".join(map(ddl, columns))
+            frame = session.createDataFrame([] if rows is None else rows, schema)
+            append_once(frame, local_path(shard), batch.query_id, batch.number)
+
+    @staticmethod
+    def _append(rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
+        """Append changes, once: few of them by delta-rs, without a commit of Spark."""
+        if facts.size <= FEW and _written(rows, table, batch, write_rows):
+            return
+        append_once(rows, local_path(table.shard), batch.query_id, batch.number)
 
     def _merge(self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
         """Bring the rows of a mirror up to the end of the batch, once."""
@@ -198,14 +212,73 @@ class ChangesWriter:
                 f" then take a new snapshot: ALTER SOURCE {self._spec.name} UNSAFE RESET SPLITS"
                 " REASON '…'",
             )
+        last, soft = last_rows(rows, table, facts), keeps_deleted(self._spec.external)
+        if (
+            facts.size <= FEW and not facts.unchanged and facts.truncated is None
+            and _written(
+                last.drop("_kept"), table, batch,
+                partial(_merge_rows, table=table, soft=soft), rewritten=SMALL,
+            )
+        ):
+            return
         merge_once(
-            last_rows(rows, table, facts),
-            merge_statement(
-                table, f"delta.{quote_sql(path)}", CHANGES, facts,
-                soft=keeps_deleted(self._spec.external),
-            ),
+            last,
+            merge_statement(table, f"delta.{quote_sql(path)}", CHANGES, facts, soft=soft),
             batch.query_id, batch.number,
         )
+
+
+def _written(
+    rows: DataFrame, table: OutputTable, batch: Batch, write: Callable[..., None],
+    rewritten: int | None = None,
+) -> bool:
+    """Write few rows by delta-rs, which takes milliseconds where Spark takes seconds; False where
+    they are Spark's to write."""
+
+    def written(opened: DeltaTable, rows: pa.Table, *, transaction: Transaction) -> None:
+        require_plain(opened, rewritten=rewritten)
+        write(opened, rows, transaction=transaction)
+
+    try:
+        with failing(f"open {table.shard}"):
+            require_plain(load_table(table.shard), rewritten=rewritten)
+        commit_batch(table.shard, batch.query_id, batch.number, rows.toArrow(), write=written)
+    except EngineFailure:
+        return False
+    return True
+
+
+def _merge_rows(
+    opened: DeltaTable, rows: pa.Table, *, transaction: Transaction, table: OutputTable, soft: bool
+) -> None:
+    """What :func:`merge_statement` says, of a batch without TRUNCATE and without values that were
+    not sent."""
+    names = [*(column.name for _, column in table.mapped_columns), "_lsn"]
+    values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+    newer, deleted = "s._lsn >= t._lsn", _quoted(DELETED.name)
+    on = " AND ".join(
+        f"t.{_quoted(each.name)} {'IS NOT DISTINCT FROM' if each.nullable else '='}"
+        f" s.{_quoted(each.name)}"
+        for each in table.key
+    )
+    merger = opened.merge(
+        rows, on, source_alias="s", target_alias="t",
+        commit_properties=at_this_version(transaction=transaction),
+    )
+    if soft:
+        gone = {"_lsn": "s._lsn", deleted: f"coalesce(t.{deleted}, s._committed)"}
+        merger = merger.when_matched_update(gone, f"{newer} AND s._gone")
+    else:
+        merger = merger.when_matched_delete(f"{newer} AND s._gone")
+    kept = {**values, deleted: "NULL"} if soft else values
+    merger.when_matched_update(kept, f"{newer} AND NOT s._gone").when_not_matched_insert(
+        values, "NOT s._gone"
+    ).execute()
+
+
+def _quoted(name: str) -> str:
+    """A column as DataFusion's SQL spells it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def merge_once(rows: DataFrame, statement: str, app: str, version: int) -> None:
@@ -381,29 +454,29 @@ def snapshot_merge_statement(
     )
 
 
-def _facts(rows: DataFrame) -> dict[str, _Facts]:
-    """By table upstream; one job."""
-    found = rows.coalesce(1).groupBy("table").agg(
-        F.expr(
-            "max(struct(lsn, sequence, unix_micros(committed) AS committed))"
-            " FILTER (WHERE operation = 'truncate')"
-        ).alias("truncated"),
-        F.expr("bool_or(coalesce(size(unchanged), 0) > 0)").alias("unchanged"),
-        F.expr(
-            "bool_or(operation = 'update' AND before IS NOT NULL"
-            " AND coalesce(size(unchanged), 0) > 0)"
-        ).alias("moved"),
-        F.expr(
-            "bool_or(operation = 'delete' OR (operation = 'update' AND before IS NOT NULL))"
-        ).alias("gone"),
-    ).collect()
-    return {
-        row["table"]: _Facts(
-            None if row["truncated"] is None else tuple(row["truncated"]),
-            row["unchanged"], row["moved"], row["gone"],
+def _summary(rows: DataFrame) -> tuple[dict[str, _Facts], pa.Table | None]:
+    """By table upstream what a batch has for it, and the rows of the source's own table; one job,
+    which reads the batch."""
+    from pyarrow import compute
+
+    found = rows.where(F.col("operation").isin(COMMIT, TABLE)).select(
+        "table", F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"),
+        F.col("committed").alias("_committed"), F.col("sequence").cast("bigint").alias("changes"),
+        F.unix_micros("committed").alias("micros"), "unchanged",
+    ).toArrow()
+    of_tables = compute.is_valid(found["table"])
+    facts = {}
+    for row in found.filter(of_tables).to_pylist():
+        unchanged, moved, gone = map(bool, row["unchanged"])
+        truncated = (row["_lsn"], row["changes"], row["micros"])
+        facts[row["table"]] = _Facts(
+            None if row["_lsn"] is None else truncated, unchanged, moved, gone,
+            row["_transaction"],
         )
-        for row in found
-    }
+    if not facts:
+        return {}, None
+    transactions = found.filter(compute.invert(of_tables))
+    return facts, transactions.select([each.name for each in TRANSACTION_COLUMNS])
 
 
 def _keys(table: OutputTable) -> str:
