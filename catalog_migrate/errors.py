@@ -266,9 +266,9 @@ _DEFINED_IN = {
         "AlterFailed", "AlterSetBack", "AlterUnfinished", "BehindSink", "CheckpointCorrupt",
         "EditConflict", "EndpointFailed", "ForeignCheckpoint", "InvalidPosition", "LedgerMismatch",
         "NotFencedOut", "PositionLost", "QueryFenced", "QueryRunning", "RefusedStatement",
-        "ShardGone", "SnapshotNotFound", "SourcesChanged", "UnknownItem", "UnsafeBlocked",
-        "UnsafeRefused", "UnsettledCheckpoint", "UnsupportedCheckpoint", "UpstreamChanged",
-        "ValidationFailed",
+        "ShardGone", "SnapshotNotFound", "SourceDiffers", "SourceNotCompared", "SourcesChanged",
+        "UnknownItem", "UnsafeBlocked", "UnsafeRefused", "UnsettledCheckpoint",
+        "UnsupportedCheckpoint", "UpstreamChanged", "ValidationFailed",
     ),
 }
 """Errors that stand beside what raises them, by module; all of them are found here too."""

@@ -124,7 +124,8 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 error, 2 changes pending (--detailed-exitcode), 3 blocked,"
     " 4 stale plan, 5 lease held or fenced out, 6 not reconciled, 7 a source or sink is held, backs"
-    " off or is behind (status), 64 usage, 78 configuration, 130 interrupted.",
+    " off or is behind (status), 8 a mirror differs (VALIDATE SOURCE), 64 usage, 78 configuration,"
+    " 130 interrupted.",
 )
 @click.version_option(__version__, message="catalog-migrate %(version)s")
 @click.option(

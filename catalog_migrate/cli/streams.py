@@ -169,6 +169,7 @@ def sql(
     Example:
       catalog-migrate sql -c "EXPLAIN ALTER CONNECTION c SET (BROKER 'new.example.com:9092')"
       catalog-migrate sql -f streams.sql
+      catalog-migrate sql -c 'VALIDATE SOURCE bank'
       catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
     """
     from catalog_migrate.sql.parser import is_ours

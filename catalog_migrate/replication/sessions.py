@@ -229,6 +229,12 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         return ReplicationNotAllowed(
             f"role {user} may not read changes: {text}", remedy=f"ALTER ROLE {user} REPLICATION"
         )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege) and "row-level security" in lowered:
+        user = option_of(connection, "POSTGRES", "USER")
+        return ReplicationFailed(
+            f"policies would hide rows from role {user}: {text}",
+            remedy=f"ALTER ROLE {user} BYPASSRLS",
+        )
     if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
         return PublicationMissing(
             f"changes were made while a publication was not there: {text}",

@@ -115,9 +115,10 @@ def _stage_table(
 ) -> StagedTable:
     names = [column.name for column in table.published]
     width = len(names)
+    query = selection(opened, table, publication, list(map(quote_postgres, names)))
     files: list[str] = []
     done = 0
-    for values in _chunks(_lines(opened, table, publication), width, rows):
+    for values in chunks(copied_lines(opened, query), width, rows):
         name = f"{number:04}-{len(files):06}.parquet"
         put(name, _parquet(snapshot_batch(
             table.full_name, slot.position.lsn, taken, done, values, width
@@ -129,24 +130,32 @@ def _stage_table(
     return StagedTable(table.full_name, tuple(names), done, tuple(files))
 
 
-def _lines(
-    opened: psycopg.Connection[Any], table: DiscoveredTable, publication: str
-) -> Iterator[str]:
-    """The rows as COPY writes them, without the ends of their lines."""
-    listed = ", ".join(quote_postgres(column.name) for column in table.published)
+def selection(
+    opened: psycopg.Connection[Any], table: DiscoveredTable, publication: str,
+    columns: Sequence[str], *, where: str = "",
+) -> str:
+    """The query for the rows of a table that a publication gives; ``columns`` are expressions.
+
+    ``where`` is one more condition, "" for none.
+    """
     # the rows of tables that inherit from it are theirs; those of partitions are its own
     only = "" if table.partitioned else "ONLY "
-    query = f"SELECT {listed} FROM {only}{table.sql}"
+    conditions = [f"({where})"] if where else []
     if opened.info.server_version >= 150000:
         row = opened.execute(_FILTER, (publication, table.schema, table.name)).fetchone()
-        if row is not None and row[0]:
-            query += f" WHERE {row[0]}"
+        conditions += [f"({row[0]})"] if row is not None and row[0] else []
+    query = f"SELECT {', '.join(columns)} FROM {only}{table.sql}"
+    return f"{query} WHERE {' AND '.join(conditions)}" if conditions else query
+
+
+def copied_lines(opened: psycopg.Connection[Any], query: str) -> Iterator[str]:
+    """The rows of a query as COPY writes them, without the ends of their lines."""
     with opened.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT".encode()) as copy:
         for line in copy:
             yield str(line, "utf-8")[:-1]
 
 
-def _chunks(lines: Iterator[str], width: int, rows: int) -> Iterator[list[str | None]]:
+def chunks(lines: Iterator[str], width: int, rows: int) -> Iterator[list[str | None]]:
     """The values of at most so many rows, one behind the other."""
     values: list[str | None] = []
     size = 0

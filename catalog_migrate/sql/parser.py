@@ -32,6 +32,8 @@ from catalog_migrate.sql.statements import (
 from catalog_migrate.sql.tokens import Token, split_statements, tokenise
 
 _LIKENESS = 0.85
+_VALIDATED: Mapping[str, Kind] = {"CONNECTION": "connection", "SOURCE": "source"}
+"""What can be validated."""
 One = TypeVar("One")
 
 
@@ -122,9 +124,12 @@ def _whole(cursor: Cursor, what: str) -> int:
     return int(cursor.advance().text)
 
 
-def _validate(cursor: Cursor) -> st.ValidateConnection:
-    cursor.need("CONNECTION")
-    return st.ValidateConnection(clauses.item_name(cursor, "a connection"))
+def _validate(cursor: Cursor) -> st.ValidateConnection | st.ValidateSource:
+    kind = cursor.choose(_VALIDATED)
+    name = clauses.item_name(cursor, f"a {kind}")
+    if kind == "connection":
+        return st.ValidateConnection(name)
+    return st.ValidateSource(name, clauses.settings(cursor) if cursor.accept("WITH") else {})
 
 
 def _comment(cursor: Cursor) -> st.Comment:
@@ -530,7 +535,7 @@ _OBJECTS: Mapping[str, frozenset[str]] = {
     "CREATE": frozenset(KINDS),
     "ALTER": frozenset(KINDS),
     "DROP": frozenset(KINDS),
-    "VALIDATE": frozenset({"CONNECTION"}),
+    "VALIDATE": frozenset(_VALIDATED),
     "PAUSE": frozenset(KINDS),
     "RESUME": frozenset(KINDS),
     "SHOW": frozenset({*LISTINGS, *QUERY_KINDS}),

@@ -325,6 +325,7 @@ _PRINTERS: Mapping[type, Callable[[Any], _Clauses]] = {
     s.Rename: _rename,
     s.ShowCreate: lambda x: [f"SHOW CREATE {x.kind.upper()} {_name(x.name)}"],
     s.ValidateConnection: lambda x: [f"VALIDATE CONNECTION {_name(x.name)}"],
+    s.ValidateSource: lambda x: [f"VALIDATE SOURCE {_name(x.name)}", *_settings(x.settings)],
     s.CreateSource: _create_source,
     s.CreateSink: _create_sink,
     s.CreateCluster: _create_cluster,

@@ -210,6 +210,13 @@ class ValidateConnection(msgspec.Struct, frozen=True):
     name: str
 
 
+class ValidateSource(msgspec.Struct, frozen=True):
+    """``VALIDATE SOURCE name [WITH (…)]``: compare a mirror with the tables that it mirrors."""
+
+    name: str
+    settings: dict[str, str] = {}
+
+
 class CreateSource(msgspec.Struct, frozen=True):
     """``CREATE SOURCE name [(columns)] FROM connector CONNECTION c (…) …``.
 
@@ -330,8 +337,8 @@ class Unsafe(msgspec.Struct, frozen=True):
 
 Explainable = (
     CreateSecret | AlterSecret | Drop | CreateConnection | AlterConnection | AlterItem
-    | SetConnection | Rename | ShowCreate | ValidateConnection | CreateSource | CreateSink
-    | CreateCluster | Pause | Resume | Show | ShowLog | Comment | Unsafe
+    | SetConnection | Rename | ShowCreate | ValidateConnection | ValidateSource | CreateSource
+    | CreateSink | CreateCluster | Pause | Resume | Show | ShowLog | Comment | Unsafe
 )
 
 

@@ -143,6 +143,28 @@ class UnsafeBlocked(CatalogMigrateError, ValueError):
         return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])
 
 
+class SourceDiffers(CatalogMigrateError, RuntimeError):
+    """A mirror is not what its tables are upstream; ``differences`` has a line for each table."""
+
+    code = "CM0788"
+    exit_code = 8
+
+    def __init__(
+        self, message: str, *, differences: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, differences=tuple(differences))
+        self.differences = tuple(differences)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {each}" for each in self.differences)])
+
+
+class SourceNotCompared(CatalogMigrateError, RuntimeError):
+    """Whether a mirror is what its tables are upstream could not be told, or not of all rows."""
+
+    code = "CM0789"
+
+
 # -- checkpoints -----------------------------------------------------------------------------------
 
 

@@ -121,6 +121,8 @@ class Executor(OperationClient):
             return Result(show_create(state, found, resolve=self.ports.resolve))
         if isinstance(statement, st.ValidateConnection):
             return self._validated(state, statement)
+        if isinstance(statement, st.ValidateSource):
+            return self._compared(state, statement)
         if isinstance(statement, st.Explain):
             text, steps = explain(state, statement.statement, ports=self.ports)
             return Result(text, steps=steps)
@@ -307,6 +309,16 @@ class Executor(OperationClient):
             tuple((verdict.name, verdict.ok, verdict.message) for verdict in verdicts),
         )
         return Result(f"{found.text} is valid", rows=rows)
+
+
+    def _compared(self, state: State, statement: st.ValidateSource) -> Result:
+        from catalog_migrate.streams.validation import validate_source
+
+        rows, notices = validate_source(
+            state, statement, follow=partial(read_state, self.log), ports=self.ports,
+            clock=self.clock, say=self.on_progress,
+        )
+        return Result(f"source {statement.name} is what its tables are upstream", notices, rows)
 
 
 def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Result:

@@ -30,6 +30,7 @@ from catalog_migrate.streams.unsafe.operation_row import missing, unsafe_program
 from catalog_migrate.streams.unsafe.planning import plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.validation import explain_validation
 
 
 def rename(state: State, statement: st.Rename) -> Effect:
@@ -198,6 +199,8 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> tuple[str
         return "reads the catalog; writes nothing and restarts nothing", ()
     if isinstance(statement, st.ValidateConnection):
         return "reaches out to the connection and to whatever its queries use; writes nothing", ()
+    if isinstance(statement, st.ValidateSource):
+        return explain_validation(state, statement), ()
     if isinstance(statement, st.Unsafe):
         return _unsafe(state, statement, ports)
     if isinstance(statement, st.CreateSource):

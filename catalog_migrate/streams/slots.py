@@ -25,7 +25,7 @@ from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows
 from catalog_migrate.streams.specs import resolved_connection, slot_of, spec_of
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, VALIDATION
 
 SLOT = "slot"
 """The kind of the record of a slot that is still to be dropped."""
@@ -126,11 +126,12 @@ def drop_slots(
 
 
 def _snapshots(folder: str) -> list[Store]:
-    """The folders of a source's snapshots, beside its checkpoints."""
+    """The folders of a source's snapshots and of its validation, beside its checkpoints."""
     beside = store_at(folder)
     try:
         return [
-            store_at(beside.place(name)) for name in beside.folders() if name.startswith("snapshot")
+            store_at(beside.place(name)) for name in beside.folders()
+            if name.startswith("snapshot") or name == VALIDATION
         ]
     except FileNotFoundError:
         return []

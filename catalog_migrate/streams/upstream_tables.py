@@ -80,6 +80,9 @@ SNAPSHOT_LOADED = "loaded.json"
 snapshot are in its tables."""
 
 
+VALIDATION = "validation"
+"""The folder beside a source's checkpoints where VALIDATE SOURCE keeps how far it is."""
+
 SNAPSHOT_ATTEMPT = "attempt.json"
 """The file there that says, before rows are copied and the slot is made, who copies: from then on a
 slot of its name is ours."""

@@ -37,6 +37,7 @@ from catalog_migrate.sql.statements import (
     ShowLog,
     Statement,
     ValidateConnection,
+    ValidateSource,
 )
 from catalog_migrate.sql.tokens import tokenise
 
@@ -95,6 +96,8 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ("SHOW SOURCE s.`t` LOG", ShowLog("source", "s.t")),
     ("SHOW SINK k LOG LIMIT 20", ShowLog("sink", "k", 20)),
     ("VALIDATE CONNECTION c", ValidateConnection("c")),
+    ("VALIDATE SOURCE s.t", ValidateSource("s.t")),
+    ("validate source s with (bucket_rows 500)", ValidateSource("s", {"BUCKET ROWS": "500"})),
     ("COMMENT ON CLUSTER c IS ''", Comment("cluster", "c", "")),
     ("COMMENT ON CLUSTER c IS NULL", Comment("cluster", "c", None)),
     ("CREATE CLUSTER IF NOT EXISTS c", CreateCluster("c", True)),

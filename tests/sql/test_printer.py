@@ -128,6 +128,7 @@ EXPLAINABLE = st.one_of(
     st.builds(s.Rename, KIND, NAMES, NAMES, st.booleans()),
     st.builds(s.ShowCreate, KIND, NAMES),
     st.builds(s.ValidateConnection, NAMES),
+    st.builds(s.ValidateSource, NAMES, SETTINGS),
     st.builds(s.CreateSource, NAMES, COLUMNS, SOURCE, st.booleans(), MAYBE_TEXT),
     st.builds(s.CreateSink, NAMES, SINK, st.booleans(), MAYBE_TEXT),
     st.builds(s.CreateCluster, NAMES, st.booleans()),

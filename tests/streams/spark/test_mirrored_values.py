@@ -1,0 +1,73 @@
+"""Values that Spark has put into a mirror, against the same read without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from catalog_migrate.model.names import quote_sql
+from catalog_migrate.replication import server
+from catalog_migrate.replication.comparison import Bucket, ComparedColumn, digests, look
+from catalog_migrate.replication.sessions import session
+from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
+from catalog_migrate.replication.types import spark_value
+from catalog_migrate.replication.values import table_values
+from catalog_migrate.streams.validation import _batches
+from tests.services.postgres_types import TYPES, literal
+
+if TYPE_CHECKING:
+    from tests.services.upstream import Upstream
+
+    from .conftest import Workshop
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+
+def test_each_type_of_postgres(workshop: Workshop, upstream: Upstream) -> None:
+    """At the edges of every type, and for NULL, what the stream's SQL writes is value for value
+    what is read upstream without Spark."""
+    from catalog_migrate.streams.spark.sources import query_session
+
+    listed = ", ".join(f'"c {n}" {type_}' for n, type_ in enumerate(TYPES))
+    rows = [
+        ", ".join(literal(values[row % len(values)], type_) for type_, values in TYPES.items())
+        for row in range(max(map(len, TYPES.values())))
+    ]
+    upstream.sql(
+        f"CREATE TABLE t (id int PRIMARY KEY, {listed})",
+        f"INSERT INTO t VALUES {', '.join(f'({n}, {row})' for n, row in enumerate(rows))}",
+        "INSERT INTO t (id) VALUES (-1)",
+    )
+    (table,) = server.discover(upstream.connection, ["t"])
+    assert len(TYPES) >= 28
+    columns = [
+        ComparedColumn(each.name, each.name, str(each.spark_type), each.name == "id")
+        for each in table.columns
+    ]
+    width = len(columns)
+    with session(upstream.connection) as opened:
+        query = selection(opened, table, "p", [f'"{each.upstream}"' for each in columns])
+        (texts,) = chunks(copied_lines(opened, query), width, 1000)
+    spark = query_session(workshop.spark)
+    images = [(texts[at:at + width],) for at in range(0, len(texts), width)]
+    path = str(workshop.directory / "values")
+    spark.createDataFrame(images, "after ARRAY<STRING>").selectExpr(*(
+        f"{spark_value(column.type, f'get(after, {place})')} AS {quote_sql(column.ours)}"
+        for place, column in enumerate(columns)
+    )).write.format("delta").option("delta.columnMapping.mode", "name").save(path)
+
+    there = look(upstream.connection, table, columns, Bucket(0, 1), publication="p").rows
+    # column by column, so that a failure names one
+    for column in columns:
+        found = {}
+        pair = [columns[0], column]
+        for batch in _batches(path, [each.ours for each in pair], alive=False):
+            values = [
+                table_values(each.type, value) for each, value in zip(pair, batch, strict=True)
+            ]
+            keys, here = digests(pair, values)
+            found.update(zip(keys.tolist(), here.tolist(), strict=True))
+        own = look(upstream.connection, table, pair, Bucket(0, 1), publication="p").rows
+        assert dict(zip(own.keys.tolist(), own.digests.tolist(), strict=True)) == found, column
+    assert len(there) == len(rows) + 1
