@@ -162,6 +162,8 @@ from catalog_migrate.streams.errors import (
 )
 from catalog_migrate.streams.errors import (
     SnapshotNotFound as SnapshotNotFound,
+    SourceDiffers as SourceDiffers,
+    SourceNotCompared as SourceNotCompared,
 )
 from catalog_migrate.streams.errors import (
     SourcesChanged as SourcesChanged,

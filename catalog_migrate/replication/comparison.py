@@ -42,8 +42,10 @@ _ESTIMATE = """
 SELECT coalesce(sum(CASE WHEN c.reltuples < 0 THEN pg_relation_size(c.oid) / 64 ELSE c.reltuples
                     END), 0)::bigint
 FROM pg_class AS c
-WHERE c.oid = %(table)s::regclass
-   OR c.oid IN (SELECT t.relid FROM pg_partition_tree(%(table)s::regclass) AS t)
+WHERE c.relkind = 'r' AND (
+  c.oid = %(table)s::regclass
+  OR c.oid IN (SELECT t.relid FROM pg_partition_tree(%(table)s::regclass) AS t)
+)
 """
 _LOG = "SELECT pg_current_wal_insert_lsn()::text, current_setting('wal_block_size')::int"
 _FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"

@@ -286,8 +286,8 @@ def key_sql(spark: str, column: str) -> str:
         )
     if kind == "DATE":
         return (
-            f"(least(greatest({column}::date, date '0001-01-01'), date '9999-12-31')"
-            " - date '1970-01-01')::text"
+            f"CASE WHEN {column} IS NOT NULL THEN (least(greatest({column}::date,"
+            " date '0001-01-01'), date '9999-12-31') - date '1970-01-01')::text END"
         )
     if kind in ("TIMESTAMP", "TIMESTAMP_NTZ"):
         type_ = "timestamptz" if kind == "TIMESTAMP" else "timestamp"
@@ -295,7 +295,10 @@ def key_sql(spark: str, column: str) -> str:
             f"least(greatest({column}::{type_}, {type_} '0001-01-01 00:00:00'),"
             f" {type_} '9999-12-31 23:59:59')"
         )
-        return f"extract(epoch FROM date_trunc('second', {within}))::bigint::text"
+        return (
+            f"CASE WHEN {column} IS NOT NULL THEN"
+            f" extract(epoch FROM date_trunc('second', {within}))::bigint::text END"
+        )
     # format and not a cast to text, which is another thing for boolean and char(n)
     return f"encode({column}, 'hex')" if kind == "BINARY" else f"format('%s', {column})"
 

@@ -336,23 +336,24 @@ class _Comparison:
                     stood = None  # a batch is being read
             if position != stood:
                 stood, since = position, now
-            state = self.follow()
-            self._stands = ""
-            if holds := held_by(state, self.item_id):
-                self._stands = f"it is held: {'; '.join(holds)}"
-            elif not runtime_lives(state, state.items[self.item_id].links.get("cluster", "")):
-                self._stands = "no runtime of its cluster is alive"
-            elif now - since > _STILL:
-                self._stands = f"it has not moved for {_STILL:.0f} s"
-            if self._stands:
-                self._stands = f"its mirror stands at {position}, before {lsn_text(lsn)}, and " + (
-                    self._stands
-                )
+            reason = self._standstill(now - since)
+            if reason:
+                self._stands = f"its mirror is at {position}, before {lsn_text(lsn)}, and {reason}"
                 return False
             if not told:
                 told = True
                 self.say(f"{self.name}: waits until the mirror has passed {lsn_text(lsn)}")
             self.clock.sleep(_PAUSE)
+
+    def _standstill(self, seconds: float) -> str:
+        """Why a mirror that has not moved for so long will not do so soon; "" where it may."""
+        state = self.follow()
+        holds = held_by(state, self.item_id)
+        if holds:
+            return f"it is held: {'; '.join(holds)}"
+        if not runtime_lives(state, state.items[self.item_id].links.get("cluster", "")):
+            return "no runtime of its cluster is alive"
+        return f"it has not moved for {_STILL:.0f} s" if seconds > _STILL else ""
 
     def _require_unchanged(self) -> None:
         """SourceNotCompared where the source was altered, reset or migrated meanwhile."""
@@ -402,13 +403,13 @@ class _Comparison:
             )
         if not tables:
             return
-        reason = f"VALIDATE SOURCE found {total} rows that differ"
         raise SourceDiffers(
             f"{self.name} is not what its tables are upstream: {total} rows differ in"
             f" {', '.join(tables)}; the remedy is a new snapshot of these tables alone",
             differences=lines,
             remedy=render(st.Unsafe(
-                "source", str(self.spec.name), (st.ResetSplits(tuple(tables)),), reason
+                "source", str(self.spec.name), (st.ResetSplits(tuple(tables)),),
+                f"{total} rows differ",
             )),
         )
 

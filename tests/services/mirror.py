@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
-from catalog_migrate.delta.table import write_rows
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
-from catalog_migrate.replication.sessions import session
+from catalog_migrate.replication.sessions import SlotInUse, session
 from catalog_migrate.replication.snapshot import StagedTable
 from catalog_migrate.replication.types import Position
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.queries import OutputTable
-from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import cluster_key
 from catalog_migrate.streams.table_snapshots import expected, take
 from catalog_migrate.streams.unsafe.positions import postgres_position
@@ -77,6 +81,14 @@ class Follower:
         )
         self._commit(0, begins)
 
+        def started(_: State) -> Changes:
+            changes = Changes()
+            stream = msgspec.structs.replace(first_stream(self.item_id), upstream=begins.system)
+            changes.put("stream", self.item_id, stream)
+            return changes
+
+        commit(self.catalog.log, started, kind="test")
+
     def hold_lease(self) -> Callable[[], None]:
         """Be the runtime of the source's cluster, until the function that is returned is called."""
         cluster = self.catalog.state().items[self.item_id].links["cluster"]
@@ -109,16 +121,16 @@ class Follower:
             gone: list[Row] = list(rows) if change.operation == "truncate" else []
             if change.before is not None:
                 gone.append(key(change.before))
+            kept = rows.get(key(change.before or change.after)) if change.unchanged else None
             for each in gone:
                 old = rows.pop(each, None)
                 if self.soft and old is not None:
                     rows[each] = (old[0], change.lsn, old[2] or at)
             if change.after is not None:
                 image = change.after
-                if change.unchanged:
-                    old_image = rows[key(image)][0]
+                if kept is not None:
                     image = tuple(
-                        old_image[place] if place in change.unchanged else value
+                        kept[0][place] if place in change.unchanged else value
                         for place, value in enumerate(image)
                     )
                 rows[key(image)] = (image, change.lsn, None)
@@ -132,7 +144,8 @@ class Follower:
     def follow(self, ended: threading.Event, pause: float = 0.05) -> None:
         """Batch after batch until an event."""
         while not ended.wait(pause):
-            self.go_on()
+            with suppress(SlotInUse):  # the comparison asks it as well
+                self.go_on()
 
     def write(self, name: str) -> None:
         """The rows of a table upstream into ours, in place of what stands there."""
@@ -146,7 +159,7 @@ class Follower:
         columns["_lsn"] = pa.array([lsn for _, lsn, _ in rows], pa.int64())
         if self.soft:
             columns["_deleted"] = pa.array([at for _, _, at in rows], pa.timestamp("us", "UTC"))
-        write_rows(table.shard, pa.table(columns), mode="overwrite")
+        write_rows(load_table(table.shard), pa.table(columns), mode="overwrite")
 
     def _load(
         self, table: OutputTable, staged: StagedTable, files: list[str], at: Position

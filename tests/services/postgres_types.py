@@ -50,10 +50,9 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "text[]": ('{"a,b","\\"q\\"",NULL,""}', "{}"),
     "bit(3)": ("101", "000"),
     "point": ("(1,-2.5)",),
-    "xml": ("<a>1</a>",),
 }
 
-NOT_KEYS = frozenset({"json", "point", "xml"})
+NOT_KEYS = frozenset({"json", "point"})
 """Types without an order, which no key can have."""
 
 
