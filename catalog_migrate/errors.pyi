@@ -162,7 +162,11 @@ from catalog_migrate.streams.errors import (
 )
 from catalog_migrate.streams.errors import (
     SnapshotNotFound as SnapshotNotFound,
+)
+from catalog_migrate.streams.errors import (
     SourceDiffers as SourceDiffers,
+)
+from catalog_migrate.streams.errors import (
     SourceNotCompared as SourceNotCompared,
 )
 from catalog_migrate.streams.errors import (

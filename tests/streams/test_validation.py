@@ -138,7 +138,7 @@ def test_every_kind_of_table_and_every_difference(mirrored: Mirrored) -> None:
         "DELETE FROM few WHERE n = 0 AND b", "UPDATE filtered SET id = -1 WHERE id = 30",
     )
     follower.go_on()
-    assert mirrored.compared("WITH (BUCKET ROWS = 100)") == {
+    assert mirrored.compared("WITH (BUCKET ROWS = 120)") == {
         "shop.renamed": (490, 5, 0), "default.filtered": (24, 1, 0), "default.parts": (100, 1, 0),
         "default.few": (3, 1, 0),
     }
@@ -157,7 +157,7 @@ def test_every_kind_of_table_and_every_difference(mirrored: Mirrored) -> None:
     follower.write("public.plain")
     follower.write("public.parts")
     with pytest.raises(SourceDiffers) as caught:
-        mirrored.run("VALIDATE SOURCE m WITH (BUCKET ROWS = 100)")
+        mirrored.run("VALIDATE SOURCE m WITH (BUCKET ROWS = 120)")
     error = caught.value
     assert error.exit_code == 8
     assert error.message.startswith(
