@@ -23,7 +23,7 @@ from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import External, UpstreamTable
-from catalog_migrate.replication import server
+from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.pgoutput import decode
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery
 from catalog_migrate.streams.spark.engine import SparkQueries
@@ -216,7 +216,7 @@ class Bench:
             for slot in (f"slot_{name}", f"beside_{name}"):
                 with server.create_slot(self.connection, slot) as made:
                     start = made.position
-            (there,) = server.discover(self.connection, [name], publication=name)
+            (there,) = survey.discover(self.connection, [name], publication=name)
             external = External(
                 connector="POSTGRES", options={"PUBLICATION": name}, format=format_,
                 settings={"TRIGGER": trigger},

@@ -444,7 +444,10 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     newest committed edit of positions as JSON, its exact lines: whoever starts the query
     repeats it on a checkpoint that lacks it. ``snapshot`` numbers the snapshots of a POSTGRES
     source, of ``snapshot_tables`` upstream (``schema.table``; empty: of all, and its slot is made
-    anew): whoever starts the query takes the newest where that was not done.
+    anew): whoever starts the query takes the newest where that was not done. ``survey`` is what
+    its tables depended on upstream when they were looked at last, as JSON
+    (:class:`~catalog_migrate.replication.survey.Survey`), ``survey_at_hold`` the one that it is
+    held for, which counts once an operator resumes it.
     """
 
     checkpoint: str
@@ -456,6 +459,8 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int = 0
     snapshot: int = 1
     snapshot_tables: tuple[str, ...] = ()
+    survey: str = ""
+    survey_at_hold: str = ""
 
     @property
     def known_topics(self) -> dict[str, str]:

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
-from catalog_migrate.replication.sessions import TableChanged, UnreadableMessage
+from catalog_migrate.replication.sessions import (
+    NEW_SNAPSHOT,
+    RESET_SPLITS,
+    ChangesMissing,
+    TableChanged,
+    UnreadableMessage,
+)
 from catalog_migrate.replication.types import NUMERIC, Column, Expected
 
 if TYPE_CHECKING:
@@ -69,9 +75,12 @@ def decode(
     ``tables`` are those wanted, as ``schema.name``. The transaction under way is not kept in
     memory, streamed ones are until their commit.
 
-    Raises TableChanged at the first change of a table whose columns are not those expected, and
+    A table expected by its oid keeps its name of there whatever it is called meanwhile. Raises
+    TableChanged at the first change of a table whose columns are not those expected, ChangesMissing
+    at that of another table of its name, and
     UnreadableMessage for two-phase and binary messages, and when a transaction has no end.
     """
+    wanted_tables = _Tables(tables)
     relations: dict[int, _Relation] = {}
     streams: dict[int, _Stream] = {}
     stream: _Stream | None = None
@@ -106,7 +115,7 @@ def decode(
                 _refuse(data, "the commit of another transaction")
             under_way = False
         elif kind == 82:  # R: relation
-            number, relation = _relation(data, 1, tables)
+            number, relation = _relation(data, 1, wanted_tables)
             relations[number] = relation
         elif kind == 84:  # T: truncate
             if wanted:
@@ -120,7 +129,7 @@ def decode(
                     sequence += 1
         elif kind == 83:  # S: a part of a streamed transaction
             xid = _INT.unpack_from(data, 1)[0]
-            stream = streams.setdefault(xid, _Stream(xid, tables))
+            stream = streams.setdefault(xid, _Stream(xid, wanted_tables))
         elif kind == 99:  # c: commit of a streamed transaction
             xid, _, lsn, _, since = _STREAM_COMMIT.unpack_from(data)
             done = streams.pop(xid, None)
@@ -183,23 +192,59 @@ def count(messages: Iterable[tuple[int, bytes]], *, start: int, end: int) -> dic
     return found
 
 
+def truncating(messages: Iterable[bytes], table: int) -> frozenset[int]:
+    """The transactions that truncate a table, by its oid. For protocol 1 only."""
+    found, transaction = set(), 0
+    for data in messages:
+        if data[0] == 66:  # B
+            transaction = _BEGIN.unpack_from(data)[2]
+        elif data[0] == 84 and (table,) in _INT.iter_unpack(data[6:]):  # T
+            found.add(transaction)
+    return frozenset(found)
+
+
 _ROW_KINDS = frozenset(b"IUD")
 _PASSED_OVER = frozenset(b"OYM")
 """Origins, types and messages of applications (heartbeats among them)."""
 
 
+class _Tables:
+    """The tables that are wanted, by name and, where that is known, by oid."""
+
+    __slots__ = ("_by_name", "_by_oid")
+
+    def __init__(self, tables: Mapping[str, Expected]) -> None:
+        self._by_name = tables
+        self._by_oid = {each.oid: (name, each) for name, each in tables.items() if each.oid}
+
+    def find(self, oid: int, name: str) -> tuple[str, Expected | None, bool]:
+        """(the name that it is expected by, what is expected, whether it is another table)."""
+        known = self._by_oid.get(oid)
+        if known is not None:
+            return (*known, False)
+        expected = self._by_name.get(name)
+        return name, expected, expected is not None and bool(expected.oid)
+
+
 class _Relation:
-    """A table as the last message about it describes it, beside what is expected of it."""
+    """A table as the last message about it describes it, beside what is expected of it.
 
-    __slots__ = ("changed", "columns", "expected", "missing", "name", "order")
+    ``foreign``: it has the name of one that is expected, and another oid.
+    """
 
-    def __init__(self, name: str, columns: tuple[Column, ...], expected: Expected | None) -> None:
+    __slots__ = ("changed", "columns", "expected", "foreign", "missing", "name", "order")
+
+    def __init__(
+        self, name: str, columns: tuple[Column, ...], expected: Expected | None,
+        foreign: bool = False,
+    ) -> None:
         self.name, self.columns, self.expected = name, columns, expected
+        self.foreign = foreign
         self.changed: str | None = None
         self.order: tuple[int, ...] | None = None
         self.missing: tuple[Column, ...] = ()
         """Columns that it has not, and that a table need not have all the time."""
-        if expected is None:
+        if expected is None or foreign:
             return
         there = {column.name: number for number, column in enumerate(columns)}
         self.changed = difference(expected, columns)
@@ -210,7 +255,14 @@ class _Relation:
                 self.order = order
 
     def check(self, lsn: int) -> None:
-        """Raise TableChanged when the columns are not those expected of a commit at ``lsn``."""
+        """Raise TableChanged when the columns are not those expected of a commit at ``lsn``,
+        ChangesMissing when it is another table."""
+        if self.foreign:
+            raise ChangesMissing(
+                f"changes may be missing of {self.name}: the log has a change of another table of"
+                " that name",
+                remedy=NEW_SNAPSHOT, statements=RESET_SPLITS, table=self.name, lsn=lsn,
+            )
         changed = self.changed or ", ".join(
             f"column {column.name} is gone" for column in self.missing
             if not column.may_be_missing(lsn)
@@ -227,7 +279,7 @@ class _Relation:
         self, kind: int, data: bytes, at: int, lsn: int
     ) -> tuple[Operation, Image | None, Image | None, tuple[int, ...]]:
         """(operation, before, after, unchanged) of an insert, update or delete, from ``at`` on."""
-        if self.changed is not None or self.missing:
+        if self.changed is not None or self.missing or self.foreign:
             self.check(lsn)
         if kind == 73:  # I
             after, missing, _ = _values(data, at + 1)
@@ -274,7 +326,7 @@ class _Stream:
 
     __slots__ = ("_rows", "_tables", "relations", "xid")
 
-    def __init__(self, xid: int, tables: Mapping[str, Expected]) -> None:
+    def __init__(self, xid: int, tables: _Tables) -> None:
         self.xid = xid
         self.relations: dict[int, _Relation] = {}
         self._tables = tables
@@ -368,7 +420,7 @@ def _values(data: bytes, at: int) -> tuple[list[str | None], list[int] | tuple[(
 
 
 def _relation(
-    data: bytes, at: int, tables: Mapping[str, Expected]
+    data: bytes, at: int, tables: _Tables
 ) -> tuple[int, _Relation]:
     """A Relation message from its oid on."""
     (number,) = _INT.unpack_from(data, at)
@@ -384,8 +436,8 @@ def _relation(
         at += 8
         columns.append(Column(column, type_oid, modifier, is_key))
     # an empty namespace stands for pg_catalog
-    full = f"{schema or 'pg_catalog'}.{name}"
-    return number, _Relation(full, tuple(columns), tables.get(full))
+    full, expected, foreign = tables.find(number, f"{schema or 'pg_catalog'}.{name}")
+    return number, _Relation(full, tuple(columns), expected, foreign)
 
 
 _TYPE = Struct("!Ii")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.connections.clients import Resolved, option_of
 from catalog_migrate.connections.findings import (
@@ -19,8 +19,26 @@ from catalog_migrate.connections.findings import (
     within,
 )
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, ReplicationFailed, session
+from catalog_migrate.replication.drift import sql_name
+from catalog_migrate.replication.server import PLUGIN, read_slot
+from catalog_migrate.replication.sessions import (
+    NEW_SNAPSHOT,
+    ReplicationFailed,
+    see_all_rows,
+    session,
+)
+from catalog_migrate.replication.survey import (
+    OPERATIONS,
+    Name,
+    Publication,
+    Survey,
+    Surveyed,
+    SurveyedTable,
+    full_name,
+    missing_findings,
+    names_of,
+    read_survey,
+)
 from catalog_migrate.replication.types import DiscoveredTable
 
 if TYPE_CHECKING:
@@ -44,27 +62,7 @@ SELECT current_setting('wal_level'), pg_is_in_recovery(),
                   AND pg_has_role(current_user, g.oid, 'USAGE'))
 FROM pg_roles AS r WHERE r.rolname = current_user
 """
-_PUBLICATION = """
-SELECT p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot
-FROM pg_publication AS p WHERE p.pubname = %s
-"""
-_IN_PUBLICATION = """
-SELECT p.schemaname, p.tablename FROM pg_publication_tables AS p WHERE p.pubname = %s
-"""
-_COLUMN_LISTS = """
-SELECT p.schemaname, p.tablename, p.attnames::text[], p.rowfilter
-FROM pg_publication_tables AS p WHERE p.pubname = %s
-"""
 _READABLE = "SELECT has_schema_privilege(%s, 'USAGE') AND has_table_privilege(%s, 'SELECT')"
-
-
-class _Publication(NamedTuple):
-    inserts: bool
-    updates: bool
-    deletes: bool
-    truncates: bool
-    via_root: bool
-    is_there: bool
 
 
 def preflight(
@@ -120,16 +118,16 @@ def _findings(
         )
         return
     found = list(_server_findings(opened, connection, slot, new, subject))
-    row = opened.execute(_PUBLICATION, (name,)).fetchone()
-    publication = None if row is None else _Publication._make((*row, True))
-    upstream, problems = read_tables(opened, tables, name if publication else None, subject)
-    found += problems
-    # one that is still to be made publishes everything
-    would_be = publication or _Publication(True, True, True, True, True, is_there=False)
-    for table in upstream:
-        found += _table_findings(opened, connection, table, would_be, format, subject)
+    surveyed = read_survey(opened, name, names_of(tables))
+    upstream = surveyed.discovered
+    publication = surveyed.publication
+    found += missing_findings(tables, upstream, subject)
+    for table, there in zip(surveyed.survey.tables, upstream, strict=True):
+        found += _reading_findings(opened, connection, table, there, subject)
+        found += _table_findings(there, publication, format, subject, version)
+        found += _inheritance_findings(table, surveyed.survey, format, subject)
     if publication is not None:
-        found += _publication_findings(opened, name, publication, upstream, format, subject)
+        found += _publication_findings(name, publication, surveyed, format, subject)
     elif upstream and len(upstream) == len(tables):
         found.append(_no_publication(name, upstream, version, subject))
     else:
@@ -230,21 +228,93 @@ def _server_findings(
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _table_findings(
-    opened: psycopg.Connection[Any], connection: Resolved, table: DiscoveredTable,
-    publication: _Publication, format: str, subject: str,  # noqa: A002
+def survey_findings(
+    surveyed: Surveyed, names: Sequence[Name], publication: str, format: str, subject: str,  # noqa: A002
+    version: int,
+) -> list[Finding]:
+    """What of a survey keeps the changes of tables from being read; pure.
+
+    ``version`` is the server's number of it. What counts for the first rows alone is left out, and
+    so are columns, whose changes the log says.
+    """
+    there = {table.full_name for table in surveyed.discovered}
+    found = [
+        Finding(subject, "TABLES", False, f"there is no table {full_name(name)}", "create it")
+        for name in names if full_name(name) not in there
+    ]
+    one = surveyed.publication
+    for table, discovered in zip(surveyed.survey.tables, surveyed.discovered, strict=True):
+        found += _table_findings(discovered, one, format, subject, version)
+        found += _inheritance_findings(table, surveyed.survey, format, subject)
+    if one is not None:
+        found += _publication_findings(
+            publication, one, surveyed, format, subject, columns=False
+        )
+    elif surveyed.discovered:
+        found.append(_no_publication(publication, surveyed.discovered, version, subject))
+    return [each for each in found if not each.ok]
+
+
+def _reading_findings(
+    opened: psycopg.Connection[Any], connection: Resolved, table: SurveyedTable,
+    there: DiscoveredTable, subject: str,
 ) -> Iterator[Finding]:
-    """What of a table keeps its changes from being read, or breaks it once it is published."""
-    name = table.full_name
-    quoted = table.sql
-    row = opened.execute(_READABLE, (table.schema, quoted)).fetchone()
+    """What keeps the rows that are there from being read, all of them."""
+    user = option_of(connection, "POSTGRES", "USER")
+    row = opened.execute(_READABLE, (there.schema, there.sql)).fetchone()
     if row is None or not row[0]:
         yield Finding(
-            subject, "TABLES", False, f"this role may not read {name}, whose rows come first",
-            f"GRANT USAGE ON SCHEMA {table.schema}, and SELECT ON {name}, TO"
-            f" {option_of(connection, 'POSTGRES', 'USER')}",
+            subject, "TABLES", False,
+            f"this role may not read {there.full_name}, whose rows come first",
+            f"GRANT USAGE ON SCHEMA {there.schema}, and SELECT ON {there.full_name}, TO {user}",
         )
-    changes_rows = publication.updates or publication.deletes
+    if table.policies:
+        yield Finding(
+            subject, "TABLES", False,
+            f"row level security lets role {user} see some rows of {there.full_name} only, and all"
+            " of them come first", see_all_rows(user),
+        )
+
+
+def _inheritance_findings(
+    table: SurveyedTable, survey: Survey, format: str, subject: str  # noqa: A002
+) -> Iterator[Finding]:
+    """Rows that a query of a table gives, and whose changes are not its own or never come."""
+    listed = {each.name for each in survey.tables}
+    if table.persistence == "u":
+        yield Finding(
+            subject, "TABLES", False,
+            f"{table.name} is unlogged: its changes are not in the server's log",
+            f"ALTER TABLE {sql_name(table.name)} SET LOGGED",
+        )
+    for below in table.descendants:
+        if table.partitioned and (below.kind == "f" or below.persistence == "u"):
+            kind = "a foreign table" if below.kind == "f" else "unlogged"
+            yield Finding(
+                subject, "TABLES", False,
+                f"partition {below.name} of {table.name} is {kind}: its changes are not in the"
+                " server's log", "detach it, or leave the table out",
+            )
+        elif not table.partitioned and format == "MIRROR" and below.name not in listed:
+            yield Finding(
+                subject, "TABLES", False,
+                f"{below.name} inherits from {table.name}: a query of that gives its rows too, and"
+                " their changes come as those of their own table",
+                f"ALTER TABLE {sql_name(below.name)} NO INHERIT {sql_name(table.name)}, or name"
+                " both among TABLES, which mirrors each by itself, or take FORMAT CHANGES",
+            )
+
+
+def _table_findings(
+    table: DiscoveredTable, publication: Publication | None, format: str,  # noqa: A002
+    subject: str, version: int,
+) -> Iterator[Finding]:
+    """What of a table breaks its changes once it is published, or keeps them from being merged."""
+    name = table.full_name
+    quoted = table.sql
+    # one that is still to be made publishes everything
+    operations = OPERATIONS if publication is None else publication.operations
+    changes_rows = "update" in operations or "delete" in operations
     identified = table.identity == "full" or (table.identity != "nothing" and table.key)
     if changes_rows and not identified:
         why = {
@@ -266,11 +336,11 @@ def _table_findings(
     hidden = [
         one for one in table.columns
         if one.generated and not one.published
-        and (publication.is_there or one.generated == "virtual")
+        and (publication is not None or one.generated == "virtual")
     ]
     if (
         table.identity == "full" and hidden and changes_rows
-        and opened.info.server_version >= 180000
+        and version >= 180000
     ):
         # PostgreSQL 18 refuses it: the old row would lack a column of the replica identity.
         how = "take another REPLICA IDENTITY"
@@ -285,16 +355,12 @@ def _table_findings(
 
 
 def _publication_findings(
-    opened: psycopg.Connection[Any], name: str, publication: _Publication,
-    tables: Sequence[DiscoveredTable], format: str, subject: str,  # noqa: A002
+    name: str, publication: Publication, surveyed: Surveyed, format: str, subject: str,  # noqa: A002
+    *, columns: bool = True,
 ) -> Iterator[Finding]:
-    has_lists = opened.info.server_version >= 150000
-    rows = opened.execute(_COLUMN_LISTS if has_lists else _IN_PUBLICATION, (name,)).fetchall()
-    listed = {(row[0], row[1]): row for row in rows}
     named = quote_postgres(name)
-    for table in tables:
-        row = listed.get((table.schema, table.name))
-        if row is None:
+    for one, table in zip(surveyed.survey.tables, surveyed.discovered, strict=True):
+        if one.published is None:
             how = f"ALTER PUBLICATION {named} ADD TABLE {table.sql}"
             if table.partitioned and not publication.via_root:
                 how = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = true)"
@@ -304,7 +370,8 @@ def _publication_findings(
             )
             continue
         missing = [
-            one.name for one in table.columns if not one.published and not one.generated
+            column.name for column in table.columns
+            if columns and not column.published and not column.generated
         ]
         if missing:
             yield Finding(
@@ -312,18 +379,13 @@ def _publication_findings(
                 f"publication {name} leaves out {', '.join(missing)} of {table.full_name}",
                 f"ALTER PUBLICATION {named} SET TABLE … without a list of columns",
             )
-        if has_lists and row[3]:
+        if one.filter:
             yield Finding(
                 subject, "PUBLICATION", True,
-                f"publication {name} gives only rows of {table.full_name} WHERE {row[3]}: an UPDATE"
-                " that moves a row in or out comes as INSERT or DELETE",
+                f"publication {name} gives only rows of {table.full_name} WHERE {one.filter}: an"
+                " UPDATE that moves a row in or out comes as INSERT or DELETE",
             )
-    lacking = [
-        word for word, there in (
-            ("insert", publication.inserts), ("update", publication.updates),
-            ("delete", publication.deletes), ("truncate", publication.truncates),
-        ) if not there
-    ]
+    lacking = [word for word in OPERATIONS if word not in publication.operations]
     if format == "MIRROR" and lacking:
         yield Finding(
             subject, "PUBLICATION", False,

@@ -1,4 +1,4 @@
-"""A server whose changes are read: its tables, its identity, its slots, and what it refuses.
+"""A server whose changes are read: its identity, its slots, and what it refuses.
 
 Every function takes the effective options of a POSTGRES connection. A server that does not let us
 in raises :class:`~catalog_migrate.connections.findings.ConnectionFailed`.
@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.values import table_of
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.pgoutput import oldest_change
@@ -38,14 +36,7 @@ from catalog_migrate.replication.sessions import (
     replication_session,
     session,
 )
-from catalog_migrate.replication.types import (
-    DiscoveredColumn,
-    DiscoveredTable,
-    Position,
-    lsn_number,
-    lsn_text,
-    spark_type,
-)
+from catalog_migrate.replication.types import Position, lsn_number, lsn_text
 
 if TYPE_CHECKING:
     import psycopg
@@ -54,40 +45,6 @@ PLUGIN = "pgoutput"
 HEARTBEAT = "catalog_migrate"
 """The prefix of the messages that move an idle slot on."""
 
-_TABLES = """
-SELECT c.oid, c.relkind::text, c.relreplident::text, n.nspname, c.relname
-FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s
-"""
-_COLUMNS = """
-WITH RECURSIVE bases AS (
-  SELECT a.attnum, a.atttypid AS type, a.atttypmod AS modifier
-  FROM pg_attribute AS a WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
-  UNION ALL
-  SELECT b.attnum, t.typbasetype, CASE WHEN b.modifier = -1 THEN t.typtypmod ELSE b.modifier END
-  FROM bases AS b JOIN pg_type AS t ON t.oid = b.type AND t.typtype = 'd'
-)
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid, a.atttypmod, a.attnotnull,
-       a.attgenerated::text, b.type, b.modifier, t.typtype::text, t.typcategory::text, t.typname
-FROM pg_attribute AS a
-JOIN bases AS b ON b.attnum = a.attnum
-JOIN pg_type AS t ON t.oid = b.type AND t.typtype <> 'd'
-WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
-"""
-_KEY = """
-SELECT a.attname
-FROM pg_index AS i
-JOIN unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(number, place) ON true
-JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
-WHERE i.indrelid = %s AND i.indisvalid
-  AND CASE WHEN %s = 'i' THEN i.indisreplident ELSE i.indisprimary END
-ORDER BY k.place
-"""
-_PUBLISHED = """
-SELECT p.attnames::text[] FROM pg_publication_tables AS p
-WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s
-"""
 _IDENTITY = """
 SELECT s.system_identifier::text,
        CASE WHEN pg_is_in_recovery() THEN c.timeline_id
@@ -114,13 +71,6 @@ WHERE w.pid = %s AND w.locktype = 'transactionid' AND NOT w.granted
 """
 _FIRST_LOOK, _LOOK_AGAIN = 1.0, 5.0
 """Seconds until it is looked for whom a new slot waits, and between two looks."""
-_REPLICA_IDENTITIES: Mapping[str, Literal["default", "index", "full", "nothing"]] = {
-    "d": "default", "i": "index", "f": "full", "n": "nothing"
-}
-
-_GENERATED: Mapping[str, Literal["", "stored", "virtual"]] = {
-    "": "", "s": "stored", "v": "virtual"
-}
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -162,88 +112,6 @@ class CreatedSlot(msgspec.Struct, frozen=True):
     name: str
     position: Position
     snapshot: str
-
-
-# -- tables ----------------------------------------------------------------------------------------
-
-
-def discover(
-    connection: Resolved, tables: Sequence[str], *, publication: str | None = None,
-    subject: str = "connection",
-) -> tuple[DiscoveredTable, ...]:
-    """The tables by name, folded as in SQL (``orders``, ``"My Schema".orders``), in their order.
-
-    With a publication that holds a table, ``published`` of its columns is what that says. Raises
-    ConnectionFailed whose findings name every table that is not there and every column whose type
-    we have not.
-    """
-    with session(connection, subject=subject, timeout=5.0) as opened:
-        found, findings = read_tables(opened, tables, publication, subject)
-    if findings:
-        raise ConnectionFailed(
-            "; ".join(finding.message for finding in findings), findings=findings,
-            remedy=findings[0].remedy,
-        )
-    return found
-
-
-def read_tables(
-    opened: psycopg.Connection[Any], tables: Sequence[str], publication: str | None, subject: str
-) -> tuple[tuple[DiscoveredTable, ...], tuple[Finding, ...]]:
-    """(tables that are there, what is wrong with the others and with types)."""
-    found, findings = [], []
-    for text in tables:
-        schema, name = table_of(text)
-        table = _read_table(opened, schema or "public", name, publication)
-        if table is None:
-            findings.append(
-                Finding(
-                    subject, "TABLES", False, f"there is no table {text}",
-                    "create it, or write another name; names in no double quotes are lower case",
-                )
-            )
-            continue
-        found.append(table)
-        findings += [
-            Finding(
-                subject, "TABLES", False,
-                f"column {column.name} of {table.full_name} is {column.type}, which has no type"
-                " here",
-                "leave it out by a column list of the publication, or change it to text upstream",
-            )
-            for column in table.published if column.spark_type is None
-        ]
-    return tuple(found), tuple(findings)
-
-
-def _read_table(
-    opened: psycopg.Connection[Any], schema: str, name: str, publication: str | None
-) -> DiscoveredTable | None:
-    row = opened.execute(_TABLES, (schema, name)).fetchone()
-    if row is None or row[1] not in ("r", "p"):
-        return None
-    identifier, kind, identity = row[0], row[1], row[2]
-    listed: set[str] | None = None
-    if publication is not None and opened.info.server_version >= 150000:
-        published = opened.execute(_PUBLISHED, (publication, schema, name)).fetchone()
-        listed = None if published is None else set(published[0])
-    columns = []
-    for (
-        column, type_, oid, modifier, not_null, generated, base, base_modifier, typtype, category,
-        typname,
-    ) in opened.execute(_COLUMNS, {"table": identifier}):
-        columns.append(
-            DiscoveredColumn(
-                column, type_, oid, modifier,
-                spark_type(base, base_modifier, kind=typtype, category=category, name=typname),
-                not_null, _GENERATED[generated],
-                generated == "" if listed is None else column in listed,
-            )
-        )
-    key = [each[0] for each in opened.execute(_KEY, (identifier, identity))]
-    return DiscoveredTable(
-        schema, name, tuple(columns), tuple(key), _REPLICA_IDENTITIES[identity], kind == "p"
-    )
 
 
 # -- which server, which place ---------------------------------------------------------------------
@@ -541,6 +409,10 @@ def drop_slot(
     return bool(rows)
 
 
+_STRUCTURE = (
+    "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL,"
+    " 'proto_version', '1', 'publication_names', %s) WHERE get_byte(data, 0) IN (66, 84)"  # B, T
+)
 PEEK = (
     "SELECT {lsn}, data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, {limit},"
     " 'proto_version', '1', 'publication_names', %s)"
@@ -596,6 +468,14 @@ def peek(
         if first is not None:
             yield first
             yield from messages
+
+
+def peek_truncates(
+    opened: psycopg.Connection[Any], slot: str, publication: str, end: int
+) -> Iterator[bytes]:
+    """The beginnings of transactions that commit before ``end``, and their TRUNCATE messages."""
+    rows = opened.execute(_STRUCTURE, (slot, lsn_text(end), quote_postgres(publication)))
+    return (bytes(data) for (data,) in rows)
 
 
 def lag(

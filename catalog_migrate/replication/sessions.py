@@ -1,6 +1,6 @@
 """Sessions on a server whose changes are read: one form of values, and typed refusals.
 
-The errors, codes CM0770 to CM0780, say what to do next. :func:`marked` puts one into the text of an
+The errors, codes CM0770 to CM0782, say what to do next. :func:`marked` puts one into the text of an
 exception, which is all that comes through Spark of what a reader raised; :func:`parse_failure`
 takes it out again.
 """
@@ -126,9 +126,25 @@ class UnreadableMessage(ReplicationFailed, ValueError):
     code = "CM0780"
 
 
+class ChangesMissing(ReplicationFailed):
+    """What a source depends on was altered upstream, so that changes may be missing."""
+
+    code = "CM0781"
+
+
+class RowsHidden(ReplicationFailed, PermissionError):
+    """Row level security would leave the role some of the rows of a table only."""
+
+    code = "CM0782"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
 _MARKED: tuple[type[CatalogMigrateError], ...] = (
     ConnectionFailed, ReplicationFailed, PublicationMissing, ReplicationNotAllowed, SlotInUse,
     SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline, TableChanged, UnreadableMessage,
+    ChangesMissing, RowsHidden,
 )
 
 
@@ -163,9 +179,10 @@ KEEP_MORE = (
 _TEXT_FORM = (
     "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';"
     "SET bytea_output = 'hex'; SET extra_float_digits = 1; SET client_encoding = 'UTF8';"
-    "SET lc_monetary = 'C'; SET search_path = pg_catalog"
+    "SET lc_monetary = 'C'; SET search_path = pg_catalog; SET row_security = off"
 )
-"""How values print, whatever the role or the database has set."""
+"""How values print, whatever the role or the database has set; and an error, not fewer rows, where
+a policy applies."""
 
 
 @contextmanager
@@ -231,9 +248,10 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         )
     if isinstance(error, psycopg.errors.InsufficientPrivilege) and "row-level security" in lowered:
         user = option_of(connection, "POSTGRES", "USER")
-        return ReplicationFailed(
-            f"policies would hide rows from role {user}: {text}",
-            remedy=f"ALTER ROLE {user} BYPASSRLS",
+        return RowsHidden(
+            f"role {user} may see some rows only: {text}",
+            remedy=f"{see_all_rows(user)}, then resume the source",
+            statements=("RESUME SOURCE {source}",),
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
         return PublicationMissing(
@@ -249,6 +267,11 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
     ):
         return SlotLost(text, remedy=KEEP_MORE, statements=RESET_SPLITS)
     return ReplicationFailed(text, remedy="see to the server, then try again")
+
+
+def see_all_rows(user: str | None) -> str:
+    """What lets a role read every row of a table with policies."""
+    return f"ALTER ROLE {user} BYPASSRLS"
 
 
 @contextmanager

@@ -85,11 +85,13 @@ class Expected(msgspec.Struct, frozen=True):
     """The columns of a table in the order in which its images come, and what new ones mean.
 
     Columns with ``key`` identify rows: the server must send their old values. With ``ignore``
-    columns that are not expected are passed over.
+    columns that are not expected are passed over. ``oid`` is that of the table, 0 for any: it is
+    known by it under another name, and another table of its name is not it.
     """
 
     columns: tuple[Column, ...]
     new_columns: Literal["refuse", "ignore"] = "refuse"
+    oid: int = 0
 
 
 class DiscoveredColumn(msgspec.Struct, frozen=True):
@@ -259,19 +261,23 @@ def lsn_text(number: int) -> str:
 class Position(msgspec.Struct, frozen=True):
     """Everything that was committed before ``lsn`` on ``timeline`` of server ``system``.
 
-    A transaction whose commit record begins at ``lsn`` or later is still to come.
+    A transaction whose commit record begins at ``lsn`` or later is still to come. ``catalog`` is
+    the fingerprint of what the tables depend on, as it was when this position was reached
+    (:mod:`catalog_migrate.replication.survey`); empty where nobody looked.
     """
 
     lsn: int
     timeline: int
     system: str
+    catalog: str = ""
 
     def __str__(self) -> str:
         return lsn_text(self.lsn)
 
     def offset(self) -> dict[str, Any]:
         """As the stream reader hands it to Spark, which compares offsets by their text."""
-        return {"lsn": lsn_text(self.lsn), "timeline": self.timeline, "system": self.system}
+        plain = {"lsn": lsn_text(self.lsn), "timeline": self.timeline, "system": self.system}
+        return {**plain, "catalog": self.catalog} if self.catalog else plain
 
     def json(self) -> str:
         """The line of a checkpoint's entry, letter by letter as the stream reader writes it."""
@@ -282,6 +288,9 @@ class Position(msgspec.Struct, frozen=True):
         """From an offset or its JSON; raises ValueError when it is none."""
         try:
             found = json.loads(offset) if isinstance(offset, str) else offset
-            return cls(lsn_number(found["lsn"]), int(found["timeline"]), str(found["system"]))
-        except (KeyError, TypeError) as error:
+            return cls(
+                lsn_number(found["lsn"]), int(found["timeline"]), str(found["system"]),
+                str(found.get("catalog", "")),
+            )
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError("no position of a PostgreSQL server") from error

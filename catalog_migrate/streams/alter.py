@@ -22,7 +22,7 @@ from catalog_migrate.connections.options import (
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.declare import (
     check_input,
     check_reference,
@@ -261,6 +261,11 @@ def resume(state: State, statement: st.Resume) -> Effect:
     changes = Changes()
     for key in gone:
         changes.delete("hold", key)
+    stream = state.streams.get(found.item_id)
+    if stream is not None and any(hold.holder in OF_QUERIES for hold in gone.values()):
+        accepted = surveys.resumed(stream)
+        if accepted != stream:
+            changes.put("stream", found.item_id, accepted)
     return Effect(f"{found.text} resumed", changes, notices)
 
 

@@ -23,6 +23,7 @@ from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_L
 if TYPE_CHECKING:
     from catalog_migrate.replication.server import Lag
     from catalog_migrate.replication.snapshot import Put
+    from catalog_migrate.replication.survey import Survey
     from catalog_migrate.replication.types import DiscoveredTable, Position
 
 
@@ -64,6 +65,16 @@ class Databases(Protocol):
     ) -> tuple[Finding, ...]:
         """All that keeps the changes of these tables from being read; ``new``: the slot is not
         made yet. Takes 15 s at most."""
+
+    def survey(self, spec: QuerySpec) -> Survey:
+        """What is there of the tables of a POSTGRES source. Raises ConnectionFailed."""
+
+    def look(self, spec: QuerySpec, position: Position | None) -> Survey:
+        """The same, where nothing may be missing of what it reads from ``position`` on.
+
+        That is compared with what is on record; a table of which nothing is must be one whose
+        changes can be read. Raises ChangesMissing and ConnectionFailed.
+        """
 
     def here(self, connection: Resolved) -> Position:
         """The server that answers, and where its log ends. Raises ConnectionFailed."""
@@ -191,9 +202,33 @@ def tables(
     subject: str = "connection",
 ) -> tuple[DiscoveredTable, ...]:
     """What a PostgreSQL server says of tables; see the port."""
-    from catalog_migrate.replication.server import discover
+    from catalog_migrate.replication.survey import discover
 
     return discover(connection, names, publication=publication, subject=subject)
+
+
+def survey(spec: QuerySpec) -> Survey:
+    """What is there of the tables of a POSTGRES source; see the port."""
+    from catalog_migrate.replication.sessions import session
+    from catalog_migrate.replication.survey import read_survey
+    from catalog_migrate.streams.surveys import watch_of
+
+    watch = watch_of(spec)
+    with session(spec.connection, timeout=5.0) as opened:
+        return read_survey(opened, watch.publication, watch.names).survey
+
+
+def look(spec: QuerySpec, position: Position | None) -> Survey:
+    """The same, where nothing may be missing of what is read from a position on; see the port."""
+    from catalog_migrate.replication.sessions import session
+    from catalog_migrate.replication.types import Position
+    from catalog_migrate.replication.watch import Watcher
+    from catalog_migrate.streams.surveys import watch_of
+
+    watcher = Watcher(watch_of(spec))
+    with session(spec.connection, timeout=30.0) as opened:
+        watcher.look(opened, spec.connection, position or Position(0, 1, ""))
+    return watcher.watch.recorded
 
 
 def here(connection: Resolved) -> Position:
@@ -261,6 +296,8 @@ class ServerDatabases:
 
     tables = staticmethod(tables)
     preflight = staticmethod(preflight)
+    survey = staticmethod(survey)
+    look = staticmethod(look)
     here = staticmethod(here)
     copy = staticmethod(copy)
     lag = staticmethod(lag)

@@ -20,6 +20,7 @@ from catalog_migrate.model.objects import Column, External, UpstreamTable
 
 if TYPE_CHECKING:
     from catalog_migrate.connections.offset_ranges import OffsetRange
+    from catalog_migrate.replication.survey import Survey
     from catalog_migrate.streams.tables import Tables
 
 
@@ -89,7 +90,8 @@ class QuerySpec:
     Kafka source) maps a topic's name to its id, for row keys. ``registry`` holds the options of the
     schema registry of its format like ``connection``, ``registry_name`` is that connection's.
     ``tables``, ``slot`` and ``ignores_new_columns`` are of a POSTGRES source, so are
-    ``snapshot_number`` and ``snapshot_tables`` (``schema.table``; empty: all).
+    ``snapshot_number`` and ``snapshot_tables`` (``schema.table``; empty: all), and ``survey``, what
+    its tables depended on upstream when they were looked at last.
     """
 
     item_id: str
@@ -110,6 +112,7 @@ class QuerySpec:
     ignores_new_columns: bool = False
     snapshot_number: int = 1
     snapshot_tables: tuple[str, ...] = ()
+    survey: Survey | None = field(default=None, repr=False)
 
     @property
     def redactor(self) -> Redactor:

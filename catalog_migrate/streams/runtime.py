@@ -421,6 +421,7 @@ class Runtime:
         if now - self._polled >= POLL_UPSTREAM:
             self._polled = now
             self._poll_upstream(supervisor, state)
+            self._refresh_surveys(supervisor, state)
             self._drop_slots(supervisor, state)
             self._count(supervisor, state)
         if acted or before is not state or now - self._reported >= REPORT:
@@ -551,6 +552,17 @@ class Runtime:
         for item_id, error in zip(running, changed, strict=True):
             if error is not None and not _says(state, item_id, error.message):
                 supervisor.hold(item_id, of_error(error, dependencies.display(state, item_id)))
+
+    def _refresh_surveys(self, supervisor: Supervisor, state: State) -> None:
+        """Record what sources on PostgreSQL depend on, after DDL that they go on from."""
+        running = [
+            item_id for item_id, each in supervisor.managed.items()
+            if each.active and item_id in state.items and item_id not in supervisor.pinned
+            and dependencies.external_of(state.items[item_id]).tables
+        ]
+        for item_id in running:
+            with suppress(CatalogMigrateError):  # a server that is down: later
+                supervisor.refresh_survey(state, item_id)
 
     def _drop_slots(self, supervisor: Supervisor, state: State) -> None:
         """Slots of sources that were dropped and whose queries have stopped; in a thread."""

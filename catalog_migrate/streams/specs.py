@@ -19,6 +19,7 @@ from catalog_migrate.connections.options import section_of
 from catalog_migrate.connections.secrets import HIDDEN, Secret, UnresolvedSecret
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
+from catalog_migrate.replication.survey import survey_from
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind, SetOptions, Unsafe
 from catalog_migrate.streams import dependencies
@@ -204,6 +205,7 @@ def spec_of(
         ignores_new_columns=policy_of(external, upstream_columns) == "ignore",
         snapshot_number=stream.snapshot,
         snapshot_tables=stream.snapshot_tables,
+        survey=survey_from(stream.survey),
     )
 
 

@@ -24,9 +24,10 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
-from catalog_migrate.replication.sessions import TableChanged
+from catalog_migrate.replication.sessions import ChangesMissing, TableChanged
+from catalog_migrate.replication.survey import Survey, survey_from
 from catalog_migrate.sql.statements import QueryKind
-from catalog_migrate.streams import dependencies, failures, following
+from catalog_migrate.streams import dependencies, failures, following, surveys
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -355,7 +356,22 @@ class Supervisor:
             except RefusedStatement as refused:
                 self.hold(item_id, hold_of(refused, name))
             return
+        if isinstance(error, ChangesMissing):
+            self._keep_survey(state, item_id)
         self.hold(item_id, hold_of(error, name))
+
+    def _keep_survey(self, state: State, item_id: str) -> None:
+        """Put down what a source is about to be held for, which counts once it is resumed."""
+        found = None
+        with suppress(CatalogMigrateError):  # what is not known now is looked up then
+            found = self.ports.databases.survey(self.spec(state, item_id))
+
+        def put(changes: Changes, current: State) -> None:
+            standing = current.streams.get(item_id)
+            if standing is not None:
+                changes.put("stream", item_id, surveys.with_hold(standing, found))
+
+        self.commit(put, "stream")
 
     def _columns(self, spec: QuerySpec, name: str) -> tuple[UpstreamColumn, ...]:
         """The columns that a table upstream has now."""
@@ -542,6 +558,8 @@ class Supervisor:
                 checkpoint, item=item_id, sources=sources, generation=stream.generation,
                 sinks=batches,
             )
+            stream = self._surveyed(spec, stream, checkpoint)
+            spec = self.spec(state, item_id, stream)
             begin_at_offsets(spec, checkpoint, self.ports.upstreams, self.clock.wall())
             require_ledger(spec, checkpoint)
             if spec != planned:  # the first start of a sink: its topic ids became known just now
@@ -605,6 +623,51 @@ class Supervisor:
                 changes.put("stream", spec.item_id, known(standing))
 
         return self.commit(put, "stream").streams.get(spec.item_id) or known(stream)
+
+    def _surveyed(
+        self, spec: QuerySpec, stream: StreamRecord, checkpoint: Checkpoint
+    ) -> StreamRecord:
+        """The record with what the tables of a POSTGRES source depend on; committed when it is new.
+
+        Raises ChangesMissing where that was altered so that changes may be missing.
+        """
+        if not spec.tables:
+            return stream
+        return self._record_survey(
+            spec, stream, self.ports.databases.look(spec, surveys.planned(checkpoint))
+        )
+
+    def refresh_survey(self, state: State, item_id: str) -> None:
+        """Record what a running POSTGRES source has found to be well since its start.
+
+        Then the next start has no DDL to judge by that the query has gone past. Asks the server
+        only where there was some.
+        """
+        stream = state.streams.get(item_id)
+        if stream is None:
+            return
+        position = surveys.planned(self.checkpoint(state, item_id))
+        recorded = survey_from(stream.survey)
+        if position is None or recorded is None or position.catalog in ("", recorded.fingerprint):
+            return
+        spec = self.spec(state, item_id)
+        found = self.ports.databases.survey(spec)
+        if found.fingerprint == position.catalog:  # else it was altered again: later
+            self._record_survey(spec, stream, found)
+
+    def _record_survey(
+        self, spec: QuerySpec, stream: StreamRecord, found: Survey
+    ) -> StreamRecord:
+        known = surveys.with_survey(stream, found)
+        if known == stream:
+            return stream
+
+        def put(changes: Changes, current: State) -> None:
+            if current.streams.get(spec.item_id) == stream:
+                changes.put("stream", spec.item_id, known)
+
+        self.commit(put, "stream")
+        return known
 
     # -- stopping ------------------------------------------------------------------------------
 

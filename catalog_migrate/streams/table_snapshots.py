@@ -108,8 +108,10 @@ def stream_start(spec: QuerySpec) -> Position | None:
 
 
 def expected(spec: QuerySpec) -> dict[str, Expected]:
-    """The columns that each table upstream had when they were last looked at."""
+    """The columns, and the oid, that each table upstream had when they were last looked at."""
     keyed = is_mirror(spec.external)
+    surveyed = spec.survey.tables if spec.survey is not None else ()
+    oids = {table.name: table.oid for table in surveyed}
     return {
         table.upstream.full_name: Expected(
             tuple(
@@ -118,6 +120,7 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
                 for each in table.upstream.columns
             ),
             "ignore" if spec.ignores_new_columns else "refuse",
+            oids.get(table.upstream.full_name, 0),
         )
         for table in spec.tables
     }

@@ -22,9 +22,11 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import fold, quote_part, split_name
 from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
 from catalog_migrate.replication.sessions import (
+    ChangesMissing,
     OtherServer,
     OtherTimeline,
     PublicationMissing,
+    RowsHidden,
     SlotAhead,
     SlotLost,
     SlotMissing,
@@ -275,7 +277,7 @@ def role(table: UpstreamTable) -> str:
 
 FINAL = (
     SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline, PublicationMissing,
-    UnreadableMessage,
+    UnreadableMessage, ChangesMissing, RowsHidden,
 )
 """What no waiting changes: the position is worth nothing on this server."""
 

@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.replication.pgoutput import Change, Summary, arrow_batch, count, decode
-from catalog_migrate.replication.sessions import TableChanged, UnreadableMessage
+from catalog_migrate.replication.pgoutput import (
+    Change,
+    Summary,
+    arrow_batch,
+    count,
+    decode,
+    truncating,
+)
+from catalog_migrate.replication.sessions import (
+    ChangesMissing,
+    TableChanged,
+    UnreadableMessage,
+)
 from catalog_migrate.replication.types import Column, Expected
 from tests.replication import messages as m
 
@@ -252,6 +263,48 @@ ROWS = st.lists(
     ),
     max_size=6,
 )
+
+
+KNOWN = {"public.t": Expected((ID, NAME), oid=1), "public.u": Expected((ID, NAME), oid=2)}
+
+
+class TestOids:
+    def test_another_name(self) -> None:
+        """A table known by its oid is the same one, whatever it is called meanwhile."""
+        found = changes(
+            m.relation(1, "s.renamed", [ID, NAME]),
+            *transaction(m.insert(1, [1, "a"]), m.truncate(1)), tables=KNOWN,
+        )
+        assert [(one.table, one.operation) for one in found] == [
+            ("public.t", "insert"), ("public.t", "truncate")
+        ]
+
+    @pytest.mark.parametrize("message", [m.insert(9, [1, "a"]), m.truncate(9)])
+    def test_another_table(self, message: bytes) -> None:
+        """A change of another table of the name says so, where it belongs to the batch."""
+        sent = [m.relation(9, "public.t", [ID, NAME]), *transaction(message, lsn=100)]
+        assert changes(*sent, start=101, tables=KNOWN) == []
+        with pytest.raises(ChangesMissing, match=r"public\.t: the log has a change of another"):
+            changes(*sent, tables=KNOWN)
+
+    def test_swapped_names(self) -> None:
+        """Each keeps its own rows."""
+        found = changes(
+            m.relation(1, "public.u", [ID, NAME]), m.relation(2, "public.t", [ID, NAME]),
+            *transaction(m.insert(1, [1, "a"]), m.insert(2, [2, "b"])), tables=KNOWN,
+        )
+        assert [(one.table, one.after) for one in found] == [
+            ("public.t", ("1", "a")), ("public.u", ("2", "b"))
+        ]
+
+    def test_transactions_that_truncate_a_table(self) -> None:
+        """By its oid, among others."""
+        sent = [
+            *RELATIONS, *transaction(m.truncate(1, 2), xid=7), *transaction(m.truncate(2), xid=8),
+            *transaction(m.insert(1, [1, "a", "d"]), m.truncate(1), xid=9),
+        ]
+        assert truncating(sent, 1) == {7, 9}
+        assert truncating(sent, 3) == frozenset()
 
 
 def _row(table: int, kind: str, text: str | None, xid: int | None) -> bytes:

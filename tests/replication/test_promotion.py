@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.replication import server
+from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.pgoutput import decode
 from tests.services.postgres import PostgresServer, Standby
 from tests.services.replication import slot_state
@@ -30,7 +30,7 @@ def test_a_slot_survives_the_promotion_of_a_standby(tmp_path: Path) -> None:
             return {"HOST": "127.0.0.1", "PORT": str(of.port), "DATABASE": "shop", "USER": "cdc",
                     "PASSWORD": Secret("word"), "SSL MODE": "disable"}
 
-        (table,) = server.discover(connection(primary), ["t"], publication="p")
+        (table,) = survey.discover(connection(primary), ["t"], publication="p")
         with server.create_slot(connection(primary), "s") as slot:
             position = slot.position
         with Standby(tmp_path / "standby", primary) as standby:

@@ -14,7 +14,7 @@ import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.replication import server
+from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.preflight import preflight
 from catalog_migrate.replication.sessions import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def read(upstream: Upstream, slot: str, *tables: str, version: int = 1) -> list[Change]:
     """Everything that a slot has, through a version of the protocol."""
-    found = server.discover(upstream.connection, tables, publication="p")
+    found = survey.discover(upstream.connection, tables, publication="p")
     more = {1: "", 2: ", 'streaming', 'on'", 4: ", 'streaming', 'parallel'"}[version]
     with session(upstream.connection) as opened:
         opened.execute("SET logical_decoding_work_mem = '64kB'")
@@ -76,7 +76,7 @@ def test_discovery(upstream: Upstream) -> None:
         "CREATE TABLE bad (id int PRIMARY KEY, t aclitem)", "CREATE VIEW w AS SELECT 1 AS one",
         'CREATE PUBLICATION p FOR TABLE "Odd name" WITH (publish_generated_columns = stored)',
     )
-    (table,) = server.discover(upstream.connection, ['"Odd name"'], publication="p")
+    (table,) = survey.discover(upstream.connection, ['"Odd name"'], publication="p")
     assert (table.full_name, table.key, table.identity) == (
         "public.Odd name", ("a", "b"), "default"
     )
@@ -95,7 +95,7 @@ def test_discovery(upstream: Upstream) -> None:
         ("g", "stored", True), ("v", "virtual", False)
     ]
     with pytest.raises(ConnectionFailed) as caught:
-        server.discover(upstream.connection, ["bad", "nothing", "w"])
+        survey.discover(upstream.connection, ["bad", "nothing", "w"])
     assert [one.message for one in caught.value.findings] == [
         "column t of public.bad is aclitem, which has no type here",
         "there is no table nothing", "there is no table w",
@@ -143,7 +143,7 @@ def test_every_protocol_gives_the_same_changes(upstream: Upstream) -> None:
         (("-1", None), ("-2", None), (1,))
     ]
     assert len({one.transaction for one in found}) == 5
-    tables = {"public.b": server.discover(upstream.connection, ["b"])[0].expected()}
+    tables = {"public.b": survey.discover(upstream.connection, ["b"])[0].expected()}
     upstream.sql("ALTER TABLE b ADD COLUMN more int DEFAULT 5", "INSERT INTO b VALUES (1, 'a')")
     with session(upstream.connection) as opened, opened.transaction():
         messages = list(server.peek(opened, slot.name, "p", 1 << 62))
@@ -212,6 +212,43 @@ def test_preflight(upstream: Upstream) -> None:
     ) == [(0,)]
 
 
+def test_preflight_of_rows(upstream: Upstream) -> None:
+    """Policies that apply to the role, rows of tables that inherit, and tables whose changes are in
+    no log."""
+    upstream.sql(
+        "CREATE TABLE hidden (id int PRIMARY KEY)", "ALTER TABLE hidden ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE hidden FORCE ROW LEVEL SECURITY", "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent)",
+        "CREATE UNLOGGED TABLE loose (id int PRIMARY KEY)",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE UNLOGGED TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (9)",
+        f"ALTER ROLE {upstream.role} SUPERUSER", owner=True,
+    )
+    for name in ("hidden", "parent", "child", "loose", "parted"):
+        upstream.sql(f"ALTER TABLE {name} OWNER TO {upstream.role}", owner=True)
+    upstream.sql(
+        "CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root = true)", owner=True
+    )
+    upstream.sql(f"ALTER ROLE {upstream.role} NOSUPERUSER", owner=True)
+    assert findings(upstream, "hidden", "parent", "loose", "parted") == [
+        f"TABLES: row level security lets role {upstream.role} see some rows of public.hidden only,"
+        f" and all of them come first; ALTER ROLE {upstream.role} BYPASSRLS",
+        "TABLES: public.child inherits from public.parent: a query of that gives its rows too, and"
+        ' their changes come as those of their own table; ALTER TABLE "public"."child" NO INHERIT'
+        ' "public"."parent", or name both among TABLES, which mirrors each by itself, or take'
+        " FORMAT CHANGES",
+        'TABLES: public.loose is unlogged: its changes are not in the server\'s log; ALTER TABLE'
+        ' "public"."loose" SET LOGGED',
+        "TABLES: partition public.part of public.parted is unlogged: its changes are not in the"
+        " server's log; detach it, or leave the table out",
+        "PUBLICATION: publication p does not hold public.loose; ALTER PUBLICATION \"p\" ADD TABLE"
+        ' "public"."loose"',
+    ]
+    upstream.sql(f"ALTER ROLE {upstream.role} BYPASSRLS", owner=True)
+    assert findings(upstream, "hidden", "parent", "child") == []
+    assert findings(upstream, "parent", format="CHANGES") == []
+
+
 def test_slots(upstream: Upstream) -> None:
     """Made, read, advanced and dropped; each way in which a slot or its position is not ours has
     an error of its own, before anything is read."""
@@ -274,7 +311,7 @@ def test_slots(upstream: Upstream) -> None:
 
 def read_plain(upstream: Upstream, slot: str) -> list[Change]:
     """Everything that a slot has, as the stream reads it."""
-    (table,) = server.discover(upstream.connection, ["t"], publication="p")
+    (table,) = survey.discover(upstream.connection, ["t"], publication="p")
     with session(upstream.connection) as opened, opened.transaction():
         return list(decode(
             server.peek(opened, slot, "p", 1 << 62), start=0, end=1 << 62,

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog_migrate.replication import server
+from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.sessions import ReplicationFailed, session
+from catalog_migrate.replication.sessions import ReplicationFailed, RowsHidden, session
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
 from catalog_migrate.replication.types import DiscoveredTable
 
@@ -63,7 +63,7 @@ def test_no_gap_and_no_repeat_under_writers(upstream: Upstream) -> None:
     writers = [threading.Thread(target=write, args=(10_000_000 * n,)) for n in range(3)]
     for one in writers:
         one.start()
-    tables = server.discover(upstream.connection, ["a", "b"], publication="p")
+    tables = survey.discover(upstream.connection, ["a", "b"], publication="p")
     files: dict[str, bytes] = {}
     progress: list[tuple[str, int]] = []
     with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
@@ -110,7 +110,7 @@ def test_values_are_those_of_the_stream(upstream: Upstream) -> None:
         f"ALTER ROLE {upstream.role} SET extra_float_digits = -5",
         "CREATE PUBLICATION p FOR TABLE v WHERE (id > 0)",
     )
-    tables = server.discover(upstream.connection, ["v"], publication="p")
+    tables = survey.discover(upstream.connection, ["v"], publication="p")
     files: dict[str, bytes] = {}
     with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
         manifest = stage(
@@ -137,10 +137,32 @@ def test_a_table_that_is_rewritten_meanwhile(upstream: Upstream) -> None:
         "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)",
         "CREATE PUBLICATION p FOR TABLE t",
     )
-    tables = server.discover(upstream.connection, ["t"], publication="p")
+    tables = survey.discover(upstream.connection, ["t"], publication="p")
     files: dict[str, bytes] = {}
     with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
         upstream.sql("ALTER TABLE t ALTER id TYPE bigint")
         with pytest.raises(ReplicationFailed, match="truncated or rewritten while its snapshot"):
             stage(upstream.connection, slot, tables, files.__setitem__, publication="p")
     assert files == {}
+
+
+def test_policies_hide_rows(upstream: Upstream) -> None:
+    """An error that says what the role needs, where row level security would leave some rows only;
+    a row filter of the publication is no policy."""
+    upstream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 5)",
+        "CREATE PUBLICATION p FOR TABLE t WHERE (id > 1)",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE t FORCE ROW LEVEL SECURITY", "CREATE POLICY few ON t USING (id < 3)",
+    )
+    tables = survey.discover(upstream.connection, ["t"], publication="p")
+    files: dict[str, bytes] = {}
+    with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
+        with pytest.raises(RowsHidden, match="row-level security") as caught:
+            stage(upstream.connection, slot, tables, files.__setitem__, publication="p")
+        assert (caught.value.remedy or "").startswith(f"ALTER ROLE {upstream.role} BYPASSRLS")
+        assert files == {}
+        upstream.sql(f"ALTER ROLE {upstream.role} BYPASSRLS", owner=True)
+        stage(upstream.connection, slot, tables, files.__setitem__, publication="p")
+    rows = pq.read_table(pa.BufferReader(files["0000-000000.parquet"])).to_pylist()
+    assert [row["after"] for row in rows] == [["2"], ["3"], ["4"], ["5"]]

@@ -66,7 +66,8 @@ TALK = {
     "streams/upstream_tables.py",
 }
 REMEDIES = {
-    "connections/postgres_probe.py", "replication/preflight.py", "replication/sessions.py",
+    "connections/postgres_probe.py", "replication/drift.py", "replication/preflight.py",
+    "replication/sessions.py",
     "streams/spark/postgres_sink.py",
     "streams/spark/postgres_source.py",
 }

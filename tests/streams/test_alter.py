@@ -202,6 +202,26 @@ class TestHolds:
         do("PAUSE SOURCE s REASON 'c'; RESUME SOURCE s")
         assert dict(state().holds) == {}
 
+    def test_what_a_hold_has_seen(self, log: Any, do: Any, state: Now, setting: Any) -> None:
+        """Counts as what the source depends on once it is resumed from that hold, not from one of
+        the operator's."""
+        from catalog_migrate.catalog.records import HoldRecord
+        from catalog_migrate.catalog.transaction import commit
+
+        source = dependencies.find(state(), "source", "s").item_id
+
+        def held(_: State) -> Changes:
+            changes = Changes()
+            changes.put("stream", source, StreamRecord("c", survey="old", survey_at_hold="new"))
+            changes.put("hold", f"{source}/upstream/1", HoldRecord(source, "upstream", "it"))
+            return changes
+
+        commit(log, held, kind="hold")
+        do("PAUSE SOURCE s REASON 'a'; RESUME SOURCE s REASON 'a'")
+        assert state().streams[source].survey == "old"
+        do("RESUME SOURCE s")
+        assert state().streams[source] == StreamRecord("c", survey="new")
+
     def test_the_serial_stays(self, do: Any, state: Now, setting: Any) -> None:
         """A pause changes no definition, so an approved plan does not go stale by it."""
         before = state().serial

@@ -9,8 +9,8 @@ the rows that stood in the table at the first start are read, ``isStartingVersio
 3 differs in the numbers below 0 only.
 
 Of a PostgreSQL source: one place in the server's log for all of its tables. The line is letter by
-letter what our stream reader gives Spark, ``{"lsn": "0/16B3748", "timeline": 1, "system": "7…"}``:
-Spark compares offsets by their text.
+letter what our stream reader gives Spark, ``{"lsn": "0/16B3748", "timeline": 1, "system": "7…"}``
+with a fourth key, ``catalog``, where somebody looked at that: Spark compares offsets by their text.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ START = "-"
 """The line of a source that has no offset: it begins where its START option says."""
 
 
-def parse_object(line: str, what: str, keys: Collection[str] = ()) -> dict[str, Any]:
+def parse_object(
+    line: str, what: str, keys: Collection[str] = (), optional: Collection[str] = ()
+) -> dict[str, Any]:
     """The JSON object of a line; ``what`` names the source type in messages.
 
-    ``keys`` are all that it has, where they are known. Raises :class:`InvalidPosition` on anything
-    else, on a key given twice and on NaN.
+    ``keys`` are all that it has, where they are known, beside ``optional`` ones. Raises
+    :class:`InvalidPosition` on anything else, on a key given twice and on NaN.
     """
     try:
         value = json.loads(line, object_pairs_hook=once, parse_constant=_refuse)
@@ -42,7 +44,7 @@ def parse_object(line: str, what: str, keys: Collection[str] = ()) -> dict[str, 
         ) from error
     if not isinstance(value, dict):
         raise InvalidPosition(f"not an offset of a {what} source: {_short(line)}")
-    if keys and value.keys() != set(keys):
+    if keys and value.keys() - set(optional) != set(keys):
         raise InvalidPosition(
             f"not an offset of a {what} source: keys {sorted(value)}, wanted {sorted(keys)}"
         )
@@ -288,7 +290,7 @@ class PostgresBounds(msgspec.Struct, frozen=True):
 
 
 class PostgresCodec:
-    """Three keys in the reader's order, with blanks behind colons and commas."""
+    """Three or four keys in the reader's order, with blanks behind colons and commas."""
 
     kind: ClassVar[str] = "POSTGRES"
 
@@ -296,14 +298,17 @@ class PostgresCodec:
         """The position of a line, None for START; :class:`InvalidPosition` when malformed."""
         if line == START:
             return None
-        found = parse_object(line, self.kind, _POSTGRES_KEYS)
+        found = parse_object(line, self.kind, _POSTGRES_KEYS, ("catalog",))
         lsn, system = found["lsn"], found["system"]
         if not isinstance(lsn, str):
             raise InvalidPosition(f"the lsn of a POSTGRES offset is no text: {lsn!r}")
         if not isinstance(system, str) or not system:
             raise InvalidPosition(f"the system of a POSTGRES offset is no text: {system!r}")
         timeline = whole_number(found["timeline"], "the timeline of a POSTGRES offset", least=1)
-        return Position(read_lsn(lsn), timeline, system)
+        catalog = found.get("catalog", "")
+        if not isinstance(catalog, str):
+            raise InvalidPosition(f"the catalog of a POSTGRES offset is no text: {catalog!r}")
+        return Position(read_lsn(lsn), timeline, system, catalog)
 
     def write(self, position: Position | None) -> str:
         """The line of a position."""

@@ -34,7 +34,9 @@ from catalog_migrate.replication.sessions import (
     refusals,
     session,
 )
+from catalog_migrate.replication.survey import Watch
 from catalog_migrate.replication.types import Expected, Position
+from catalog_migrate.replication.watch import Watcher
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,19 +67,21 @@ class Settings:
 
     ``timeout`` bounds a statement, in seconds; ``max_bytes`` the log that a batch covers;
     ``heartbeat`` is after how many idle seconds a message and a batch without rows move the slot
-    on, 0 for never; without ``advance`` the slot stays where it is.
+    on, 0 for never; without ``advance`` the slot stays where it is. ``watch`` is what is looked at
+    before a batch is planned and once it is read; None for nothing.
     """
 
     def __init__(
         self, connection: Resolved, slot: str, publication: str, tables: Mapping[str, Expected],
         start: Position, *, timeout: float = 120.0, max_bytes: int = 0, heartbeat: float = 0.0,
-        advance: bool = True,
+        advance: bool = True, watch: Watch | None = None,
     ) -> None:
         self.connection = dict(connection)
         self.slot, self.publication, self.tables = slot, publication, dict(tables)
         self.start = start
         self.timeout, self.max_bytes = timeout, max_bytes
         self.heartbeat, self.advance = heartbeat, advance
+        self.watch = watch
 
     def __getstate__(self) -> dict[str, Any]:
         plain = {name: reveal(value) for name, value in self.connection.items()}
@@ -94,7 +98,7 @@ class Settings:
 def changes(
     spark: SparkSession, connection: Resolved, *, slot: str, publication: str,
     tables: Mapping[str, Expected], start: Position, timeout: float = 120.0, max_bytes: int = 0,
-    heartbeat: float = 0.0, advance: bool = True,
+    heartbeat: float = 0.0, advance: bool = True, watch: Watch | None = None,
 ) -> DataFrame:
     """The changes of ``tables`` from ``start`` on, as a stream with the columns of SCHEMA.
 
@@ -104,7 +108,7 @@ def changes(
     """
     settings = Settings(
         connection, slot, publication, tables, start, timeout=timeout, max_bytes=max_bytes,
-        heartbeat=heartbeat, advance=advance,
+        heartbeat=heartbeat, advance=advance, watch=watch,
     )
     with unlogged():
         return spark.readStream.format(_register(spark, settings)).load()
@@ -147,10 +151,10 @@ class Failed(RuntimeError):
 
 
 class Range(InputPartition):
-    """The transactions of one batch."""
+    """The transactions of one batch, and what is looked at once they are read."""
 
-    def __init__(self, start: Position, end: Position) -> None:
-        self.start, self.end = start, end
+    def __init__(self, start: Position, end: Position, watch: Watch | None = None) -> None:
+        self.start, self.end, self.watch = start, end, watch
 
 
 class StreamReader(DataSourceStreamReader):
@@ -163,6 +167,7 @@ class StreamReader(DataSourceStreamReader):
         # PySpark before 4.2 does not say where a batch begins.
         self._reached: Position | None = None
         self._moved = time.monotonic()
+        self._watcher = None if settings.watch is None else Watcher(settings.watch)
         # What was looked through and had nothing of ours.
         self._nothing: tuple[int, int] | None = None
 
@@ -204,7 +209,8 @@ class StreamReader(DataSourceStreamReader):
                     remedy=f"changes after that place are lost upstream: {NEW_SNAPSHOT}",
                     statements=RESET_SPLITS,
                 )
-        return [Range(first, self._reached)] if first.lsn < self._reached.lsn else []
+        watch = None if self._watcher is None else self._watcher.watch
+        return [Range(first, self._reached, watch)] if first.lsn < self._reached.lsn else []
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return read_batches(self.settings, partition)
@@ -233,9 +239,13 @@ class StreamReader(DataSourceStreamReader):
                 server.check_slot(slot, settings.slot, here)
                 return here
             here = server.check_position(opened, settings.connection, begin)
+            # behind the question how far the log goes: what altered the tables in it shows
+            catalog = "" if self._watcher is None else self._watcher.look(
+                opened, settings.connection, here
+            )
             if slot is not None and begin == settings.start and (slot.confirmed or 0) > here.lsn:
                 # Trigger.AvailableNow asks from the first offset, whatever was read since.
-                return msgspec.structs.replace(here, lsn=slot.log_end)
+                return msgspec.structs.replace(here, lsn=slot.log_end, catalog=catalog)
             slot = server.check_slot(slot, settings.slot, here)
             if settings.advance and (slot.confirmed or 0) < here.lsn:
                 # Spark asks from where the last batch that it has committed ended; it calls
@@ -250,7 +260,7 @@ class StreamReader(DataSourceStreamReader):
             if end - here.lsn > FOREIGN or _patiently(
                 lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
             ):
-                return msgspec.structs.replace(here, lsn=end)
+                return msgspec.structs.replace(here, lsn=end, catalog=catalog)
             self._nothing = (here.lsn, end)
             return self._beaten(opened, here)
 
@@ -291,6 +301,8 @@ def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatc
             messages = _Counted(_peek(settings, opened, partition.end.lsn))
             found = decode(messages, start=here.lsn, end=partition.end.lsn, tables=settings.tables)
             yield from _batches(found, messages)
+            if partition.watch is not None:
+                Watcher(partition.watch).look(opened, settings.connection, partition.end)
 
 
 def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tuple[int, bytes]]:

@@ -29,6 +29,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
 from catalog_migrate.streams.spark.running import Batch, append_once
+from catalog_migrate.streams.surveys import watch_of
 from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import (
     DELETED,
@@ -122,7 +123,7 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
     return changes(
         spark, spec.connection, slot=spec.slot, publication=spec.publication,
         tables=expected(spec), start=start, max_bytes=_BATCH, heartbeat=_HEARTBEAT,
-        timeout=_PATIENCE,
+        timeout=_PATIENCE, watch=watch_of(spec),
     )
 
 

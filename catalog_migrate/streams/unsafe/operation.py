@@ -32,7 +32,7 @@ from catalog_migrate.program.operations import (
     StopQuery,
     stored,
 )
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
@@ -435,9 +435,12 @@ def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> Stre
     topics = dict(prepared.topics[item_id]) or standing.topics
     known = standing.known_topics
     retaken = prepared.retaken.get(item_id)
-    if retaken is not None:
+    if retaken is None:
+        standing = surveys.resumed(standing)
+    else:
         standing = msgspec.structs.replace(
-            standing, snapshot=standing.snapshot + 1, snapshot_tables=retaken
+            surveys.retaken(standing, retaken), snapshot=standing.snapshot + 1,
+            snapshot_tables=retaken,
         )
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,

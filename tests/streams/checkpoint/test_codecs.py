@@ -220,10 +220,22 @@ class TestPostgres:
         assert POSTGRES.write(position) == position.json() == GOLDEN_POSTGRES
         assert POSTGRES.read(GOLDEN_POSTGRES) == position
 
-    @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31), st.text("0123456789", min_size=1))
-    def test_what_was_written_is_read(self, lsn: int, timeline: int, system: str) -> None:
+    def test_a_look_at_the_catalog_stands_behind(self) -> None:
+        """As a fourth key; a line of an earlier version has none."""
+        position = Position(0x16B3748, 1, "7712330203330602927", "ab12")
+        line = GOLDEN_POSTGRES[:-1] + ', "catalog": "ab12"}'
+        assert POSTGRES.write(position) == position.json() == line
+        assert POSTGRES.read(line) == Position.of(line) == position
+
+    @given(
+        st.integers(0, 2**64 - 1), st.integers(1, 2**31), st.text("0123456789", min_size=1),
+        st.text("0123456789abcdef"),
+    )
+    def test_what_was_written_is_read(
+        self, lsn: int, timeline: int, system: str, catalog: str
+    ) -> None:
         """Any position comes back as it was."""
-        position = Position(lsn, timeline, system)
+        position = Position(lsn, timeline, system, catalog)
         assert POSTGRES.read(POSTGRES.write(position)) == position
 
     @pytest.mark.parametrize(
@@ -237,6 +249,8 @@ class TestPostgres:
             '{"lsn": "0/1", "timeline": 0, "system": "7"}',
             '{"lsn": "0/1", "timeline": "1", "system": "7"}',
             '{"lsn": "0/1", "timeline": 1, "system": 7}',
+            '{"lsn": "0/1", "timeline": 1, "system": "7", "catalog": 1}',
+            '{"lsn": "0/1", "timeline": 1, "catalog": "ab"}',
         ],
     )
     def test_what_is_no_position(self, line: str) -> None:

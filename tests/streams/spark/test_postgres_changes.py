@@ -12,7 +12,7 @@ import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Redactor, Secret
-from catalog_migrate.replication import server
+from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.preflight import preflight
 from catalog_migrate.replication.sessions import SlotMissing, TableChanged
 from catalog_migrate.replication.snapshot import stage
@@ -50,7 +50,7 @@ class Story:
         from catalog_migrate.streams.spark.postgres_changes import SCHEMA
 
         connection = self.upstream.connection
-        found = server.discover(connection, ["a", "b"], publication="p")
+        found = survey.discover(connection, ["a", "b"], publication="p")
         self.tables = {one.full_name: one.expected() for one in found}
         files.mkdir()
         with server.create_slot(connection, self.slot) as slot:
@@ -269,7 +269,7 @@ def test_the_reader_by_hand(
         "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE other (v text)",
         "CREATE PUBLICATION p FOR TABLE t",
     )
-    (table,) = server.discover(upstream.connection, ["t"], publication="p")
+    (table,) = survey.discover(upstream.connection, ["t"], publication="p")
     with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
         pass
     settings = Settings(

@@ -1,0 +1,75 @@
+"""What is on record of the tables that a POSTGRES source depends on, and what becomes of that.
+
+A survey is recorded before the first rows are copied, compared at each start and with each batch,
+and replaced by a newer one that lacks nothing. A hold keeps the survey that it was set for: once an
+operator resumes the source, that is the one on record, without its fingerprint: the next start sees
+to it that changes can be read now. A table of which a new snapshot is taken has none until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.replication.survey import Survey, Watch, names_of, survey_from
+from catalog_migrate.replication.types import Position
+from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.upstream_tables import is_mirror
+
+
+def watch_of(spec: QuerySpec) -> Watch:
+    """What of a POSTGRES source is looked at, beside what is on record of it."""
+    return Watch(
+        spec.slot, spec.publication,
+        names_of([table.upstream.postgres_name for table in spec.tables]),
+        {
+            table.upstream.full_name: tuple(each.name for each in table.upstream.columns)
+            for table in spec.tables
+        },
+        spec.survey or Survey(), "MIRROR" if is_mirror(spec.external) else "CHANGES",
+    )
+
+
+def planned(checkpoint: Checkpoint) -> Position | None:
+    """The position that the newest batch of a POSTGRES source leads to; None before the first."""
+    newest = checkpoint.latest_offsets
+    return None if newest is None else PostgresCodec().read(checkpoint.entry(newest).sources[0])
+
+
+def with_survey(stream: StreamRecord, found: Survey) -> StreamRecord:
+    """The record with a newer survey that lacks nothing."""
+    return msgspec.structs.replace(stream, survey=found.json(), survey_at_hold="")
+
+
+def with_hold(stream: StreamRecord, found: Survey | None) -> StreamRecord:
+    """The record with the survey that a hold is set for; None where the server did not give it.
+
+    Of a table that is missing the one before stays: under its name another may come.
+    """
+    recorded = survey_from(stream.survey) or Survey()
+    if found is None:
+        return msgspec.structs.replace(stream, survey_at_hold=Survey().json())
+    there = {each.name for each in found.tables}
+    missing = tuple(each for each in recorded.tables if each.name not in there)
+    seen = msgspec.structs.replace(found, fingerprint="", tables=(*found.tables, *missing))
+    return msgspec.structs.replace(stream, survey_at_hold=seen.json())
+
+
+def resumed(stream: StreamRecord) -> StreamRecord:
+    """The record once an operator goes on from what a hold was set for."""
+    if not stream.survey_at_hold:
+        return stream
+    return msgspec.structs.replace(stream, survey=stream.survey_at_hold, survey_at_hold="")
+
+
+def retaken(stream: StreamRecord, tables: Collection[str]) -> StreamRecord:
+    """The record before a new snapshot of ``tables`` (``schema.table``; none: of all)."""
+    recorded = survey_from(stream.survey)
+    if recorded is None or not tables:
+        return msgspec.structs.replace(stream, survey="", survey_at_hold="")
+    kept = recorded.without(tables)
+    return msgspec.structs.replace(stream, survey=kept.json(), survey_at_hold="")

@@ -1,0 +1,46 @@
+"""What is on record of the tables that a source depends on, over holds and new snapshots."""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.replication.survey import Survey, SurveyedTable, survey_from
+from catalog_migrate.streams import surveys
+
+A, B = SurveyedTable("public.a", 1, 10), SurveyedTable("public.b", 2, 10)
+FIRST = Survey("f1", "p", (A, B))
+NEW = StreamRecord("c")
+RECORDED = surveys.with_survey(NEW, FIRST)
+
+
+def test_recorded() -> None:
+    """As it was found; a record of an earlier version has none, and says nothing of it."""
+    assert survey_from(RECORDED.survey) == FIRST
+    assert survey_from(NEW.survey) is None
+    assert msgspec.json.encode(NEW) == b'{"checkpoint":"c"}'
+
+
+def test_resumed_from_a_hold() -> None:
+    """What was seen at the hold counts, once more to be found well; of a table that is missing then
+    the one before. A newer survey that lacks nothing ends that."""
+    other = SurveyedTable("public.a", 9, 20)
+    held = surveys.with_hold(RECORDED, Survey("f2", "p", (other,)))
+    assert held.survey == RECORDED.survey
+    resumed = surveys.resumed(held)
+    assert survey_from(resumed.survey) == Survey("", "p", (other, B))
+    assert surveys.resumed(resumed) == resumed
+    assert surveys.with_survey(held, FIRST) == RECORDED
+
+
+def test_resumed_from_a_server_that_did_not_answer() -> None:
+    """Whatever is there at the next start is recorded then."""
+    resumed = surveys.resumed(surveys.with_hold(RECORDED, None))
+    assert survey_from(resumed.survey) == Survey()
+
+
+def test_a_new_snapshot() -> None:
+    """Of all tables, or of those that it takes, nothing is on record until the next start."""
+    held = surveys.with_hold(RECORDED, FIRST)
+    assert surveys.retaken(held, ()) == NEW
+    assert survey_from(surveys.retaken(held, ["public.a"]).survey) == Survey("", "p", (B,))
