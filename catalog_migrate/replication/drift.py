@@ -150,6 +150,12 @@ def _of_publication(
             table.name, "it is unlogged: its changes are not in the log",
             before=f"ALTER TABLE {own} SET LOGGED",
         )
+    elif (
+        (table.toast and there.toast != table.toast) and not _are_altered(table, there)
+        # PostgreSQL refuses it of a table that is published by itself
+        and not any(each.kind == "table" for each in there.memberships)
+    ):
+        yield Difference(table.name, "it was rewritten: unlogged, and logged again")
     elif there.published is None:
         how = f"ALTER PUBLICATION {quoted} ADD TABLE {own}"
         if was.via_root != now.via_root:
@@ -174,6 +180,12 @@ def _of_publication(
         yield Difference(
             table.name, "it was attached to a table as a partition of it, or detached"
         )
+
+
+def _are_altered(table: SurveyedTable, there: SurveyedTable) -> bool:
+    """Whether a column was added or altered, which may have rewritten the table as well."""
+    before = {each.name: each.version for each in table.columns}
+    return any(before.get(each.name) != each.version for each in there.columns)
 
 
 def _is_same(was: Publication, now: Publication) -> bool:
@@ -211,6 +223,11 @@ def _of_partitions(
                 yield Difference(
                     table.name, f"its partition {part.name} was detached, and attached again"
                 )
+        elif part.toast and now.toast != part.toast and not _are_altered(table, there):
+            yield Difference(
+                table.name,
+                f"its partition {part.name} was rewritten: unlogged, and logged again",
+            )
         elif now.file != part.file and now.emptied and now.version not in altered:
             yield Difference(
                 table.name, f"its partition {part.name} was truncated: no change says that its rows"

@@ -125,6 +125,12 @@ CASES = {
                     "ALTER TABLE {t}_x RENAME TO {t}_o", publication="FOR ALL TABLES"),
     "unlogged": both("it is unlogged", "ALTER TABLE {t} SET UNLOGGED",
                      publication="FOR ALL TABLES"),
+    "unlogged and logged": both("it was rewritten: unlogged, and logged again",
+                                "ALTER TABLE {t} SET UNLOGGED", "ALTER TABLE {t} SET LOGGED",
+                                publication="FOR ALL TABLES"),
+    "rewritten, all tables": goes_on("VACUUM FULL {t}", "CLUSTER {t} USING {t}_pkey",
+                                     "ALTER TABLE {t} ADD COLUMN x float DEFAULT random()",
+                                     "TRUNCATE {t}", publication="FOR ALL TABLES"),
     # publications
     "unpublished": both("publication p_{t} does not hold it any more",
                         "ALTER PUBLICATION p_{t} DROP TABLE {t}",
@@ -274,6 +280,10 @@ CASES = {
     "partition unlogged": both("partition public.{t}_3 is unlogged",
                                f"CREATE UNLOGGED TABLE {{t}}_3 PARTITION OF {{t}} {THIRD}",
                                before=PARTS, publication=ROOT),
+    "partition unlogged and logged": both(
+        "its partition public.{t}_1 was rewritten: unlogged, and logged again",
+        "ALTER TABLE {t}_1 SET UNLOGGED", "ALTER TABLE {t}_1 SET LOGGED",
+        before=PARTS, publication=ROOT),
     "became a partition": both(
         "publication p_{t} does not hold it any more",
         "CREATE TABLE {t}_r (LIKE {t} INCLUDING ALL) PARTITION BY RANGE (id)",
