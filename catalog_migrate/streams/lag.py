@@ -61,8 +61,8 @@ def sink_lags(
 
 
 def sink_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
-    """How far a sink is behind; None where its table was never written, or its positions are about
-    to be edited.
+    """How far a sink is behind; None where its table was never written or is missing, or its
+    positions are about to be edited.
 
     A sink whose table was migrated has the rest of the old shard and what the new ones got since.
     Raises EngineFailure, CheckpointCorrupt, InvalidPosition.
@@ -72,8 +72,10 @@ def sink_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
     if stream.edit and needs_edit(checkpoint, stream.generation):
         return None
     position: DeltaPosition | None = DeltaCodec().read(committed_line(checkpoint))
-    table = state.items[state.items[item_id].links["reads"]]
-    reads = stream.reads or table.shard or ""
+    table = state.items.get(state.items[item_id].links.get("reads", ""))
+    reads = stream.reads or (table.shard if table is not None else None)
+    if table is None or not reads:
+        return None  # an upgrade took the table away, or made a view of it
     records = versions = 0
     for shard, since in _shards(state, table, reads, position):
         path = dependencies.location(state, shard)

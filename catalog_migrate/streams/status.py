@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,8 +25,18 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import Failure, told_place
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 CHECKPOINT_INTERVAL = 50
 """Commits between two Delta checkpoints of a cluster's log."""
+
+TIDY_INTERVAL = 5 * CHECKPOINT_INTERVAL
+"""Commits after which the files of a cluster's log are put together: each report adds a small one,
+and whoever looks reads them all."""
+
+_KEPT_HOURS = 1
+"""How long files that were put together stay for those who read them."""
 
 OPERATOR = "operator"
 """Holder of the holds that PAUSE sets, and PAUSED at creation."""
@@ -159,11 +169,26 @@ class ClusterLog:
             table = load_table(self._path)
             if table.version() % CHECKPOINT_INTERVAL == 0:
                 table.create_checkpoint()
+            if table.version() % TIDY_INTERVAL == 0:
+                tidy(table)
         except (DeltaError, OSError) as error:
             raise CatalogWriteRefused(
                 f"the cluster's log at {self._path} cannot be written: {error}",
                 remedy="look at disk space and permissions; queries go on meanwhile",
             ) from error
+
+
+def tidy(table: DeltaTable) -> None:
+    """Put the files of a cluster's log together; another process may be at it too."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table.optimize.compact()
+        table.vacuum(
+            retention_hours=_KEPT_HOURS, enforce_retention_duration=False, dry_run=False
+        )
+    except (DeltaError, OSError):
+        return  # the next time does it
 
 
 def log_path(state: State, cluster_id: str) -> str:

@@ -439,6 +439,21 @@ def test_how_far_a_sink_is_behind(place: Place) -> None:
     assert sink_lags(place.state, [place.sink], ports=ports) == {place.sink: Lag(26, 4)}
 
 
+def test_how_far_without_a_table(place: Place) -> None:
+    """An upgrade that took the table away, or made a view of it, leaves nothing to count."""
+    place.put(lambda changes, _: changes.delete("stream", place.sink))
+    item = place.state.items[place.table]
+    view = msgspec.structs.replace(item, shard=None)
+    place.put(lambda changes, _: changes.put("item", place.table, view))
+    assert sink_lag(place.state, place.sink, ports=Ports()) is None
+    sink = place.state.items[place.sink]
+    links = {role: link for role, link in sink.links.items() if role != "reads"}
+    place.put(lambda changes, _: changes.put(
+        "item", place.sink, msgspec.structs.replace(sink, links=links)
+    ))
+    assert sink_lag(place.state, place.sink, ports=Ports()) is None
+
+
 def test_how_far_in_the_midst_of_a_version(place: Place) -> None:
     """A version of which a part was read counts whole, that of a first start with what was there;
     many versions are told by their ends. A log that cannot be read gives no number."""

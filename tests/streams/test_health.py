@@ -16,14 +16,15 @@ from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import streams_document, streams_text
+from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import UsageError
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams import dependencies, status
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.health import Limits, StreamsHealth, streams_health
 from catalog_migrate.streams.lag import Lag
 from catalog_migrate.streams.log_entries import log_entries, moment_of
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.status import ClusterLog, QueryStatus, latest, log_path
 
 Do = Callable[[str], Any]
 NOW = 1_800_000_000.0
@@ -267,6 +268,17 @@ def test_the_log_of_a_query(place: Place) -> None:
     (shown,) = executor.run("SHOW SINK k LOG")
     assert shown.rows is not None
     assert len(shown.rows.values) == 5
+
+
+def test_a_log_that_grows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each report adds a small file; they are put together again and again, every row kept."""
+    monkeypatch.setattr(status, "TIDY_INTERVAL", 20)
+    for batch in range(65):
+        place.reports(place.status("running", batch=batch))
+    assert [row["batch"] for row in entries(place)] == list(range(65))
+    assert latest(read_state(place.log))[place.id("source", "s")].batch == 64
+    files = load_table(log_path(read_state(place.log), place.id("cluster", "main"))).file_uris()
+    assert len(files) < 20
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from catalog_migrate.streams.health import Limits, streams_health
 from catalog_migrate.streams.http_endpoint import Address, Endpoint
 from catalog_migrate.streams.ports import Ports
+from tests.streams.crash.runtime_process import PATIENCE, CommandProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .conftest import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -105,7 +113,11 @@ def test_a_day_of_a_pipeline(pipeline: Pipeline, kafka: Any) -> None:
 
 
 def get(endpoint: Endpoint, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.address.port, timeout=60)
+    return get_at(endpoint.address.port, path)
+
+
+def get_at(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -140,3 +152,73 @@ def rows_of(pipeline: Pipeline, statement: str) -> list[dict[str, Any]]:
     (result,) = pipeline.run(statement)
     assert result.rows is not None
     return [dict(zip(result.rows.columns, row, strict=True)) for row in result.rows.values]
+
+
+@pytest.mark.soak
+def test_a_process_from_start_to_kill(tmp_path: Path) -> None:
+    """`catalog-migrate run --http`: it lives while Spark starts, is ready once its first round has
+    ended, and is neither once it is gone. Its lines begin with the time. A second one at the same
+    port is refused before it starts Spark. Killed, it leaves a status that ends with 7."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
+    catalog = str(tmp_path / "catalog")
+    settings = {"catalog.uri": catalog}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+
+    def call(name: str, *arguments: str) -> tuple[int, str]:
+        process = CommandProcess(tmp_path / name, *arguments, settings=settings)
+        return process.end(), process.output
+
+    def answer(path: str) -> tuple[int, str]:
+        try:
+            return get_at(port, path)
+        except OSError:
+            return 0, ""
+
+    assert call("init", "init", "--empty", "--catalog", catalog)[0] == 0
+    assert call(
+        "create", "sql", "-c", f"CREATE CLUSTER main; CREATE CONNECTION f TO FILES (PATH"
+        f" '{tmp_path}'); CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM FILES CONNECTION f"
+        " (PATH 'in') FORMAT JSON",
+    )[0] == 0
+    runtime = CommandProcess(tmp_path / "run", "run", "--http", address, settings=settings)
+    try:
+        seen = []
+        until(lambda: seen.append((answer("/healthz")[0], answer("/readyz")[0]))
+              or seen[-1] == (200, 200))
+        assert (200, 503) in seen
+        assert not any(health == 503 for health, _ in seen)
+        until(lambda: 'stream_rows_total{kind="source",name="default.s",cluster="default.main"} 2'
+              in answer("/metrics")[1])
+        code, said = call("second", "run", "--http", address)
+        assert code == 1
+        assert f"CM0603: the runtime cannot answer at {address}: Address already in use" in said
+        assert "starting Spark" not in said
+        assert call("well", "status", "--streams")[0] == 0
+        runtime.signal(signal.SIGTERM)
+        assert runtime.end() == 0
+        assert answer("/healthz")[0] == 0
+        times = [re.match(r"(\S+Z) ", line) for line in runtime.output.splitlines()]
+        assert all(times)
+        assert len(times) >= 4
+        assert call("stopped", "status", "--streams")[0] == 7
+
+        runtime = CommandProcess(tmp_path / "again", "run", "--http", address, settings=settings)
+        until(lambda: answer("/readyz")[0] == 200)
+        assert call("runs", "status", "--detailed-exitcode")[0] == 0
+        runtime.kill()
+        code, said = call("killed", "status", "--detailed-exitcode", "--streams")
+        assert code == 7
+        assert "source default.s: no runtime" in said
+        assert "that process is dead" in said
+    finally:
+        runtime.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
