@@ -193,7 +193,7 @@ def test_a_process_from_start_to_kill(tmp_path: Path) -> None:
         assert f"CM0603: the runtime cannot answer at {address}: Address already in use" in said
         assert "starting Spark" not in said
         assert call("well", "status", "--streams")[0] == 0
-        runtime.signal(signal.SIGTERM)
+        runtime.signal_driver(signal.SIGTERM)  # as a supervisor does: the JVM ends after it
         assert runtime.end() == 0
         assert answer("/healthz")[0] == 0
         times = [re.match(r"(\S+Z) ", line) for line in runtime.output.splitlines()]
