@@ -126,6 +126,9 @@ KEYS: tuple[Key, ...] = (
         "The same for the bytes of the server's log that a source on PostgreSQL has not read."),
     Key("streams", "lag_seconds", "seconds", None,
         "The same for the age of the oldest change that a source on PostgreSQL has not read."),
+    Key("streams", "show_values", "choice", "false",
+        "Whether errors of sources and sinks, and stderr, may quote the values of rows, for a"
+        " search for a fault.", choices=("false", "true")),
     Key("streams", "hold_after", "integer", 8,
         "Failures of the same cause in a row after which a source or sink is held: RESUME starts it"
         " again. A connection that is down is tried on.", minimum=1),

@@ -187,15 +187,26 @@ def _metastore_address() -> str | None:
 
 
 @contextmanager
-def failing(doing: str) -> Iterator[None]:
-    """Turn what Spark and delta-rs raise into :class:`EngineFailure`, the cause kept.
-
-    ``doing`` says what was attempted and on what: ``create the view s.v``. An error of ours, such
-    as that of a store which does not answer, has its own code and remedy and stays.
-    """
+def muted() -> Iterator[None]:
+    """Have PySpark print no copy of an error on this thread: who is inside reports it."""
     _working.depth = getattr(_working, "depth", 0) + 1
     try:
         yield
+    finally:
+        _working.depth -= 1
+
+
+@contextmanager
+def failing(doing: str) -> Iterator[None]:
+    """Turn what Spark and delta-rs raise into :class:`EngineFailure`, the cause kept.
+
+    ``doing`` says what was attempted and on what: ``create the view s.v``, and is kept with the
+    error. An error of ours, such
+    as that of a store which does not answer, has its own code and remedy and stays.
+    """
+    try:
+        with muted():
+            yield
     except CatalogMigrateError:
         raise
     except BaseException as error:
@@ -208,7 +219,6 @@ def failing(doing: str) -> Iterator[None]:
         raise EngineFailure(
             f"cannot {doing}: {hidden(short_message(error))}",
             condition=condition or type(error).__name__,
-            transient=is_transient(error, condition), remedy=_remedy_of_store(error),
+            transient=is_transient(error, condition), remedy=_remedy_of_store(error), doing=doing,
         ) from shown_cause(error)
-    finally:
-        _working.depth -= 1
+

@@ -243,6 +243,7 @@ class EngineFailure(CatalogMigrateError, RuntimeError):
         condition: str | None = None,
         transient: bool = False,
         remedy: str | None = None,
+        **data: Any,
     ) -> None: ...
 
 class MetastoreFailure(EngineFailure):

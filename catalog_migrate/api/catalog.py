@@ -361,7 +361,10 @@ class Catalog:
         ):
             safe_commits.remember(self.log, used)
         engine = SparkEngine(spark, threads=threads)
-        queries = SparkQueries(spark, warehouse, say=on_event)
+        queries = SparkQueries(
+            spark, warehouse, say=on_event,
+            show_values=options is not None and options.show_values,
+        )
         runtime = Runtime(
             self.log, cluster, queries,
             ensure_shards=ShardMaker.local(spark).ensure,

@@ -63,6 +63,7 @@ def cluster_runtime(
         ttl=settings.number("streams.lease_ttl") or 0.0,
         margin=settings.number("streams.lease_margin") or 0.0,
         unsafe=settings.text("streams.enable_unsafe_ops") == "true",
+        show_values=settings.text("streams.show_values") == "true",
         hold_after=int(settings.number("streams.hold_after") or 1),
         upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
         starts_at_once=int(settings.number("streams.starts_at_once") or 0),

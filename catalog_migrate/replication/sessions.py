@@ -17,6 +17,7 @@ import msgspec
 from catalog_migrate.connections.clients import Resolved, connect_postgres, option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
 from catalog_migrate.connections.postgres_probe import postgres_session
+from catalog_migrate.connections.row_values import of_postgres
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication.types import Column
@@ -226,7 +227,7 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
     """The typed error for what a server that let us in said to a statement."""
     import psycopg
 
-    text = Redactor.of(connection).scrub(error.diag.message_primary or str(error)).strip()
+    text = Redactor.of(connection).scrub(of_postgres(error)).strip()
     lowered = text.lower()
     if isinstance(error, psycopg.errors.ObjectInUse):
         return SlotInUse(

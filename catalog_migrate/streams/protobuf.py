@@ -188,8 +188,8 @@ def decoded(
                     found = reader_of(descriptors, columns).row(value[5:])
                 except UnfitMessage as error:
                     problem = str(error)
-                except ValueError as error:  # a time of a year that Python has not
-                    problem = f"a value of it cannot be read: {error}"
+                except ValueError:
+                    problem = "a time of it lies outside of the years 1 to 9999"
             rows.append(found)
             problems.append(problem)
         yield pa.RecordBatch.from_arrays(

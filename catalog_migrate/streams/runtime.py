@@ -251,8 +251,9 @@ class RuntimeOptions:
     for, None until it is known whether its holder lives. ``unsafe`` opens the gate of unsafe
     operations on this cluster. ``upstream_columns`` is for sources on PostgreSQL that do not say
     themselves what becomes of a column that is added upstream. ``hold_after`` is how often a query
-    fails of the same cause before it is held. ``starts_at_once`` is how many queries start at once,
-    0 for as many as this machine's cores admit."""
+    fails of the same cause before it is held, ``show_values`` whether errors may quote rows.
+    ``starts_at_once`` is how many queries start at once, 0 for as many as this machine's cores
+    admit."""
 
     drain: float = 30.0
     ttl: float = 30.0
@@ -262,6 +263,7 @@ class RuntimeOptions:
     unsafe: bool = False
     upstream_columns: UpstreamColumns = "evolve"
     hold_after: int = HOLD_AFTER
+    show_values: bool = False
     starts_at_once: int = 0
 
 
@@ -356,6 +358,7 @@ class Runtime:
                 ports=self._ports, drain=self.options.drain, threads=self.options.threads,
                 say=self._say, upstream_columns=self.options.upstream_columns,
                 hold_after=self.options.hold_after,
+                show_values=self.options.show_values,
                 starts_at_once=self.options.starts_at_once or starts_by_cores(),
             )
 

@@ -21,6 +21,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections import row_values
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
@@ -165,7 +166,8 @@ class Supervisor:
 
     ``drain`` is the seconds that a batch may take to end when its query is stopped. ``say`` hears
     of failures, recoveries and holds. ``hold_after`` is how often a query fails of the same cause
-    before it is held, ``starts_at_once`` how many queries start at once.
+    before it is held, ``starts_at_once`` how many queries start at once, ``show_values`` whether
+    errors may quote rows.
     """
 
     log: CatalogLog
@@ -180,6 +182,7 @@ class Supervisor:
     say: Callable[[str], None] = lambda _: None
     upstream_columns: UpstreamColumns = "evolve"
     hold_after: int = HOLD_AFTER
+    show_values: bool = False
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
@@ -293,7 +296,7 @@ class Supervisor:
         if not isinstance(error, Exception):
             raise error
         if not isinstance(error, CatalogMigrateError):
-            self._failed(each, Failure(code=type(error).__name__, message=str(error)))
+            self._failed(each, Failure(code=type(error).__name__, message=self._told(error)))
             return
         failure = failures.of_error(error, each.shown)
         if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
@@ -302,6 +305,10 @@ class Supervisor:
         else:
             self._upstream_failed(each.item_id, error)
         self._failed(each, failure)
+
+    def _told(self, error: Exception) -> str:
+        """What an error that is not ours says."""
+        return str(error) if self.show_values else row_values.of_python(error)
 
     def _ended(self, each: Managed, found: QueryFailure | None) -> None:
         """Take in why a query died: it is tried again, or held for what no waiting changes."""
@@ -574,7 +581,7 @@ class Supervisor:
             raise
         except Exception as error:  # noqa: BLE001 - a driver's own error may quote its input
             raise EngineFailure(
-                redactor.scrub(f"{type(error).__name__}: {error}"),
+                redactor.scrub(f"{type(error).__name__}: {self._told(error)}"),
                 condition=type(error).__name__,
             ) from None
 

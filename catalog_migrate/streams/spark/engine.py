@@ -12,13 +12,13 @@ import msgspec
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
-from catalog_migrate.engine_failures import failing
+from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams import table_snapshots
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import ServerDatabases
-from catalog_migrate.streams.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.queries import CAUSED_BY, OutputTable, QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
@@ -31,11 +31,14 @@ from catalog_migrate.streams.spark.running import (
     SortingWriter,
     SparkRunningQuery,
     append_once,
+    explain,
     is_settled,
+    python_causes,
     scrubbed,
     work_of,
 )
 from catalog_migrate.streams.spark.sources import query_session
+from catalog_migrate.streams.status import shortly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,10 +62,12 @@ class SparkQueries:
 
     def __init__(
         self, spark: SparkSession, warehouse: str = "", *,
-        say: Callable[[str], None] | None = None,
+        say: Callable[[str], None] | None = None, show_values: bool = False,
     ) -> None:
         self._spark = query_session(spark, warehouse)
+        mute_query_errors()
         self._say = say or (lambda _: None)
+        self._show_values = show_values
         self.alive: Callable[[], None] = lambda: None
         """Raises when what takes long is to be given up: the runtime stops or lost its lease."""
         self.awaited: dict[str, str] = {}
@@ -74,7 +79,7 @@ class SparkQueries:
         """
         if spec.tables:  # where its changes begin is known once its snapshot is taken, at the start
             return SparkPreparedQuery(self, spec, None, ChangesWriter(spec))
-        with _scrubbing(spec):
+        with _scrubbing(spec, self._show_values):
             frame, writer = self._build(spec)
         return SparkPreparedQuery(self, spec, frame, writer)
 
@@ -115,7 +120,10 @@ class SparkQueries:
         """
         shard = local_path(spec.shard)
         left_out: tuple[str, ...] = ()
-        with _scrubbing(spec), failing(f"read skipped records of {spec.kind} {spec.name}"):
+        with (
+            _scrubbing(spec, self._show_values),
+            failing(f"read skipped records of {spec.kind} {spec.name}"),
+        ):
             # what is left of a chunk that has expired is its transaction
             frame = (
                 sources.kafka_range(self._spark, spec, ranges) if ranges
@@ -209,7 +217,7 @@ class SparkQueries:
     ) -> SparkRunningQuery:
         """Start what was prepared; ``once`` runs one batch and ends."""
         redactor = spec.redactor
-        with _scrubbing(spec):
+        with _scrubbing(spec, self._show_values):
             if frame is None:
                 position = table_snapshots.take(
                     spec, ServerDatabases(), partial(self._load, spec), self._say,
@@ -217,7 +225,7 @@ class SparkQueries:
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(
-                writer, lambda error: scrubbed(error, redactor)
+                writer, lambda error: scrubbed(error, redactor, self._show_values)
             )
             stream = _stream(frame, spec, once=once)
             if gate is not None:
@@ -233,6 +241,7 @@ class SparkQueries:
             # Spark puts all jobs of a run into the group of its id.
             cancel_jobs=self._spark.sparkContext.cancelJobGroup,
             count_work=partial(work_of, self._spark.sparkContext),
+            show_values=self._show_values,
         )
 
 
@@ -275,16 +284,20 @@ def _require_executors_here(spark: SparkSession, spec: QuerySpec) -> None:
 
 
 @contextmanager
-def _scrubbing(spec: QuerySpec) -> Iterator[None]:
-    """What Spark refuses as :class:`EngineFailure`, without the connection's secrets."""
+def _scrubbing(spec: QuerySpec, show_values: bool) -> Iterator[None]:
+    """What Spark refuses as :class:`EngineFailure`, without the connection's secrets, and without
+    values of rows unless ``show_values``."""
     redactor = spec.redactor
     try:
         with failing(f"start the query of {spec.kind} {spec.name}"):
             yield
     except EngineFailure as error:
-        clean = redactor.scrub(error.message)
-        cause = error.__cause__ or error
-        if clean == error.message and scrubbed(cause, redactor) is cause:
+        told, cause = error.message, error.__cause__ or error
+        if not show_values and "doing" in error.data:
+            causes = explain(list(python_causes(cause, show_values)), redactor).causes
+            told = f"cannot {error.data['doing']}: {shortly(CAUSED_BY.join(causes))}"
+        clean = redactor.scrub(told)
+        if clean == error.message and scrubbed(cause, redactor, show_values) is cause:
             raise
         raise EngineFailure(
             clean, condition=error.condition, transient=error.transient, remedy=error.remedy

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.engine_failures import failing
+from catalog_migrate.connections import row_values
+from catalog_migrate.engine_failures import failing, muted
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.sessions import parse_failure
@@ -86,7 +87,8 @@ class BatchGate:
         try:
             # Within foreachBatch the calling thread is the stream's own, and carries its id.
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self._writer.write(Batch(frame, number, str(query_id)))
+            with muted():
+                self._writer.write(Batch(frame, number, str(query_id)))
         except Exception as error:
             self._error = self._scrubbed(error)
             if self._error is error:
@@ -226,6 +228,7 @@ class Cause(NamedTuple):
     error: CatalogMigrateError | None = None
     own: CatalogMigrateError | None = None
     passing: bool = False
+    place: dict[str, str] = {}  # noqa: RUF012 - never changed
 
     @property
     def is_wrapper(self) -> bool:
@@ -242,19 +245,21 @@ class Cause(NamedTuple):
 
 
 def failure_of(
-    query: StreamingQuery, batch_error: BaseException | None, redactor: Redactor
+    query: StreamingQuery, batch_error: BaseException | None, redactor: Redactor,
+    show_values: bool = True,
 ) -> QueryFailure | None:
     """Why a query ended, None when it did not fail.
 
     ``batch_error`` is what the Python function of ``foreachBatch`` raised: Spark has only its text.
+    Without ``show_values`` the values of rows are taken out.
     """
     found = query._jsq.exception()
     if not found.isDefined():
         return None
     if batch_error is not None:
-        causes = list(python_causes(batch_error))
+        causes = list(python_causes(batch_error, show_values))
     else:
-        causes = list(java_causes(found.get()))
+        causes = list(java_causes(found.get(), show_values))
     return explain(causes, redactor)
 
 
@@ -283,21 +288,32 @@ def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
         condition=condition, causes=tuple(texts), error=errors[-1] if errors else None,
         remedy=redactor.scrub(told.remedy or "") if told is not None else "",
         statements=tuple(told.data.get("statements", ())) if told is not None else (),
-        place={} if told is None else place_of(told.data),
+        place={
+            **{name: value for cause in causes for name, value in cause.place.items()},
+            **({} if told is None else place_of(told.data)),
+        },
         passing=any(cause.passing for cause in causes),
     )
 
 
-def scrubbed(error: BaseException, redactor: Redactor) -> BaseException:
-    """The error itself, or one with the same text less its secrets."""
-    causes = list(python_causes(error))
-    if all(redactor.scrub(cause.message) == cause.message for cause in causes):
+def scrubbed(
+    error: BaseException, redactor: Redactor, show_values: bool = True
+) -> BaseException:
+    """The error itself, or one with the same text less its secrets, and less values of rows."""
+    raw, causes = list(python_causes(error, True)), list(python_causes(error, show_values))
+    if all(
+        redactor.scrub(cause.message) == before.message
+        for cause, before in zip(causes, raw, strict=True)
+    ):
         return error
-    failure = explain(causes, redactor)
-    return EngineFailure("; ".join(failure.causes), condition=failure.condition)
+    found = explain(causes, redactor)
+    return EngineFailure(
+        "; ".join(found.causes), condition=found.condition, transient=found.passing,
+        remedy=found.remedy or None, statements=found.statements, **found.place,
+    )
 
 
-def python_causes(error: BaseException) -> Iterator[Cause]:
+def python_causes(error: BaseException, show_values: bool = True) -> Iterator[Cause]:
     """An exception of Python and what it came from; Spark's lead on into the JVM."""
     current: BaseException | None = error
     for _ in range(_DEPTH):
@@ -307,13 +323,15 @@ def python_causes(error: BaseException) -> Iterator[Cause]:
         if origin is None:
             origin = getattr(current, "java_exception", None)
         if origin is not None:
-            yield from java_causes(origin)
+            yield from java_causes(origin, show_values)
             return
         condition = current.condition if isinstance(current, EngineFailure) else None
         own = current if isinstance(current, CatalogMigrateError) else None
         text = str(current) if own is None else own.message
-        yield _cause(type(current).__name__, condition, text)._replace(
-            own=own, passing=is_passing(own) if own is not None else _passes(current)
+        told = text if show_values else row_values.of_python(current)
+        yield _cause(type(current).__name__, condition, text, told)._replace(
+            own=own, passing=is_passing(own) if own is not None else _passes(current),
+            place=row_values.place_in(current) if hasattr(current, "diag") else {},
         )
         inner = current.__cause__
         if inner is None and not current.__suppress_context__:
@@ -321,16 +339,16 @@ def python_causes(error: BaseException) -> Iterator[Cause]:
         current = inner
 
 
-def java_causes(throwable: Any) -> Iterator[Cause]:
+def java_causes(throwable: Any, show_values: bool = True) -> Iterator[Cause]:
     """An exception of the JVM and what it came from."""
     current = throwable
     for _ in range(_DEPTH):
         if current is None:
             return
-        name = current.getClass().getSimpleName()
-        yield _cause(name, _condition(current), current.getMessage())._replace(
-            passing=name in _CONNECTIONS
-        )
+        name, condition = current.getClass().getSimpleName(), _condition(current)
+        text = str(current.getMessage() or "")
+        told = text if show_values else _without_values(current, condition, text)
+        yield _cause(name, condition, text, told)._replace(passing=name in _CONNECTIONS)
         current = current.getCause()
 
 
@@ -339,27 +357,43 @@ def _passes(error: BaseException) -> bool:
     return any(kind.__name__ == "OperationalError" for kind in type(error).__mro__)
 
 
-def _cause(name: str, condition: str | None, text: str | None) -> Cause:
-    """One exception; the error that a reader of ours has put into its text says what it means."""
-    error = parse_failure(text or "")
+def _without_values(throwable: Any, condition: str | None, text: str) -> str:
+    """What an exception of the JVM says, less values of rows."""
+    if condition is None and not _is_spark(throwable):
+        return row_values.of_java(str(throwable.getClass().getName()), text)
+    parameters = {str(name): str(value) for name, value in (
+        dict(throwable.getMessageParameters() or {}).items()
+    )}
+    return row_values.of_spark(text, condition, throwable.getSqlState(), parameters)
+
+
+def _cause(name: str, condition: str | None, text: str, told: str) -> Cause:
+    """One exception; the error that a reader of ours has put into its text says what it means.
+
+    ``told`` is what may be shown of the text.
+    """
+    error = parse_failure(text)
     if error is None:
-        return Cause(name, condition, _short(text))
+        return Cause(name, condition, _short(told))
     return Cause(name, error.code, error.message, error)
 
 
 def _condition(throwable: Any) -> str | None:
     """Spark's error class of a JVM exception that has one."""
+    found = throwable.getCondition() if _is_spark(throwable) else None
+    return None if found is None else str(found)
+
+
+def _is_spark(throwable: Any) -> bool:
+    """Whether a JVM exception is one of Spark's, which have an error class or could have."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     if gateway is None:
-        return None
+        return False
     from py4j.java_gateway import is_instance_of
 
-    if not is_instance_of(gateway, throwable, "org.apache.spark.SparkThrowable"):
-        return None
-    found = throwable.getCondition()
-    return None if found is None else str(found)
+    return bool(is_instance_of(gateway, throwable, "org.apache.spark.SparkThrowable"))
 
 
 def _short(text: str | None) -> str:
@@ -393,6 +427,7 @@ class SparkRunningQuery:
         gate: BatchGate | None,
         cancel_jobs: Callable[[str], None],
         count_work: Callable[[str], int],
+        show_values: bool = False,
     ) -> None:
         self._query = query
         self._name = name
@@ -401,6 +436,7 @@ class SparkRunningQuery:
         self._gate = gate
         self._cancel_jobs = cancel_jobs
         self._count_work = count_work
+        self._show_values = show_values
         self._stopped = False
         self._stopping = threading.Lock()
         self._counting = threading.Lock()
@@ -459,7 +495,10 @@ class SparkRunningQuery:
         """Why it ended; None while it runs and when it was stopped."""
         if self._stopped or self.active:
             return None
-        return failure_of(self._query, self._gate.error if self._gate else None, self._redactor)
+        return failure_of(
+            self._query, self._gate.error if self._gate else None, self._redactor,
+            self._show_values,
+        )
 
     def stop(self, drain: float) -> bool:
         """Let the current batch end for at most ``drain`` seconds, then stop.
