@@ -123,7 +123,7 @@ def _findings(
     publication = surveyed.publication
     found += missing_findings(tables, upstream, subject)
     for table, there in zip(surveyed.survey.tables, upstream, strict=True):
-        found += _reading_findings(opened, connection, table, there, subject)
+        found += _reading_findings(opened, connection, table, there, new, subject)
         found += _table_findings(there, publication, format, subject, version)
         found += _inheritance_findings(table, surveyed.survey, format, subject)
     if publication is not None:
@@ -257,9 +257,10 @@ def survey_findings(
 
 def _reading_findings(
     opened: psycopg.Connection[Any], connection: Resolved, table: SurveyedTable,
-    there: DiscoveredTable, subject: str,
+    there: DiscoveredTable, new: bool, subject: str,
 ) -> Iterator[Finding]:
-    """What keeps the rows that are there from being read, all of them."""
+    """What keeps the rows that are there from being read, all of them; policies where they are
+    still to be read at all."""
     user = option_of(connection, "POSTGRES", "USER")
     row = opened.execute(_READABLE, (there.schema, there.sql)).fetchone()
     if row is None or not row[0]:
@@ -268,7 +269,7 @@ def _reading_findings(
             f"this role may not read {there.full_name}, whose rows come first",
             f"GRANT USAGE ON SCHEMA {there.schema}, and SELECT ON {there.full_name}, TO {user}",
         )
-    if table.policies:
+    if table.policies and new:
         yield Finding(
             subject, "TABLES", False,
             f"row level security lets role {user} see some rows of {there.full_name} only, and all"

@@ -29,7 +29,10 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.connections.findings import ConnectionFailed
+from catalog_migrate.connections.secrets import UnresolvedSecret
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
+from catalog_migrate.replication.sessions import ReplicationFailed
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import CheckpointCorrupt, UpstreamChanged
 from catalog_migrate.streams.failures import HOLD_AFTER, of_error
@@ -75,6 +78,9 @@ TICK = 0.25
 
 POLL_UPSTREAM = 5.0
 """Seconds between two looks at the ids of the topics that sources read (DESIGN section 9)."""
+
+REFRESH_SURVEYS = 60.0
+"""Seconds between two looks at whether sources on PostgreSQL have gone on from DDL."""
 
 REPORT = 5.0
 """Seconds between two rows of a query whose progress is all that changed."""
@@ -296,6 +302,7 @@ class Runtime:
         self._named = -1
         self._names_again = 0.0
         self._polled = 0.0
+        self._refreshed = 0.0
         self._fenced = 0.0
         self._fencing: Running | None = None
         self._dropping: Running | None = None
@@ -424,9 +431,11 @@ class Runtime:
         if now - self._polled >= POLL_UPSTREAM:
             self._polled = now
             self._poll_upstream(supervisor, state)
-            self._refresh_surveys(supervisor, state)
             self._drop_slots(supervisor, state)
             self._count(supervisor, state)
+        if now - self._refreshed >= REFRESH_SURVEYS:
+            self._refreshed = now
+            self._refresh_surveys(supervisor, state)
         if acted or before is not state or now - self._reported >= REPORT:
             self._reported = now
             self._report(supervisor, state, status)
@@ -564,7 +573,8 @@ class Runtime:
             and dependencies.external_of(state.items[item_id]).tables
         ]
         for item_id in running:
-            with suppress(CatalogMigrateError):  # a server that is down: later
+            # a server that is down, a secret that is missing, an entry half written: later
+            with suppress(ConnectionFailed, ReplicationFailed, UnresolvedSecret, CheckpointCorrupt):
                 supervisor.refresh_survey(state, item_id)
 
     def _drop_slots(self, supervisor: Supervisor, state: State) -> None:

@@ -230,7 +230,7 @@ def test_preflight_of_rows(upstream: Upstream) -> None:
         "CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root = true)", owner=True
     )
     upstream.sql(f"ALTER ROLE {upstream.role} NOSUPERUSER", owner=True)
-    assert findings(upstream, "hidden", "parent", "loose", "parted") == [
+    assert findings(upstream, "hidden", "parent", "loose", "parted", new=True) == [
         f"TABLES: row level security lets role {upstream.role} see some rows of public.hidden only,"
         f" and all of them come first; ALTER ROLE {upstream.role} BYPASSRLS",
         "TABLES: public.child inherits from public.parent: a query of that gives its rows too, and"
@@ -244,8 +244,9 @@ def test_preflight_of_rows(upstream: Upstream) -> None:
         "PUBLICATION: publication p does not hold public.loose; ALTER PUBLICATION \"p\" ADD TABLE"
         ' "public"."loose"',
     ]
+    assert findings(upstream, "hidden") == []  # a stream is told nothing of policies
     upstream.sql(f"ALTER ROLE {upstream.role} BYPASSRLS", owner=True)
-    assert findings(upstream, "hidden", "parent", "child") == []
+    assert findings(upstream, "hidden", "parent", "child", new=True) == []
     assert findings(upstream, "parent", format="CHANGES") == []
 
 

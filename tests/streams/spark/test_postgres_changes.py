@@ -14,7 +14,12 @@ from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.preflight import preflight
-from catalog_migrate.replication.sessions import SlotMissing, TableChanged
+from catalog_migrate.replication.sessions import (
+    ChangesMissing,
+    SlotMissing,
+    TableChanged,
+    session,
+)
 from catalog_migrate.replication.snapshot import stage
 from catalog_migrate.replication.types import Position, spark_value
 from tests.services.replication import changes_range, slot_state
@@ -253,6 +258,64 @@ def in_use(upstream: Upstream, slot: str) -> bool:
     """Whether somebody reads from a slot."""
     state = slot_state(upstream.connection, slot)
     return state is not None and state.active_pid is not None
+
+
+def test_the_reader_looks_upstream(upstream: Upstream) -> None:
+    """Each position has the fingerprint of what its tables depend on. What loses nothing goes on;
+    what may have, also since a batch was planned, ends the stream by a typed error, and so it does
+    after a restart. A position that was reached before there were fingerprints is gone on from."""
+    from catalog_migrate.streams.spark import postgres_changes
+
+    upstream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    names = survey.names_of(["t"])
+    with session(upstream.connection) as opened:
+        recorded = survey.read_survey(opened, "p", names).survey
+    (table,) = survey.discover(upstream.connection, ["t"], publication="p")
+    with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
+        pass
+    settings = postgres_changes.Settings(
+        upstream.connection, slot.name, "p", {"public.t": table.expected()}, slot.position,
+        watch=survey.Watch(slot.name, "p", names, {"public.t": ("id",)}, recorded),
+    )
+
+    def batch(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
+        """Plan one and read it."""
+        end: dict[str, Any] = reader.latestOffset(start, None)
+        for part in reader.partitions(start, end):
+            list(reader.read(part))
+        return end
+
+    reader = postgres_changes.StreamReader(settings)
+    upstream.sql("INSERT INTO t VALUES (1)")
+    first = batch(reader, slot.position.offset())
+    assert first["catalog"] == recorded.fingerprint
+    upstream.sql("GRANT SELECT ON t TO PUBLIC")
+    assert reader.latestOffset(first, None) == first
+    upstream.sql("INSERT INTO t VALUES (2)")
+    second = batch(reader, first)
+    assert second["catalog"] != first["catalog"]
+    restarted = postgres_changes.StreamReader(settings)
+    assert restarted.latestOffset(second, None) == second
+    upstream.sql("INSERT INTO t VALUES (3)")
+    third = reader.latestOffset(second, None)
+    upstream.sql(
+        "ALTER PUBLICATION p DROP TABLE t", "INSERT INTO t VALUES (4)",
+        "ALTER PUBLICATION p ADD TABLE t",
+    )
+    (part,) = reader.partitions(second, third)
+    again = postgres_changes.StreamReader(settings)
+    for act in (
+        lambda: list(reader.read(part)), lambda: reader.latestOffset(second, None),
+        lambda: again.latestOffset(third, None),
+    ):
+        with pytest.raises(postgres_changes.Failed) as caught:
+            act()
+        told = postgres_changes.parse_failure(str(caught.value))
+        assert isinstance(told, ChangesMissing)
+        assert "public.t: it was dropped from publication p and added again" in told.message
+        assert told.data["table"] == "public.t"
+    for each in (reader, restarted, again):
+        each.stop()
 
 
 @pytest.mark.parametrize("says_where", [True, False], ids=["4.2", "4.0"])
