@@ -144,7 +144,8 @@ def selection(
     if opened.info.server_version >= 150000:
         row = opened.execute(_FILTER, (publication, table.schema, table.name)).fetchone()
         conditions += [f"({row[0]})"] if row is not None and row[0] else []
-    query = f"SELECT {', '.join(columns)} FROM {only}{table.sql}"
+    listed = ", ".join(columns)
+    query = f"SELECT {listed} FROM {only}{table.sql}"
     return f"{query} WHERE {' AND '.join(conditions)}" if conditions else query
 
 

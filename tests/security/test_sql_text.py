@@ -50,6 +50,12 @@ SAFE_PARTS = {
     "streams/spark/postgres_source.py": {"target", "source", "keys", "clauses"},
     # quoted lists and a filter of the server's own; the name that the server gave a snapshot
     "replication/snapshot.py": {"listed", "only", "query", "snapshot"},
+    # quoted columns and a condition over them, made in the same function
+    "streams/validation.py": {"listed", "where"},
+    # the column, or NULL in its place
+    "streams/status.py": {"failure"},
+    # names of the log's own columns, an id of ours (i<n>), a time and a number
+    "streams/log_entries.py": {"shown", "item_id", "after", "limit"},
     # a number of seconds from our own settings
     "connections/postgres_probe.py": {"seconds"},
 }
@@ -60,6 +66,7 @@ TALK = {
     "connections/options.py",
     "model/table_features.py",
     "sql/printer.py",
+    "streams/failures.py",
     "streams/show.py",
     "streams/unsafe/requests.py",
     "streams/unsafe/positions.py",
@@ -70,6 +77,7 @@ REMEDIES = {
     "replication/sessions.py",
     "streams/spark/postgres_sink.py",
     "streams/spark/postgres_source.py",
+    "streams/validation.py",
 }
 """Modules whose statements in f-strings are remedies, unless they are handed to ``execute``."""
 
