@@ -261,7 +261,7 @@ def create_slot(
     """A new slot; its snapshot can be read until the end of the ``with`` block.
 
     The server waits for the transactions that are open, at most ``timeout`` seconds; ``on_wait``
-    hears which one, with its process and age, and an empty text once the wait is over. From
+    hears again and again which one, with its process and age, and an empty text in the end. From
     PostgreSQL 17 on it is a failover slot, which standbys that synchronize slots have as well. The
     slot stays, whatever happens in the block, unless it is ``temporary``: then it ends with it.
     Raises SlotInUse when there is one of that name.
@@ -321,6 +321,7 @@ class _Wait:
         self.said = self.remedy = ""
         self._connection, self._replication, self._on_wait = connection, replication, on_wait
         self._pid, self._timeout = replication.info.backend_pid, timeout
+        self._began = time.monotonic()
         self._ended, self._lock = threading.Event(), threading.Lock()
         threading.Thread(target=self._run, name="slot waits", daemon=True).start()
 
@@ -332,22 +333,25 @@ class _Wait:
                 self._on_wait("")
 
     def _run(self) -> None:
-        deadline = time.monotonic() + self._timeout
-        pause, holder = min(_FIRST_LOOK, self._timeout / 2), None
+        deadline = self._began + self._timeout
+        pause = min(_FIRST_LOOK, self._timeout / 2)
         while not self._ended.wait(min(pause, max(0.0, deadline - time.monotonic()))):
             pause, found = _LOOK_AGAIN, self._look()
             with self._lock:
                 if self._ended.is_set():
                     return
                 if found is not None:
-                    known, (holder, self.said, self.remedy) = holder, found
-                    if holder != known:
-                        self._on_wait(f"a new slot waits for a transaction: {self.said}")
+                    self.said, self.remedy = found
+                    self._on_wait(f"a new slot waits for a transaction: {self.said}")
                 if time.monotonic() >= deadline:
                     self._replication.cancel_safe(timeout=5.0)
 
-    def _look(self) -> tuple[object, str, str] | None:
-        """Who holds what is waited for now, in words, and what ends it; None for nothing seen."""
+    def _look(self) -> tuple[str, str] | None:
+        """Who holds what is waited for now, in words, and what ends it; None for nothing seen.
+
+        Ages of others' transactions are for members of pg_read_all_stats; one that is waited for
+        is as old as the wait at least.
+        """
         try:
             with session(self._connection, timeout=2.0) as opened:
                 row = opened.execute(_AWAITED, (self._pid,)).fetchone()
@@ -356,22 +360,19 @@ class _Wait:
         if row is None:
             return None
         pid, user, doing, age, prepared, since = row
+        least = "at least " if age is None and since is None else ""
+        seconds = max(0.0, age or since or time.monotonic() - self._began)
+        for_ = f"open for {least}{seconds:.0f} s"
         if prepared is not None:
             return (
-                prepared, f"prepared transaction {prepared}, {_open_for(since)}",
+                f"prepared transaction {prepared}, {for_}",
                 "end it: ROLLBACK PREPARED or COMMIT PREPARED in its database",
             )
         about = ", ".join(filter(None, (f"user {user}" if user else "", doing)))
         return (
-            pid, f"process {pid} of the server{f' ({about})' if about else ''}, {_open_for(age)}",
+            f"process {pid} of the server{f' ({about})' if about else ''}, {for_}",
             f"end it there, or SELECT pg_terminate_backend({pid})",
         )
-
-
-def _open_for(seconds: float | None) -> str:
-    if seconds is None:
-        return "open for a time that only members of pg_read_all_stats see"
-    return f"open for {max(0.0, seconds):.0f} s"
 
 
 def advance(connection: Resolved, name: str, to: int) -> None:

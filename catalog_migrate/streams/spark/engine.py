@@ -209,8 +209,9 @@ class SparkQueries:
         if not what:
             self.awaited.pop(spec.item_id, None)
             return
+        if spec.item_id not in self.awaited:
+            self._say(f"{spec.kind} {spec.name}: {what}")
         self.awaited[spec.item_id] = what
-        self._say(f"{spec.kind} {spec.name}: {what}")
 
     def begin(
         self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool

@@ -287,6 +287,48 @@ def test_what_is_refused_stops_nothing(standing: Standing, kafka: Any) -> None:
     assert standing.options("c") == definition
 
 
+def test_a_sick_source_does_not_keep_the_others(standing: Standing, kafka: Any) -> None:
+    """A source whose topic is missing, and one that fails of a record, are named and not waited
+    for, while the healthy query follows; one that only the new user may not read refuses, with
+    the statement that goes on without it."""
+    d, good, gone = standing.q("d"), standing.topic("good", 1), f"{standing.name}-never-made"
+    poisoned = standing.topic("poisoned", 1)
+    for user in ("app", "other"):
+        kafka.allow(user, gone, "READ", "DESCRIBE")
+        for topic in (poisoned, standing.outs["d"]):
+            kafka.allow(user, topic, "READ", "WRITE", "DESCRIBE")
+    standing.source("good", "d", good)
+    standing.source("gone", "d", gone)
+    standing.source("bad", "d", poisoned, "ON ERROR FAIL")
+    kafka.produce(poisoned, [("a", "no json")])
+    standing.await_running_of(["good"])
+    standing.until(lambda: standing.broken("gone", "bad"), "two that fail")
+    runs = standing.run_ids_of(["d", "good"])
+    standing.secret("others", kafka.users["other"])
+    other = f"SET (SASL USERNAME 'other', SASL PASSWORD SECRET {standing.q('others')})"
+    with pytest.raises(ValidationFailed) as caught:
+        standing.run(f"ALTER CONNECTION {d} {other}")
+    (said,) = caught.value.data["verdicts"]
+    assert said.startswith(f"source {standing.q('good')}, option TOPIC: this user may not see")
+    pause = f"PAUSE SOURCE {standing.q('good')}"
+    assert f"{pause}; then the statement again" in (caught.value.remedy or "")
+    assert standing.run_ids_of(["d", "good"]) == runs
+    kafka.allow("other", good, "READ", "DESCRIBE")
+    (result,) = standing.run(f"ALTER CONNECTION {d} {other}")
+    sick = [each for each in result.notices if each.startswith("sick before, and not waited for: ")]
+    assert len(sick) == 2
+    assert f"source {standing.q('gone')}, option TOPIC: there is no topic {gone}" in " ".join(sick)
+    assert f"source {standing.q('bad')}: " in " ".join(sick)
+    after = standing.run_ids_of(["d", "good"])
+    assert all(after[name] != run_id for name, run_id in runs.items())
+    kafka.produce(good, [("1", '{"id": 0}')])
+    standing.until(lambda: standing.ids("good") == once(1), "a record as the new user")
+    standing.run(f"ALTER CONNECTION {d} SET (SASL USERNAME 'app', SASL PASSWORD SECRET"
+                 f" {standing.q('pw')})")
+    for name in ("good", "gone", "bad"):
+        standing.run(f"DROP SOURCE {standing.q(name)}")
+
+
 def test_postgres_exactly_once(standing: Standing, postgres: Any) -> None:
     """A POSTGRES sink through a server that moves to another port under it: each row once."""
     table = standing.table("orders")
