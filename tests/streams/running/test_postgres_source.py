@@ -296,6 +296,7 @@ def a_first_start_waits(bank: Bank) -> None:
     bank.await_running(3)
     bank.until(lambda: said() == "", "a source that waits for nothing")
     bank.run(f"DROP SOURCE {bank.q('w')}")
+    bank.until(lambda: not bank.catalog.status().slots, "its slot to go")
 
 
 CHAPTERS = (
