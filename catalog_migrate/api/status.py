@@ -38,7 +38,8 @@ class Status(msgspec.Struct, frozen=True):
     live, by id, in the order of their starts. ``refused`` are definitions that go on as they are
     and that no CREATE takes any more. ``still`` are sources and sinks that stand still,
     ``gone`` tables (or the warehouse) that are not where their rows should be, ``slots``
-    replication slots of dropped sources that are still to be dropped, in words.
+    replication slots of dropped sources that are still to be dropped, in words, ``earlier`` sources
+    that read as the version that created them did.
     """
 
     release: str | None
@@ -58,6 +59,7 @@ class Status(msgspec.Struct, frozen=True):
     still: tuple[StalledQuery, ...] = ()
     gone: tuple[MissingData, ...] = ()
     slots: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
 
     @property
     def holder_ended(self) -> bool:
@@ -99,6 +101,7 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
         still=_still(state),
         gone=gone,
         slots=_slots(state),
+        earlier=_earlier(state),
     )
 
 
@@ -168,6 +171,15 @@ def _still(state: State) -> tuple[StalledQuery, ...]:
     from catalog_migrate.streams.show import stalled_queries
 
     return stalled_queries(state)
+
+
+def _earlier(state: State) -> tuple[str, ...]:
+    """Sources whose definitions lack what CREATE stores by now."""
+    if not any(mapping.kind == "source" for mapping in state.mappings.values()):
+        return ()
+    from catalog_migrate.streams.earlier_options import described_earlier
+
+    return described_earlier(state)
 
 
 def _slots(state: State) -> tuple[str, ...]:

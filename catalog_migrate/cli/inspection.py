@@ -185,6 +185,7 @@ def status_document(status: Status) -> dict[str, object]:
             for each in status.gone
         ],
         "slots": list(status.slots),
+        "earlier": list(status.earlier),
     }
 
 
@@ -225,6 +226,7 @@ def status_text(status: Status, *, past: bool = False) -> str:
             lines.append(f"             remedy: {each.remedy}")
         lines.append(f"             next: {each.next}")
     lines += [f"slot       {slot}" for slot in status.slots]
+    lines += [f"earlier    {each}" for each in status.earlier]
     for seen in status.unsafe[-_UNSAFE_SHOWN:]:
         what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
         lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")

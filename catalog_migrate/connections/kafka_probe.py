@@ -244,21 +244,41 @@ class KafkaProbe:
     def bounds(self, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
         """Per (topic, partition) the first offset that is there and the one after the last.
 
-        In two questions for all of them. The last is that of the last transaction where the
-        connection reads committed ones only. Raises ConnectionFailed, also for a topic that is not
-        there.
+        In two questions for all of them. Where the connection reads committed transactions only,
+        the last is the last stable offset: nothing is read beyond it. Raises ConnectionFailed, also
+        for a topic that is not there.
         """
         from confluent_kafka.admin import OffsetSpec
 
+        places = self._places(topics)
+        low = self._offsets(places, OffsetSpec.earliest())
+        high = self._offsets(places, OffsetSpec.latest())
+        return {place: (low[place], high[place]) for place in places}
+
+    def open_records(self, topics: Sequence[str]) -> int:
+        """Offsets between the last stable offset and the high watermark, over all partitions.
+
+        They are of transactions that are open, or lie behind such ones; whoever reads committed
+        transactions waits for their end. Raises as :meth:`bounds` does.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        if not self._committed:
+            return 0
+        places = self._places(topics)
+        stable = self._offsets(places, OffsetSpec.latest())
+        high = self._offsets(places, OffsetSpec.latest(), committed=False)
+        return sum(max(0, high[place] - stable[place]) for place in places)
+
+    def _places(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+        """Every partition of topics; ConnectionFailed for one that is not there."""
         described = self.topics(topics) if topics else {}
         places: list[tuple[str, int]] = []
         for topic, each in described.items():
             if not hasattr(each, "partitions"):
                 raise failed(self.topic_finding(topic, each, "READ"))
             places += [(topic, partition.id) for partition in each.partitions]
-        low = self._offsets(places, OffsetSpec.earliest())
-        high = self._offsets(places, OffsetSpec.latest())
-        return {place: (low[place], high[place]) for place in places}
+        return places
 
     def since(
         self, moment: int, places: Iterable[tuple[str, int]]
@@ -287,7 +307,9 @@ class KafkaProbe:
             return False
         return all(answer["cleanup.policy"].value == "delete" for answer in answers)
 
-    def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+    def _offsets(
+        self, places: Sequence[tuple[str, int]], spec: Any, *, committed: bool | None = None
+    ) -> dict[tuple[str, int], int]:
         """One answer a partition, all asked at once; -1 where there is no such record.
 
         Partitions whose leader is just changing are asked again, as long as there is time.
@@ -297,7 +319,10 @@ class KafkaProbe:
         left = list(places)
         while left:
             in_time = time.monotonic() - begun < self._timeout
-            answered = self._asked(left, spec, _LEADER_CHANGES if in_time else ())
+            answered = self._asked(
+                left, spec, _LEADER_CHANGES if in_time else (),
+                committed=self._committed if committed is None else committed,
+            )
             found.update(answered)
             left = [place for place in left if place not in answered]
             if left:
@@ -305,13 +330,14 @@ class KafkaProbe:
         return found
 
     def _asked(
-        self, places: Sequence[tuple[str, int]], spec: Any, passing: tuple[int, ...]
+        self, places: Sequence[tuple[str, int]], spec: Any, passing: tuple[int, ...], *,
+        committed: bool,
     ) -> dict[tuple[str, int], int]:
         """The answers of those partitions that do not fail with one of ``passing``."""
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
         isolation = (
-            IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
+            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         )
         asked = self._admin.list_offsets(
             {TopicPartition(topic, number): spec for topic, number in places},

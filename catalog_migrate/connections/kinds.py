@@ -221,6 +221,27 @@ _KAFKA_RESERVED = (
     ),
 )  # fmt: skip
 
+DECODING = "DECODING"
+TIMESTAMP_UNIT = "TIMESTAMP UNIT"
+ISOLATION_LEVEL = "ISOLATION LEVEL"
+
+_DECODING = (
+    Option(
+        DECODING, "choice",
+        "What becomes of a value that the column cannot hold as it was written. `exact`: the record"
+        " is bad. `lenient`: as in earlier versions digits are rounded, 1e999 is Infinity, and of a"
+        " name that is there twice the last value counts.", "exact",
+        default="exact", choices=("exact", "lenient"), earlier="lenient",
+    ),
+    Option(
+        TIMESTAMP_UNIT, "choice",
+        "What a JSON number in a TIMESTAMP counts since 1970. Without it seconds, and a number that"
+        " lies outside of the years 1900 to 2200 is bad.", "milliseconds",
+        choices=("seconds", "milliseconds", "microseconds"),
+        exclusive_with=(When(DECODING, ("lenient",)),),
+    ),
+)  # fmt: skip
+
 _FIRST_START = "only the first start reads it; positions are kept from then on"
 
 _KAFKA_SINK = Section(
@@ -366,6 +387,15 @@ KAFKA = ConnectorType(
                 "orders:0=123", alterable=False, fixed_because=_FIRST_START,
             ),
             _STRATEGY,
+            Option(
+                ISOLATION_LEVEL, "choice",
+                "Which records of transactions are read: those of committed ones, up to the last "
+                "stable offset, or all. CREATE takes it from `kafka.isolation.level` of the "
+                "connection where that is set.", "read_committed",
+                default="read_committed", choices=("read_committed", "read_uncommitted"),
+                earlier="read_uncommitted", from_connection="kafka.isolation.level",
+            ),
+            *_DECODING,
         ),
         settings=(
             _TRIGGER,
@@ -516,6 +546,7 @@ FILES = ConnectorType(
                 fixed_because="files passed over until now would be read late; "
                 "create another source",
             ),
+            *_DECODING,
         ),
         settings=(
             _TRIGGER,

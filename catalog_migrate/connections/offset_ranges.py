@@ -1,7 +1,8 @@
 """Ranges of a topic's offsets, and whether they are records one by one.
 
 Markers of transactions take offsets and are no records, and so are offsets that compaction left
-empty. Nothing in a topic's description tells of transactions, so a few records are read.
+empty; who reads committed transactions only gets no record of an aborted one either. Nothing in a
+topic's description tells of transactions, so a few records are read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from catalog_migrate.connections.clients import Resolved, librdkafka_config
+from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -78,7 +79,8 @@ def has_gaps(resolved: Resolved, ranges: Iterable[OffsetRange], *, timeout: floa
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
+            "isolation.level": option_of(resolved, "KAFKA", "kafka.isolation.level")
+            or "read_uncommitted",
             "fetch.wait.max.ms": 20,
             "error_cb": lambda _error: None,
         },

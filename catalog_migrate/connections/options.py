@@ -137,6 +137,43 @@ def effective(
     return {**defaults, **options}
 
 
+def recorded(
+    connector: str, section: SectionName, options: Mapping[str, OptionValue], *,
+    connection: Mapping[str, OptionValue], before: Collection[str] | None = None,
+) -> tuple[dict[str, OptionValue], dict[str, OptionValue]]:
+    """``options`` with what CREATE stores unasked (:attr:`Option.earlier`), and what stays out.
+
+    ``connection`` are the effective options of the connection used. ``before`` are the names that
+    the definition has which is altered, None for a new one: what it lacks stays out, and goes on
+    to mean what it meant; the second mapping says what that is.
+    """
+    table = section_of(connector, section)
+    written = {canonical_name(table, name) for name in options}
+    found: dict[str, OptionValue] = dict(options)
+    absent: dict[str, OptionValue] = {}
+    for option in _all(table):
+        if option.earlier is None or option.name in written:
+            continue
+        value = connection.get(option.from_connection)
+        given = value if value in option.choices else None
+        if before is not None and option.name not in before:
+            absent[option.name] = given or option.earlier
+        else:
+            found[option.name] = given or option.default or option.earlier
+    return found, absent
+
+
+def over_connection(
+    connector: str, section: SectionName, options: Mapping[str, OptionValue]
+) -> dict[str, str]:
+    """What the options of a source or sink put over those of its connection."""
+    table = section_of(connector, section)
+    return {
+        option.from_connection: str(options[option.name]) for option in _all(table)
+        if option.from_connection and option.name in options
+    }
+
+
 def partition(
     connector: str, section: SectionName, values: Mapping[str, OptionValue]
 ) -> tuple[dict[str, OptionValue], dict[str, OptionValue]]:

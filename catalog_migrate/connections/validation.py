@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -39,12 +40,14 @@ class Identity(msgspec.Struct, frozen=True):
 
     ``cluster_id`` is Kafka's cluster id, PostgreSQL's ``system identifier/database oid``, or the
     real path of a directory; ``topic_ids`` maps the topics that are there to their ids. A topic
-    that was dropped and created again has another id.
+    that was dropped and created again has another id. ``open_records`` lie there behind the last
+    stable offset, where committed transactions are read only.
     """
 
     connector: str
     cluster_id: str
     topic_ids: dict[str, str] = {}
+    open_records: int = 0
 
 
 def validate_connection(
@@ -121,15 +124,20 @@ def validate_sink(
 
 def identity(
     connector: str, resolved: Resolved, topics: Sequence[str] = (), *, subject: str = "connection",
-    timeout: float = 10.0,
+    timeout: float = 10.0, reads: bool = False,
 ) -> Identity:
     """Which upstream answers now; topics that are not there are left out.
 
+    ``reads``: open transactions in the topics are asked for too.
     Raises ConnectionFailed when nothing answers, or a topic may not be seen.
     """
     if connector == "KAFKA":
         with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
-            return kafka_identity(probe, topics)
+            found = kafka_identity(probe, topics)
+            with suppress(ConnectionFailed):  # partitions whose leader is changing
+                waiting = probe.open_records(list(found.topic_ids)) if reads else 0
+                found = msgspec.structs.replace(found, open_records=waiting)
+            return found
     if connector == "POSTGRES":
         with postgres_session(resolved, subject=subject, timeout=timeout) as session:
             return Identity(connector, database_identity(session))

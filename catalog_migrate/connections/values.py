@@ -73,6 +73,11 @@ class Option(msgspec.Struct, frozen=True):
     requires it. ``alterable`` is whether ALTER may change it in place, ``fixed_because`` why not.
     ``minimum`` and ``maximum`` bound an integer.
     ``example`` is a valid value; every message that asks for the option shows it.
+
+    An option with ``earlier`` is stored by CREATE whether it was written or not, so that no later
+    version of the default changes what exists: ``earlier`` is what it means in a definition that
+    was stored before there was such an option. CREATE takes it from the option ``from_connection``
+    of the connection where that is set, else it is the default.
     """
 
     name: str
@@ -89,6 +94,8 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
     minimum: int = 0
     maximum: int | None = None
+    earlier: str | None = None
+    from_connection: str = ""
 
 
 class BadValue(ValueError):

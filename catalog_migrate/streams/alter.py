@@ -14,10 +14,12 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.options import (
     alterable,
     apply_actions,
+    canonical_name,
     check,
     diff,
     partition,
     rotate_keys,
+    section_of,
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
@@ -178,7 +180,9 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     options, given = partition(connector, statement.kind, both)
     settings = {name: str(value) for name, value in given.items()}
     wanted = msgspec.structs.replace(external, options=options, settings=settings)
-    checked, links = checked_query(state, statement.kind, statement.name, wanted)
+    # what RESET takes away is stored again, as its default
+    before = {*external.options, *_canonical(connector, statement)}
+    checked, links = checked_query(state, statement.kind, statement.name, wanted, before)
     return _altered(
         state,
         found,
@@ -186,6 +190,11 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
         {**found.item.links, **links},
         None,
     )
+
+
+def _canonical(connector: str, statement: st.AlterItem) -> list[str]:
+    section = section_of(connector, statement.kind)
+    return [canonical_name(section, name) or name for name in _touched(statement)]
 
 
 def _touched(statement: st.AlterItem) -> list[str]:
@@ -206,7 +215,9 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
     external = msgspec.structs.replace(
         dependencies.as_called_now(state, found.item), connection=statement.connection
     )
-    checked, links = checked_query(state, statement.kind, statement.name, external)
+    checked, links = checked_query(
+        state, statement.kind, statement.name, external, external.options
+    )
     if statement.kind == "sink":
         check_input(found.text, dependencies.by_id(state, found.item.links["reads"]), checked)
     return _altered(

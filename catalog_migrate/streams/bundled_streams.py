@@ -191,7 +191,10 @@ def _wanted(
         return declare.checked_connection(
             state, asked, item_id=found.item_id, before=found.external.options
         )
-    external, links = declare.checked_query(state, kind, statement.name, statement.external)  # type: ignore[arg-type]
+    stored = ((item.shipped or item.definition).external or External()).options
+    external, links = declare.checked_query(
+        state, kind, statement.name, statement.external, stored  # type: ignore[arg-type]
+    )
     if kind == "sink":
         reads = dependencies.by_id(state, item.links["reads"])
         declare.check_input(f"sink {statement.name}", reads, external)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from uuid import uuid4
@@ -11,8 +11,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kinds import CONNECTORS
-from catalog_migrate.connections.options import check, section_of
+from catalog_migrate.connections.kinds import CONNECTORS, TIMESTAMP_UNIT
+from catalog_migrate.connections.options import check, recorded, section_of
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import (
     Column,
@@ -310,9 +310,14 @@ def _held(
 
 
 def checked_query(
-    state: State, kind: QueryKind, name: str, external: External
+    state: State, kind: QueryKind, name: str, external: External,
+    before: Collection[str] | None = None,
 ) -> tuple[External, dict[str, str]]:
-    """The external part of a source or sink with canonical options, and its connection's link."""
+    """The external part of a source or sink with canonical options, and its connection's link.
+
+    ``before`` are the names of the options of what is altered, None for a CREATE; see
+    :func:`~catalog_migrate.connections.options.recorded`.
+    """
     connector = _connector(external.connector)
     where = f"{kind} {named(kind, name).item_name}"
     if external.connection is None:
@@ -323,11 +328,19 @@ def checked_query(
             f"{where} is {connector}, {connection.text} is {connection.external.connector}",
             remedy=f"name a {connector} connection; SHOW CONNECTIONS lists them",
         )
-    options, settings = check(
-        connector, kind, external.options, settings=external.settings, where=where
+    section_of(connector, kind, where=where)
+    whole = dependencies.effective(state, connection.item_id)
+    given, absent = recorded(
+        connector, kind, external.options, connection=whole.options, before=before
     )
+    options, settings = check(
+        connector, kind, {**given, **absent}, settings=external.settings, where=where
+    )
+    for option in absent:
+        del options[option]
     links = {"connection": connection.item_id}
     _check_format(where, connector, kind, external)
+    _check_unit(where, connector, external, options, whole.options)
     if external.registry is not None:
         registry = dependencies.find(state, "connection", external.registry)
         if registry.external.connector != "SCHEMA REGISTRY":
@@ -347,6 +360,22 @@ def checked_query(
         ),
         links,
     )
+
+
+def _check_unit(
+    where: str, connector: str, external: External, options: Mapping[str, OptionValue],
+    connection: Mapping[str, OptionValue],
+) -> None:
+    """RefusedStatement for TIMESTAMP UNIT where no number is read as a TIMESTAMP."""
+    written = connection.get("FORMAT", "json") if connector == "FILES" else external.format
+    if TIMESTAMP_UNIT in options and str(written or "JSON").upper() not in _WITH_NUMBERS:
+        raise RefusedStatement(
+            f"{where}: {TIMESTAMP_UNIT} is for numbers in JSON, FORMAT is {written}",
+            remedy="leave it out",
+        )
+
+
+_WITH_NUMBERS = frozenset({"JSON", "JSON SCHEMA"})
 
 
 def _check_format(where: str, connector: str, kind: QueryKind, external: External) -> None:

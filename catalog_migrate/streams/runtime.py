@@ -544,7 +544,8 @@ class Runtime:
             self._say(f"an unsafe operation cannot be counted yet: {error}")
 
     def _poll_upstream(self, supervisor: Supervisor, state: State) -> None:
-        """A topic that was recreated under a running query is silent otherwise.
+        """A topic that was recreated under a running query is silent otherwise, and a transaction
+        that nobody ends looks like nothing to read.
 
         One that is held because its topic was gone says so too, once there is another one.
         """
@@ -606,7 +607,9 @@ class Runtime:
             return None
         try:
             spec = supervisor.spec(state, item_id)
-            require_same_cluster_and_topics(spec, stream, self._ports.upstreams.identify(spec))
+            found = self._ports.upstreams.identify(spec)
+            require_same_cluster_and_topics(spec, stream, found)
+            supervisor.managed[item_id].open_records = found.open_records
         except UpstreamChanged as error:
             return error
         except CatalogMigrateError:

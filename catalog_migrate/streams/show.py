@@ -17,13 +17,20 @@ from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import HoldRecord, ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.objects import Column, External, OptionValue, SecretRef
+from catalog_migrate.model.objects import (
+    CLUSTER_KINDS,
+    Column,
+    External,
+    OptionValue,
+    SecretRef,
+)
 from catalog_migrate.replication.sessions import RESET_SPLITS
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.earlier_options import unstored_options
 from catalog_migrate.streams.failures import Failure, named, of_hold, of_query
 from catalog_migrate.streams.operation_records import kind_of
 from catalog_migrate.streams.queries import QueryFailure
@@ -79,10 +86,14 @@ def create_statement(
 ) -> str:
     """The statement that would create an object as it is now, under present names.
 
-    ``held``: with PAUSED while an operator holds it.
+    ``held``: with PAUSED while an operator holds it, and with what the options mean that it was
+    stored without.
     """
     definition = found.item.definition
     external = present(state, found.item)
+    if held and definition.kind in CLUSTER_KINDS:
+        options = {**external.options, **unstored_options(state, found)}
+        external = msgspec.structs.replace(external, options=options)
     name = str(definition.item_name)
     statement: st.Statement
     more: list[st.Statement] = []

@@ -9,13 +9,14 @@ and ``status`` names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.kinds import ISOLATION_LEVEL
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import External
 from catalog_migrate.replication.sessions import SlotInUse
@@ -149,14 +150,20 @@ def described_slots(state: State) -> tuple[str, ...]:
 
 
 def with_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
-    """What SHOW SOURCES tells, with bytes and seconds that slots are behind, asked of their servers
-    now; NULL for other sources, and where a server does not answer."""
-    sources = [
-        found for found in dependencies.queries(state)
-        if found.external.tables and found.item_id in state.streams
+    """What SHOW SOURCES tells, with what only the servers know, asked now; NULL where one does not
+    answer.
+
+    Bytes and seconds that slots are behind, and the records that a Kafka source which is behind
+    cannot read before a transaction ends.
+    """
+    started = [found for found in dependencies.queries(state) if found.item_id in state.streams]
+    slots = [found for found in started if found.external.tables]
+    committed = [
+        found for found in started
+        if found.external.options.get(ISOLATION_LEVEL) == "read_committed"
     ]
-    if not sources:
-        return rows
+    place = rows.columns.index("lag")
+    behind = {str(row[0]): row[place] for row in rows.values}
 
     def ask(found: dependencies.CatalogEntry) -> tuple[int | None, float | None]:
         for _ in range(_TRIES):
@@ -170,12 +177,34 @@ def with_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
                 return (None, None) if lag is None else (lag.bytes, round(lag.seconds, 1))
         return None, None
 
-    with ports.threads.pool(min(8, len(sources)), "lag") as pool:
-        lags = dict(zip(
-            (str(found.item.definition.item_name) for found in sources), pool.map(ask, sources),
+    def waiting(found: dependencies.CatalogEntry) -> tuple[int | None]:
+        lag = behind.get(str(found.item.definition.item_name))
+        if not lag:
+            return (lag if isinstance(lag, int) else None,)
+        try:
+            spec = spec_of(state, found.item_id, resolve=ports.resolve)
+            return (ports.upstreams.identify(spec).open_records,)
+        except CatalogMigrateError:
+            return (None,)
+
+    rows = _with_columns(rows, ("lag_bytes", "lag_seconds"), slots, ask, ports)
+    return _with_columns(rows, ("open_records",), committed, waiting, ports)
+
+
+def _with_columns(
+    rows: Rows, names: tuple[str, ...], asked: Sequence[dependencies.CatalogEntry],
+    ask: Callable[[dependencies.CatalogEntry], tuple[object, ...]], ports: Ports,
+) -> Rows:
+    """Rows with columns more, unless there is nothing to ask."""
+    if not asked:
+        return rows
+    with ports.threads.pool(min(8, len(asked)), "lag") as pool:
+        answers = dict(zip(
+            (str(found.item.definition.item_name) for found in asked), pool.map(ask, asked),
             strict=True,
         ))
+    nothing = (None,) * len(names)
     return Rows(
-        (*rows.columns, "lag_bytes", "lag_seconds"),
-        tuple((*row, *lags.get(str(row[0]), (None, None))) for row in rows.values),
+        (*rows.columns, *names),
+        tuple((*row, *answers.get(str(row[0]), nothing)) for row in rows.values),
     )

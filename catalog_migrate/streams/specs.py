@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
-from catalog_migrate.connections.options import section_of
+from catalog_migrate.connections.options import over_connection, section_of
 from catalog_migrate.connections.secrets import HIDDEN, Secret, UnresolvedSecret
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
@@ -173,7 +173,8 @@ def spec_of(
     stream = stream or state.streams.get(item_id) or first_stream(item_id)
     reads = state.items.get(item.links.get("reads", ""))
     dead = state.items.get(item.links.get("dead_letters", ""))
-    if definition.kind == "source":
+    kind: QueryKind = "source" if definition.kind == "source" else "sink"
+    if kind == "source":
         shard, columns = item.shard or "", definition.columns
     else:
         assert reads is not None, f"{item_id} reads nothing"
@@ -185,11 +186,12 @@ def spec_of(
     return QuerySpec(
         item_id=item_id,
         name=definition.item_name,
-        kind="source" if definition.kind == "source" else "sink",
+        kind=kind,
         external=external,
         columns=columns,
         connection={
             **resolved_connection(state, item.links["connection"], resolve=resolve),
+            **over_connection(external.connector or "", kind, external.options),
             **_overrides(state, item, resolve),
         },
         shard=dependencies.location(state, shard),

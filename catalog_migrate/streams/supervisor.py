@@ -108,7 +108,8 @@ class Managed:
     ``next_drain_check`` is when it is looked at again whether a sink has drained its table's old
     shard. ``causes`` counts what it failed of since it last worked. ``progress`` is the newest one
     that was seen of its present start, ``batch_at`` when its newest batch began, which may be of an
-    earlier start.
+    earlier start. ``open_records`` are those behind the last stable offset, at the last
+    look upstream.
     """
 
     item_id: str
@@ -124,6 +125,7 @@ class Managed:
     kind: QueryKind = "source"
     shown: str = ""
     last_reported_error: str | None = None
+    open_records: int = 0
     progress: QueryProgress | None = None
     batch_at: str | None = None
 
@@ -764,7 +766,7 @@ class Supervisor:
                     query_id=managed.query.query_id if managed.query is not None else None,
                     batch=progress.batch if progress is not None else None,
                     rows=progress.total_rows if progress is not None else None,
-                    lag=progress.lag if progress is not None else None,
+                    lag=_lag(managed, progress),
                     error=failure.message if failure is not None
                     else self.engine.awaited.get(each.item_id),
                     failure=None if failure is None or not failure.code
@@ -799,6 +801,13 @@ def _call_back(each: Managed) -> bool:
         return False
     each.starting = None
     return True
+
+
+def _lag(managed: Managed, progress: QueryProgress | None) -> int | None:
+    """Records that are there and not read: also those that wait for the end of a transaction."""
+    if progress is None or progress.lag is None:
+        return None
+    return progress.lag + managed.open_records
 
 
 def _state(managed: Managed, holds: tuple[str, ...], progressed: bool) -> str:

@@ -18,7 +18,6 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.kafka_probe import KafkaProbe
 from catalog_migrate.connections.offset_ranges import OffsetRange, has_gaps
@@ -59,19 +58,24 @@ NEW_TOPIC = (
 
 
 class Upstream(msgspec.Struct, frozen=True):
-    """``upstream`` is the cluster's id or the server's system identifier, "" for files."""
+    """``upstream`` is the cluster's id or the server's system identifier, "" for files.
+
+    ``open_records`` counts what lies in a Kafka source's topics behind the last stable offset,
+    where it reads committed transactions only.
+    """
 
     upstream: str = ""
     topics: Mapping[str, str] = msgspec.field(default_factory=dict)
+    open_records: int = 0
 
 
 class TopicContents(msgspec.Struct, frozen=True):
     """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
 
-    ``exact`` is false when offsets are not known to be records one by one (compaction, or only
-    committed records are read); ``gaps`` looks whether they are in ranges: markers of
-    transactions are no records. ``at`` gives the first record at or after a moment (ms), None for
-    none.
+    ``exact`` is false when offsets are not known to be records one by one (compaction); ``gaps``
+    looks whether they are in ranges: markers of transactions are no records, and those of aborted
+    ones are not read where only committed ones are. The newest is then the last stable offset.
+    ``at`` gives the first record at or after a moment (ms), None for none.
     """
 
     cluster: str
@@ -124,9 +128,10 @@ def identify(spec: QuerySpec) -> Upstream:
     if connector == "FILES":
         return Upstream()
     found = identity(
-        connector, spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}"
+        connector, spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}",
+        reads=spec.kind == "source",
     )
-    return Upstream(found.cluster_id, dict(found.topic_ids))
+    return Upstream(found.cluster_id, dict(found.topic_ids), found.open_records)
 
 
 def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
@@ -260,7 +265,6 @@ def _contents(
             problems=[f"there is no topic {topic}" for topic in missing],
             remedy="create them, or name others: UNSAFE SET (TOPIC = '…'), RESET SPLITS",
         )
-    committed = option_of(spec.connection, "KAFKA", "kafka.isolation.level")
 
     def at(moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
         return probe.since(moment, places)
@@ -270,7 +274,7 @@ def _contents(
         topic_ids=dict(found.topic_ids),
         bounds=probe.bounds(topics),
         at=at,
-        exact=committed != "read_committed" and probe.keeps_every_record(topics),
+        exact=probe.keeps_every_record(topics),
         gaps=lambda ranges: sample and has_gaps(spec.connection, ranges),
     )
 

@@ -83,7 +83,8 @@ class TestStatements:
         found = dependencies.find(state(), "source", "a")
         assert create_statement(state(), found) == (
             "CREATE SOURCE `default`.a (id BIGINT, k STRING)\n  IN CLUSTER `default`.main\n"
-            "  FROM KAFKA CONNECTION `default`.c (TOPIC = 'a')\n"
+            "  FROM KAFKA CONNECTION `default`.c (\n    DECODING = 'exact',\n"
+            "    ISOLATION LEVEL = 'read_committed',\n    TOPIC = 'a'\n  )\n"
             "  FORMAT AVRO USING SCHEMA REGISTRY CONNECTION `default`.r KEY FORMAT AVRO\n"
             "  INCLUDE KEY;"
         ).replace("`default`", "default")

@@ -429,7 +429,9 @@ def _redefined(
             **checked_values(connector, _written(over), where=found.text),
         },
     )
-    checked, links = checked_query(state, statement.kind, statement.name, wanted)
+    checked, links = checked_query(
+        state, statement.kind, statement.name, wanted, external.options
+    )
     kept = {
         role: used for role, used in found.item.links.items()
         if not role.startswith(dependencies.OVERRIDE)
