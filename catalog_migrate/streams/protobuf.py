@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timezone
 from decimal import Decimal as Number
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -98,13 +98,16 @@ def _compiled(command: list[str], place: str) -> subprocess.CompletedProcess[str
 class MessageReader:
     """Messages of one schema as rows of the columns, by name."""
 
-    def __init__(self, descriptors: bytes, columns: Sequence[Column]) -> None:
+    def __init__(
+        self, descriptors: bytes, columns: Sequence[Column], *, exact: bool = False
+    ) -> None:
         from google.protobuf import (  # type: ignore[import-untyped]
             descriptor_pb2,
             descriptor_pool,
         )
 
         self._columns = columns
+        self._exact = exact
         self._pool = descriptor_pool.DescriptorPool()
         for file in descriptor_pb2.FileDescriptorSet.FromString(descriptors).file:
             self._pool.AddSerializedFile(file.SerializeToString())
@@ -148,7 +151,9 @@ class MessageReader:
                 messages = list(found.nested_types)
             fields = {field.name: field for field in found.fields}  # type: ignore[union-attr]
             conversions = {
-                column.name: _field(fields[column.name], parse_type(column.type), column.name)
+                column.name: _field(
+                    fields[column.name], parse_type(column.type), column.name, exact=self._exact
+                )
                 if column.name in fields else None
                 for column in self._columns
             }
@@ -157,19 +162,21 @@ class MessageReader:
 
 
 @lru_cache(maxsize=64)
-def reader_of(descriptors: bytes, columns: tuple[Column, ...]) -> MessageReader:
+def reader_of(
+    descriptors: bytes, columns: tuple[Column, ...], *, exact: bool = False
+) -> MessageReader:
     """A reader that a process keeps from batch to batch."""
-    return MessageReader(descriptors, columns)
+    return MessageReader(descriptors, columns, exact=exact)
 
 
 def decoded(
     batches: Iterable[Any], schemas: Mapping[int, bytes], columns: tuple[Column, ...],
-    names: tuple[str, str],
+    names: tuple[str, str], *, exact: bool = False,
 ) -> Iterator[Any]:
     """Batches of Arrow with two columns more: the row of a message, and what is wrong.
 
     Runs where Spark's tasks do. ``schemas`` are descriptors by number; of other records, and of
-    those without a number, both are null.
+    those without a number, both are null. ``exact``: a moment between two microseconds is wrong.
     """
     import pyarrow as pa
 
@@ -185,7 +192,7 @@ def decoded(
                 descriptors = schemas.get(number)
             if descriptors is not None:
                 try:
-                    found = reader_of(descriptors, columns).row(value[5:])
+                    found = reader_of(descriptors, columns, exact=exact).row(value[5:])
                 except UnfitMessage as error:
                     problem = str(error)
                 except ValueError:
@@ -247,49 +254,55 @@ def _number(body: bytes, at: int) -> tuple[int, int]:
     raise UnfitMessage("it does not say which message of its schema it is")
 
 
-def _field(field: Any, tree: Type, where: str) -> Conversion:
+def _field(field: Any, tree: Type, where: str, *, exact: bool = False) -> Conversion:
     """How a message gives one of its fields."""
     name = field.name
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         if not isinstance(tree, Map):
             raise UnfitMessage(f"its field {where} is a map, which does not fit {tree}")
-        key = _value(entry.fields_by_name["key"], tree.key, f"{where}{{}}")
-        value = _value(entry.fields_by_name["value"], tree.value, f"{where}{{}}")
+        key = _value(entry.fields_by_name["key"], tree.key, f"{where}{{}}", exact=exact)
+        value = _value(entry.fields_by_name["value"], tree.value, f"{where}{{}}", exact=exact)
         return lambda message: [(key(k), value(v)) for k, v in getattr(message, name).items()]
     if field.is_repeated if hasattr(field, "is_repeated") else field.label == 3:
         if not isinstance(tree, Array):
             raise UnfitMessage(f"its field {where} is repeated, which does not fit {tree}")
-        one = _value(field, tree.element, f"{where}[]")
+        one = _value(field, tree.element, f"{where}[]", exact=exact)
         return lambda message: [one(each) for each in getattr(message, name)]
-    one = _value(field, tree, where)
+    one = _value(field, tree, where, exact=exact)
     if field.has_presence:
         return lambda message: one(getattr(message, name)) if message.HasField(name) else None
     return lambda message: one(getattr(message, name))
 
 
-def _value(field: Any, tree: Type, where: str) -> Conversion:
+def _value(field: Any, tree: Type, where: str, *, exact: bool = False) -> Conversion:
     """How one value of a field becomes one of a type of Spark."""
     kind = _kind(field)
     if kind in _WRAPPERS:
-        inner = _value(field.message_type.fields_by_name["value"], tree, where)
+        inner = _value(field.message_type.fields_by_name["value"], tree, where, exact=exact)
         return lambda value: inner(value.value)
     if field.message_type is not None and isinstance(tree, Struct) and kind != _TIMESTAMP:
-        return _struct(field.message_type, tree, where)
+        return _struct(field.message_type, tree, where, exact=exact)
     if isinstance(tree, Decimal) and kind in _DIGITS and tree.whole >= _DIGITS[kind]:
         return Number
     target = "STRING" if isinstance(tree, Sized) else tree.name if isinstance(tree, Atomic) else ""
     if (kind if field.enum_type is None else "enum") not in _FITTING.get(target, frozenset()):
         raise UnfitMessage(f"its field {where} is {kind}, which does not fit {tree}")
     if kind == _TIMESTAMP:
-        return lambda value: value.ToDatetime(tzinfo=timezone.utc)
+        return partial(_moment, where=where, exact=exact)
     if field.enum_type is not None:
         names = {value.number: value.name for value in field.enum_type.values}
         return lambda value: names.get(value, str(value))
     return {"DOUBLE": float, "BINARY": bytes}.get(target, _same)
 
 
-def _struct(message: Any, tree: Struct, where: str) -> Conversion:
+def _moment(value: Any, *, where: str, exact: bool) -> Any:
+    if exact and value.nanos % 1000:
+        raise UnfitMessage(f"its {where} lies between two microseconds, which no TIMESTAMP holds")
+    return value.ToDatetime(tzinfo=timezone.utc)
+
+
+def _struct(message: Any, tree: Struct, where: str, *, exact: bool = False) -> Conversion:
     fields = {field.name: field for field in message.fields}
     parts: dict[str, Conversion | None] = {}
     for field in tree.fields:
@@ -297,7 +310,9 @@ def _struct(message: Any, tree: Struct, where: str) -> Conversion:
         found = fields.get(field.name)
         if not field.nullable and (found is None or found.has_presence):
             raise UnfitMessage(f"it may lack {inside}, which is NOT NULL")
-        parts[field.name] = None if found is None else _field(found, field.type, inside)
+        parts[field.name] = None if found is None else _field(
+            found, field.type, inside, exact=exact
+        )
 
     def convert(value: Any) -> dict[str, Any]:
         from google.protobuf.unknown_fields import UnknownFieldSet

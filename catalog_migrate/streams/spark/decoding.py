@@ -10,7 +10,8 @@ one SELECT, where later ones use earlier ones by name, because Spark analyses ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
@@ -19,6 +20,8 @@ from catalog_migrate.model.names import fold, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Sized, parse_type
 from catalog_migrate.sql.tokens import string_literal
+from catalog_migrate.streams import exact_values
+from catalog_migrate.streams.exact_values import Exact, exact_of
 from catalog_migrate.streams.queries import POSITION, QuerySpec, declared_columns
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ BAD_RECORD_MARK = "cannot read the record at "
 _KEY_NOT_TEXT = "its key is not UTF-8"
 PROBLEM = "__catalog_migrate_problem"
 _PARSED = "__catalog_migrate_parsed"
+_DOCUMENT = "__catalog_migrate_document"
+_WRITTEN = "__catalog_migrate_written"
 ROW = "__catalog_migrate_row"
 KEY = "__catalog_migrate_key"
 """The text of a key with KEY FORMAT AVRO."""
@@ -53,9 +58,10 @@ def decode(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     A record is bad when it has no value (JSON), is not UTF-8 (JSON, TEXT), is not exactly one JSON
     object, has a value of another type than declared, is too long for CHAR or VARCHAR, leaves a NOT
     NULL column out, or has a key that INCLUDE would show and is not UTF-8. Fields that were not
-    declared are passed over; names of fields are compared with their case.
+    declared are passed over; names of fields are compared with their case. With DECODING 'exact' it
+    is bad as well when a column would hold another value than the one that was written.
     """
-    return frame.selectExpr("*", *_steps(spec))
+    return frame.selectExpr("*", *_steps(spec)).drop(_PARSED, _DOCUMENT, _WRITTEN)
 
 
 def _steps(spec: QuerySpec) -> list[str]:
@@ -64,7 +70,7 @@ def _steps(spec: QuerySpec) -> list[str]:
     written = (spec.external.format or "JSON").upper()
     parsed: list[str] = []
     if written == "JSON":
-        parsed, row, problem = json_steps(columns)
+        parsed, row, problem = json_steps(columns, exact=exact_of(spec.external))
     elif written in ("TEXT", "BYTES"):
         row, problem = _whole(spec, written, columns)
     else:
@@ -162,28 +168,62 @@ def _rows(decoded: DataFrame, spec: QuerySpec, *, row: str = ROW) -> DataFrame:
 
 
 def json_steps(
-    columns: Sequence[Column], value: str = "value"
+    columns: Sequence[Column], value: str = "value", *, exact: Exact | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], str, str]:
-    """The steps before, the row and the problem of JSON in the binary column ``value``."""
+    """The steps before, the row and the problem of JSON in the binary column ``value``.
+
+    Without ``exact`` what Spark's parser makes of a value is taken, as earlier versions did.
+    ``options`` are more for that parser.
+    """
     text = f"CAST({value} AS STRING)"
-    steps = [f"{_json(columns, text)} AS {_PARSED}"]
-    return steps, f"get({_PARSED}.rows, 0)", _json_problem(columns, value, text)
+    wrapped = _wrapped(text)
+    parsed = f"{_from_json(columns, wrapped, exact, options)} AS {_PARSED}"
+    row = f"get({_PARSED}.rows, 0)"
+    if exact is None:
+        return [parsed], row, _json_problem(columns, value, text)
+    written = exact_values.written_struct((each.name, parse_type(each.type)) for each in columns)
+    document = f"try_parse_json({wrapped})"
+    steps = [parsed, f"{document} AS {_DOCUMENT}"]
+    if written is not None:
+        type_ = string_literal(written)
+        steps.append(f"try_variant_get({_DOCUMENT}, '$.rows[0]', {type_}) AS {_WRITTEN}")
+    problem = _json_problem(columns, value, text, [
+        _when(f"{_DOCUMENT} IS NULL", string_literal(exact_values.ONCE)),
+        _when(exact_values.halves(text), string_literal(exact_values.PAIRS)),
+        *exact_values.misfits(columns, row, _WRITTEN, exact),
+    ])
+    return steps, exact_values.with_units(columns, row, _WRITTEN, exact), problem
 
 
-def _json(columns: Sequence[Column], text: str) -> str:
+def _wrapped(text: str) -> str:
     """Each value inside an array that we end ourselves.
 
     Spark's parser stops behind the first value and passes over the rest in silence: a second
     object, or garbage. Inside the array both are errors, or make it longer than two.
     """
     end = string_literal(',{"' + _END + '":true}]}')
+    return f"""concat('{{"rows":[', {text}, {end})"""
+
+
+def _from_json(
+    columns: Sequence[Column], wrapped: str, exact: Exact | None, more: Mapping[str, str]
+) -> str:
     schema = string_literal(f"rows ARRAY<{_struct_ddl(columns)}>, {_CORRUPT} STRING")
-    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
-    return f"""from_json(concat('{{"rows":[', {text}, {end}), {schema}, {options})"""
+    options = {**more, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    if exact is not None:
+        options |= {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+    said = ", ".join(string_literal(text) for pair in options.items() for text in pair)
+    return f"from_json({wrapped}, {schema}, map({said}))"
 
 
-def _json_problem(columns: Sequence[Column], value: str, text: str) -> str:
-    """Why a value is not one object of the declared columns; NULL for one that is."""
+def _json_problem(
+    columns: Sequence[Column], value: str, text: str, rules: Sequence[str] = ()
+) -> str:
+    """Why a value is not one object of the declared columns; NULL for one that is.
+
+    ``rules`` are of values that fit: texts that say what is wrong all the same.
+    """
     rows = f"{_PARSED}.rows"
     # What fits only in part comes back with NULL in place of the misfit, and marked as corrupt.
     alone = (
@@ -193,20 +233,21 @@ def _json_problem(columns: Sequence[Column], value: str, text: str) -> str:
     misfits = ", ".join(
         _when(
             f"element_at({fields}, {string_literal(column.name)}) IS NOT NULL"
-            f" AND {_field(column)} IS NULL",
+            f" AND {_field(column, f'get({rows}, 0)')} IS NULL",
             string_literal(f"{quote_part(column.name)} {column.type}"),
         )
         for column in columns
     )
     # concat_ws passes over NULL; told apart from nothing, the message goes without names
     misfit = f"'its value does not fit ' || nullif(concat_ws(', ', {misfits}), '')"
+    good = f" ELSE coalesce({', '.join(rules)})" if rules else ""
     return (
         f"CASE WHEN {value} IS NULL THEN 'it has no value'"
         f" WHEN NOT is_valid_utf8({text}) THEN 'it is not UTF-8'"
         f" WHEN NOT coalesce({alone}, false)"
         " THEN 'it is not one JSON object of the declared columns'"
         f" WHEN {_PARSED}.{_CORRUPT} IS NOT NULL THEN coalesce({misfit},"
-        " 'a value inside of it does not fit the declared type') END"
+        f" 'a value inside of it does not fit the declared type'){good} END"
     )
 
 

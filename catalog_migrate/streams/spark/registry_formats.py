@@ -30,7 +30,8 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams import avro, protobuf, schemas
+from catalog_migrate.streams import avro, exact_values, protobuf, schemas
+from catalog_migrate.streams.exact_values import exact_of
 from catalog_migrate.streams.queries import QuerySpec, ddl, declared_columns, written_columns
 from catalog_migrate.streams.spark import decoding
 
@@ -86,6 +87,7 @@ class RegistryDecoder:
         assert spec.registry is not None
         self._spec = spec
         self._columns = declared_columns(spec)
+        self._exact = exact_of(spec.external)
         self._registry = SchemaRegistry(spec.registry, subject=f"connection {spec.registry_name}")
         self._values: dict[int, _Known] = {}
         self._keys: dict[int, _Known] = {}
@@ -180,7 +182,7 @@ class RegistryDecoder:
         if schema.kind != wanted:
             return _Known(string_literal(f"its schema {schema.id} is {schema.kind}, not {wanted}"))
         if wanted == "JSON":
-            steps, row, problem = decoding.json_steps(self._columns, _BODY)
+            steps, row, problem = decoding.json_steps(self._columns, _BODY, exact=self._exact)
             steps = [f"substring(value, {_FRAME + 1}) AS {_BODY}", *steps]
             fields = (
                 f"{string_literal(each.name)}, {row}.{quote_sql(each.name)}"
@@ -255,7 +257,10 @@ class RegistryDecoder:
             key = "CAST(NULL AS STRING)"
         steps += [f"{row} AS {decoding.ROW}", f"{key} AS {decoding.KEY}"]
         rules += [*decoding.broken_rules(self._columns), *decoding.key_rule(spec)]
-        rules += _texts(self._columns) if spec.external.format == "AVRO" else []
+        if spec.external.format == "AVRO":
+            rules += _texts(self._columns)
+            if self._exact is not None:
+                rules += exact_values.misfits_of_values(self._columns, decoding.ROW)
         problem = f"coalesce({', '.join(rules)}) AS {decoding.PROBLEM}"
         read = frame.selectExpr("*", *dict.fromkeys(steps), problem)
         # what is kept between the writes: the value of a good record is in its row
@@ -278,6 +283,7 @@ class RegistryDecoder:
                     number: self._messages[number] for number in known if number in self._messages
                 },
                 columns=self._columns, names=(_MESSAGE, _MESSAGE_PROBLEM),
+                exact=self._exact is not None,
             ),
             wider.add(_MESSAGE_PROBLEM, StringType()),
         )

@@ -25,7 +25,9 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.streams.exact_values import exact_of
 from catalog_migrate.streams.queries import QuerySpec, ddl
+from catalog_migrate.streams.spark import file_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,23 +162,35 @@ def no_records(spark: SparkSession) -> DataFrame:
 def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     """The rows of the files below the connection's and the source's PATH, each file once.
 
-    JSON and CSV are read strictly: a line that does not fit the declared columns stops the query.
+    JSON and CSV are read strictly: a line that does not fit the declared columns stops the query,
+    and with DECODING 'exact' one whose values they would hold as others.
     """
     written = (clients.option_of(spec.connection, "FILES", "FORMAT") or "json").lower()
     path = spec.external.options.get("PATH")
     place = clients.files_directory(spec.connection, None if path is None else str(path))
+    options = clients.spark_files_options(
+        spec.connection, spec.external.options, spec.external.settings
+    )
+    exact = exact_of(spec.external, options)
+    if exact is not None and written == "json":
+        file_lines.require_lines(spec, options)
+        ours, theirs = file_lines.split_options(options)
+        lines = spark.readStream.format("text").options(**theirs).load(str(place))
+        return file_lines.json_lines(lines, spec, exact, ours)
+    columns = spec.columns
+    if exact is not None and written == "csv":
+        columns = file_lines.csv_columns(spec.columns, exact)
     reader = (
         spark.readStream.format(written)
-        .schema(", ".join(ddl(column) for column in spec.columns))
-        .options(
-            **clients.spark_files_options(
-                spec.connection, spec.external.options, spec.external.settings
-            )
-        )
+        .schema(", ".join(ddl(column) for column in columns))
+        .options(**options)
     )
     if written in _STRICT_FORMATS:
         reader = reader.option("mode", "FAILFAST")
-    return reader.load(str(place)).select(*(F.col(quote_sql(c.name)) for c in spec.columns))
+    rows = reader.load(str(place))
+    if exact is not None and written == "csv":
+        return file_lines.csv_values(rows, spec, exact)
+    return rows.select(*(F.col(quote_sql(c.name)) for c in spec.columns))
 
 
 def shard_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:

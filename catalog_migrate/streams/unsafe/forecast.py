@@ -14,6 +14,11 @@ from catalog_migrate.streams.checkpoint.targets import PartitionBounds, Target, 
 from catalog_migrate.streams.errors import InvalidPosition
 from catalog_migrate.streams.upstream import TopicContents
 
+UPPER_BOUNDS = (
+    "offsets are counted, and those of transaction markers, of aborted transactions and of"
+    " compacted records hold none that is read: the counts are upper bounds"
+)
+
 Policy = Literal["error", "clamp", "allow"]
 
 POLICIES: tuple[Policy, ...] = ("error", "clamp", "allow")
@@ -225,7 +230,10 @@ def forecast(
         if partition not in positions and partition not in chosen
     ]
     ordered = tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))
-    exact = contents.exact and not contents.gaps(_counted(ordered))
+    counted = _counted(ordered)
+    exact = contents.exact and not contents.gaps(counted)
+    if counted and not exact:
+        notes.append(UPPER_BOUNDS)
     return Forecast(
         positions, ordered, Totals.of(ordered, exact=exact), tuple(problems), tuple(notes), foreign,
     )

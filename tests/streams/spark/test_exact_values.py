@@ -1,0 +1,214 @@
+"""DECODING 'exact' on real Spark: a table of JSON texts, and what each becomes in a column."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column, External
+from catalog_migrate.streams.queries import QuerySpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+POSITION = (
+    Column("_topic", "STRING"), Column("_partition", "INT"), Column("_offset", "BIGINT"),
+    Column("_timestamp", "TIMESTAMP"),
+)  # fmt: skip
+RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+TYPES = {
+    "y": "TINYINT", "h": "SMALLINT", "i": "INT", "l": "BIGINT", "d": "DECIMAL(10,2)",
+    "w": "DECIMAL(38,18)", "f": "FLOAT", "g": "DOUBLE", "s": "STRING", "b": "BOOLEAN",
+    "x": "BINARY", "t": "TIMESTAMP", "n": "TIMESTAMP_NTZ", "a": "DATE", "m": "MAP<STRING, INT>",
+    "q": "ARRAY<DECIMAL(4,1)>", "r": "STRUCT<d: DECIMAL(4,1), t: TIMESTAMP, u: TINYINT>",
+    "z": "MAP<STRING, STRUCT<t: TIMESTAMP>>", "k": "ARRAY<STRUCT<v: ARRAY<DOUBLE>>>",
+    "c": "ARRAY<VARCHAR(2)>", "o": "STRUCT<p: INT NOT NULL>",
+}  # fmt: skip
+NOT_ONE = "it is not one JSON object of the declared columns"
+INSIDE = "a value inside of it does not fit the declared type"
+TWICE = "it has a name twice in one object"
+PAIRS = "it has half of a surrogate pair"
+SECONDS = "is a number of seconds outside of the years 1900 to 2200 (TIMESTAMP UNIT says what it" \
+          " counts)"
+
+
+def utc(*parts: int) -> datetime:
+    """A moment as PySpark gives it: in the zone of this process, without saying so."""
+    moment = datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
+    return moment.astimezone().replace(tzinfo=None)
+
+
+class Bad(str):
+    """What is wrong with a record."""
+
+    __slots__ = ()
+
+
+def fits(name: str) -> Bad:
+    return Bad(f"its value does not fit {name} {TYPES[name]}")
+
+
+def exactly(name: str, type_: str = "") -> Bad:
+    return Bad(f"its {name} is no value that {type_ or TYPES[name]} holds exactly")
+
+
+CASES: tuple[tuple[str, str, Any], ...] = (
+    ("y", "127", 127), ("y", "-128", -128), ("y", "128", exactly("y")), ("y", "200", exactly("y")),
+    ("y", "255", exactly("y")), ("y", "256", fits("y")), ("y", "1.5", fits("y")),
+    ("h", "32768", fits("h")), ("i", "2147483647", 2147483647), ("i", "2147483648", fits("i")),
+    ("i", "1.5", fits("i")), ("i", "1e2", fits("i")), ("i", '"5"', fits("i")),
+    ("i", "true", fits("i")), ("i", "[5]", fits("i")), ("i", '{"a": 5}', fits("i")),
+    ("l", "9223372036854775807", 9223372036854775807), ("l", "9223372036854775808", fits("l")),
+    ("l", "1.0", fits("l")), ("l", "null", None),
+    ("d", "12.34", Decimal("12.34")), ("d", '"12.34"', Decimal("12.34")),
+    ("d", "12.340", Decimal("12.34")), ("d", '"12.3400"', Decimal("12.34")),
+    ("d", "5", Decimal("5.00")), ("d", "-0.01", Decimal("-0.01")), ("d", "0", Decimal("0.00")),
+    ("d", "1.5e1", Decimal("15.00")), ("d", "1E+3", Decimal("1000.00")),
+    ("d", '"12.345"', exactly("d")), ("d", "0.005", exactly("d")), ("d", "5e-3", exactly("d")),
+    ("d", "1e-10", exactly("d")), ("d", "12.3400000000000000000000000000001", exactly("d")),
+    ("d", '"12,5"', exactly("d")), ("d", '"1,234.50"', exactly("d")), ("d", '"x"', fits("d")),
+    ("d", "99999999.99", Decimal("99999999.99")), ("d", "100000000", fits("d")),
+    ("d", "99999999.995", fits("d")), ("d", '"NaN"', fits("d")), ("d", "true", fits("d")),
+    ("d", '""', fits("d")), ("d", '" 12.3"', fits("d")),
+    ("w", "0.000000000000000001", Decimal("1E-18")),
+    ("w", "12345678901234567890.123456789012345678",
+     Decimal("12345678901234567890.123456789012345678")),
+    ("w", "0.0000000000000000001", exactly("w")),
+    ("w", "1.0000000000000000001", exactly("w")), ("w", "1.00000000000000000010", exactly("w")),
+    ("f", "1.5", 1.5), ("f", "1e39", exactly("f")), ("f", "-1e39", exactly("f")),
+    ("f", "3.4e38", pytest.approx(3.4e38)),
+    ("g", "0.1", 0.1), ("g", "1e308", 1e308), ("g", "7", 7.0), ("g", "1e999", exactly("g")),
+    ("g", "-1e999", exactly("g")), ("g", '"NaN"', fits("g")), ("g", '"Infinity"', fits("g")),
+    ("g", "NaN", Bad(NOT_ONE)), ("g", "Infinity", Bad(NOT_ONE)), ("g", '"1.5"', fits("g")),
+    ("s", '"a"', "a"), ("s", '"\\u00e4\\ud83d\\ude00"', "ä😀"), ("s", '"\\\\ud800"', "\\ud800"),
+    ("s", '"\\ud800"', Bad(PAIRS)), ("s", '"\\udc00\\ud800"', Bad(PAIRS)),
+    ("s", '"\\ud83d\\\\\\ude00"', Bad(PAIRS)), ("s", '"\\\\\\ud800"', Bad(PAIRS)),
+    ("s", '"\\u0000"', "\0"), ("s", "5", "5"), ("s", '{"a":[1,2]}', '{"a":[1,2]}'),
+    ("b", "true", True), ("b", '"true"', fits("b")), ("b", "1", fits("b")),
+    ("x", '"AAE="', bytearray(b"\0\1")), ("x", '"?"', fits("x")),
+    ("t", "1700000000", utc(2023, 11, 14, 22, 13, 20)), ("t", "0", utc(1970, 1, 1)),
+    ("t", "-2208988800", utc(1900, 1, 1)), ("t", "-2208988801", Bad(f"its t {SECONDS}")),
+    ("t", "7289654399", utc(2200, 12, 31, 23, 59, 59)),
+    ("t", "7289654400", Bad(f"its t {SECONDS}")),
+    ("t", "1700000000000", Bad(f"its t {SECONDS}")),
+    ("t", "1700000000000000", Bad(f"its t {SECONDS}")),
+    ("t", "1700000000000000000", Bad(f"its t {SECONDS}")),
+    ("t", "99999999999999999999", fits("t")), ("t", "1.5", fits("t")), ("t", "1e3", fits("t")),
+    ("t", '"1700000000"', fits("t")), ("t", '"12:30"', exactly("t")), ("t", '"T12:30:00"',
+     exactly("t")),
+    ("t", '"2026-01-02T03:04:05.123456Z"', utc(2026, 1, 2, 3, 4, 5, 123456)),
+    ("t", '"2026-01-02T03:04:05.123456000Z"', utc(2026, 1, 2, 3, 4, 5, 123456)),
+    ("t", '"2026-01-02T03:04:05.123456789Z"', exactly("t")),
+    ("t", '"2026-01-02 03:04:05.5+02:00"', utc(2026, 1, 2, 1, 4, 5, 500000)),
+    ("t", '"2026-01-02T03:04Z"', utc(2026, 1, 2, 3, 4)), ("t", '"2026-01-02"', utc(2026, 1, 2)),
+    ("t", '"2026"', exactly("t")), ("t", '"2026-02"', exactly("t")), ("t", '"x"', fits("t")),
+    ("t", '"2026-02-30"', fits("t")), ("t", '"+55840-01-01"', exactly("t")),
+    ("t", '"epoch"', fits("t")), ("t", '"now"', fits("t")),
+    ("n", '"2026-01-02T03:04:05"', datetime(2026, 1, 2, 3, 4, 5)),
+    ("n", '"2026-01-02T03:04:05Z"', fits("n")), ("n", "1700000000", fits("n")),
+    ("n", '"2026-01-02T03:04:05.1234567"', exactly("n")), ("n", '"2026"', exactly("n")),
+    ("a", '"2026-01-02"', date(2026, 1, 2)), ("a", "19000", fits("a")),
+    ("a", '"19000"', exactly("a")), ("a", '"2026"', exactly("a")),
+    ("a", '"2026-01-02T12:30:00"', exactly("a")), ("a", '"2026-01-02T00:00:00Z"',
+     date(2026, 1, 2)),
+    ("m", '{"a": 1, "b": 2}', {"a": 1, "b": 2}), ("m", '{"a": 1, "a": 2}', Bad(TWICE)),
+    ("m", '{"a": 1, "\\u0061": 2}', Bad(TWICE)), ("m", "[]", fits("m")), ("m", "{}", {}),
+    ("m", '{"a": 1.5}', Bad(INSIDE)),
+    ("q", "[1.5, 2]", [Decimal("1.5"), Decimal("2.0")]),
+    ("q", "[1.5, 2.25]", exactly("q", "DECIMAL(4,1)")), ("q", "[]", []),
+    ("q", "[null, 2.25]", exactly("q", "DECIMAL(4,1)")), ("q", "1.5", fits("q")),
+    ("r", '{"d": 1.5, "t": 1700000000}', (Decimal("1.5"), utc(2023, 11, 14, 22, 13, 20), None)),
+    ("r", '{"d": 1.25}', exactly("r", "DECIMAL(4,1)")), ("r", '{"u": 200}',
+     exactly("r", "TINYINT")),
+    ("r", '{"t": 1700000000000}', Bad(f"its r {SECONDS}")), ("r", '{"d": 1, "d": 2}', Bad(TWICE)),
+    ("r", "[]", fits("r")),
+    ("z", '{"a": {"t": 1700000000000}}', Bad(f"its z {SECONDS}")),
+    ("z", '{"a": {"t": "2026-01-02T00:00:00Z"}, "b": null}', {"a": (utc(2026, 1, 2),), "b": None}),
+    ("k", '[{"v": [1.0, 1e999]}]', exactly("k", "DOUBLE")), ("k", '[{"v": [1.0]}]', [([1.0],)]),
+    ("c", '["ab"]', ["ab"]), ("c", '["ab", "abc"]', Bad("its c is longer than VARCHAR(2)")),
+    ("o", '{"p": 1}', (1,)), ("o", "{}", Bad("its o lacks p, which is NOT NULL")),
+    ("o", "null", None),
+)  # fmt: skip
+WHOLE: tuple[tuple[str, Any], ...] = (
+    ("{'id': 25}", Bad(NOT_ONE)), ('{"id": 1, "id": 2}', Bad(TWICE)),
+    ('{"id": 1, "more": {"a": 1, "a": 2}}', Bad(TWICE)), ('{"id": 1, "more": "\\ud800"}',
+     Bad(PAIRS)),
+    ('{"id": 1}],"rows":[{"id": 2}', Bad(NOT_ONE)), ('{"id": 1}', None), ('{"id": 01}',
+     Bad(NOT_ONE)),
+    ('{"id": 1, "more": 1e999}', None), ('{"id": 1} // x', Bad(NOT_ONE)),
+)  # fmt: skip
+
+
+def spec(columns: dict[str, str], **options: str) -> QuerySpec:
+    """A Kafka source of those columns."""
+    return QuerySpec(
+        item_id="u1", name=ItemName("default", "s"), kind="source",
+        external=External(
+            connector="KAFKA", format="JSON",
+            options={name.replace("_", " "): value for name, value in options.items()},
+        ),
+        columns=(
+            Column("id", "BIGINT", nullable=False),
+            *(Column(name, type_) for name, type_ in columns.items()), *POSITION,
+        ),
+        connection={}, shard="", checkpoint="",
+    )  # fmt: skip
+
+
+def decoded(spark: SparkSession, source: QuerySpec, values: list[str]) -> list[Any]:
+    """By record what is wrong with it, else its row."""
+    from catalog_migrate.streams.spark import decoding
+    from catalog_migrate.streams.spark.sources import query_session
+
+    frame = query_session(spark).createDataFrame(
+        [(None, value.encode(), "t", 0, at, utc(2026, 1, 1)) for at, value in enumerate(values)],
+        RECORD,
+    )
+    found = decoding.decode(frame, source).selectExpr(
+        "offset", f"{decoding.PROBLEM} AS problem", f"{decoding.ROW} AS row"
+    )
+    by_offset = {each["offset"]: each for each in found.collect()}
+    return [
+        Bad(by_offset[at]["problem"]) if by_offset[at]["problem"] is not None
+        else by_offset[at]["row"]
+        for at in range(len(values))
+    ]
+
+
+def plain(value: Any) -> Any:
+    """Rows as tuples."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value
+
+
+@pytest.fixture(scope="module")
+def exact(spark: SparkSession) -> list[Any]:
+    """What every case of the table comes to, in one job."""
+    texts = [f'{{"id": 1, "{name}": {text}}}' for name, text, _ in CASES]
+    texts += [text for text, _ in WHOLE]
+    return decoded(spark, spec(TYPES, DECODING="exact"), texts)
+
+
+def test_table(exact: list[Any]) -> None:
+    """Each text is the value that it says, or bad; the reason names column, type and fault."""
+    wrong = []
+    for (name, text, expected), found in zip(CASES, exact, strict=False):
+        value = found if isinstance(found, Bad) else plain(found[name])
+        if value != expected or isinstance(value, Bad) != isinstance(expected, Bad):
+            wrong.append((name, text, expected, value))
+    for (text, expected), found in zip(WHOLE, exact[len(CASES):], strict=True):
+        value = found if isinstance(found, Bad) else None
+        if value != expected:
+            wrong.append(("", text, expected, found))
+    assert wrong == []
