@@ -95,10 +95,12 @@ def written_type(tree: Type) -> str | None:
         return None if inner is None else f"MAP<STRING, {inner}>"
     if isinstance(tree, Struct):
         return written_struct((field.name, field.type) for field in tree.fields)
+    if isinstance(tree, Sized):
+        return "VARIANT"
     return "VARIANT" if isinstance(tree, Atomic) and tree.name in _WRITTEN else None
 
 
-_WRITTEN = frozenset({"TINYINT", *_TEXT_FORMS})
+_WRITTEN = frozenset({"TINYINT", "STRING", *_TEXT_FORMS})
 
 
 def written_struct(fields: Iterable[tuple[str, Type]]) -> str | None:
@@ -195,13 +197,16 @@ def _leaf(
 ) -> str | None:
     if isinstance(tree, Sized):
         long = string_literal(f"is longer than {tree}")
-        return f"CASE WHEN length({value}) > {tree.length} THEN {long} END" if nested else None
+        said = f"CASE WHEN length({value}) > {tree.length} THEN {long} END" if nested else _NO_TEXT
+        return said if raw is None else f"coalesce({said}, {_without_bound(tree, value, raw)})"
     if isinstance(tree, Decimal):
         assert raw is not None
         return _unless(decimal_holds(tree, value, f"CAST({raw} AS STRING)"), value, tree)
     name = tree.name if isinstance(tree, Atomic) else ""
     if raw is None and name in _WRITTEN:
         return None
+    if name == "STRING":
+        return _without_bound(tree, value, raw or "")
     if name in _LARGEST:
         return _unless(f"abs({value}) <= {_LARGEST[name]}", value, tree)
     if name == "TINYINT":
@@ -218,6 +223,18 @@ def _leaf(
         f"CASE WHEN {value} IS NULL THEN NULL WHEN {_is_number(raw)}"
         f" THEN {_beyond(raw, exact)} ELSE {text} END"
     )
+
+
+def _without_bound(tree: Type, value: str, raw: str) -> str:
+    """The misfit of a text that is no text in JSON and holds a number beyond the largest DOUBLE."""
+    return (
+        f"CASE WHEN {value} RLIKE '\"-?Infinity\"' AND {_is_no_text(raw)}"
+        f" THEN {_not_exact(tree)} END"
+    )
+
+
+def _is_no_text(raw: str) -> str:
+    return f"schema_of_variant({raw}) <> 'STRING'"
 
 
 def decimal_holds(tree: Decimal, value: str, text: str) -> str:
@@ -308,38 +325,43 @@ def _misfit_of_value(tree: Type, value: str, depth: int = 0) -> str | None:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def with_units(columns: Sequence[Column], value: str, written: str, exact: Exact) -> str:
-    """The row with numbers in a TIMESTAMP as the unit says; Spark's parser takes them as seconds.
+def as_written(columns: Sequence[Column], value: str, written: str, exact: Exact) -> str:
+    """The row with what Spark's parser has made another value of, and a column can hold.
 
-    A number that is out of range becomes NULL: it is a misfit.
+    Numbers in a TIMESTAMP are as the unit says, where it takes them as seconds; one that is out of
+    range becomes NULL, and is a misfit. Numbers with a fraction in a STRING, alone or within an
+    object, keep their digits, which it reads as the nearest DOUBLE.
     """
-    if exact.unit in (None, "seconds"):
-        return value
     parts = []
     for column in columns:
         name = quote_sql(column.name)
-        made = _with_unit(parse_type(column.type), f"{value}.{name}", f"{written}.{name}", exact)
+        made = _as_written(parse_type(column.type), f"{value}.{name}", f"{written}.{name}", exact)
         parts.append(f"{string_literal(column.name)}, {made}")
     return f"named_struct({', '.join(parts)})"
 
 
-def _with_unit(tree: Type, value: str, raw: str, exact: Exact, depth: int = 0) -> str:
+def _as_written(tree: Type, value: str, raw: str, exact: Exact, depth: int = 0) -> str:
     x, y = f"x{depth}", f"y{depth}"
-    if not _holds_time(tree):
+    if not _is_rewritten(tree, exact):
         return value
     if isinstance(tree, Array):
-        inner = _with_unit(tree.element, x, y, exact, depth + 1)
+        inner = _as_written(tree.element, x, y, exact, depth + 1)
         return f"zip_with({value}, {raw}, ({x}, {y}) -> {inner})"
     if isinstance(tree, Map):
-        inner = _with_unit(tree.value, y, f"try_element_at({raw}, {x})", exact, depth + 1)
+        inner = _as_written(tree.value, y, f"try_element_at({raw}, {x})", exact, depth + 1)
         return f"transform_values({value}, ({x}, {y}) -> {inner})"
     if isinstance(tree, Struct):
         parts = []
         for field in tree.fields:
             name = quote_sql(field.name)
-            made = _with_unit(field.type, f"{value}.{name}", f"{raw}.{name}", exact, depth)
+            made = _as_written(field.type, f"{value}.{name}", f"{raw}.{name}", exact, depth)
             parts.append(f"{string_literal(field.name)}, {made}")
         return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+    if str(tree) != "TIMESTAMP":
+        return (
+            f"CASE WHEN {value} RLIKE '[0-9][.eE]' AND {_is_no_text(raw)}"
+            f" THEN CAST({raw} AS STRING) ELSE {value} END"
+        )
     first, last = _range(exact)
     number = f"try_cast({raw} AS BIGINT)"
     made = f"{_MAKES[exact.unit or 'seconds']}({number})"
@@ -349,14 +371,16 @@ def _with_unit(tree: Type, value: str, raw: str, exact: Exact, depth: int = 0) -
     )
 
 
-def _holds_time(tree: Type) -> bool:
+def _is_rewritten(tree: Type, exact: Exact) -> bool:
     if isinstance(tree, Array):
-        return _holds_time(tree.element)
+        return _is_rewritten(tree.element, exact)
     if isinstance(tree, Map):
-        return _holds_time(tree.value)
+        return _is_rewritten(tree.value, exact)
     if isinstance(tree, Struct):
-        return any(_holds_time(field.type) for field in tree.fields)
-    return isinstance(tree, Atomic) and tree.name == "TIMESTAMP"
+        return any(_is_rewritten(field.type, exact) for field in tree.fields)
+    if isinstance(tree, Sized) or str(tree) == "STRING":
+        return True
+    return str(tree) == "TIMESTAMP" and exact.unit not in (None, "seconds")
 
 
 # -- words -----------------------------------------------------------------------------------------

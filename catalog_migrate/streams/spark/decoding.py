@@ -189,11 +189,12 @@ def json_steps(
         type_ = string_literal(written)
         steps.append(f"try_variant_get({_DOCUMENT}, '$.rows[0]', {type_}) AS {_WRITTEN}")
     problem = _json_problem(columns, value, text, [
-        _when(f"{_DOCUMENT} IS NULL", string_literal(exact_values.ONCE)),
         _when(exact_values.halves(text), string_literal(exact_values.PAIRS)),
+        # it is JSON, so that this parser, which is as strict, has found a name again
+        _when(f"{_DOCUMENT} IS NULL", string_literal(exact_values.ONCE)),
         *exact_values.misfits(columns, row, _WRITTEN, exact),
     ])
-    return steps, exact_values.with_units(columns, row, _WRITTEN, exact), problem
+    return steps, exact_values.as_written(columns, row, _WRITTEN, exact), problem
 
 
 def _wrapped(text: str) -> str:
