@@ -55,16 +55,22 @@ def json_lines(
     lines: DataFrame, spec: QuerySpec, exact: Exact, options: Mapping[str, str]
 ) -> DataFrame:
     """One row of each line that is not empty."""
+    return _all_or_fail(decoded_lines(lines, spec, exact, options), spec.columns)
+
+
+def decoded_lines(
+    lines: DataFrame, spec: QuerySpec, exact: Exact, options: Mapping[str, str]
+) -> DataFrame:
+    """Row and problem of each line that is not empty."""
     steps, row, problem = decoding.json_steps(
         spec.columns, "value", exact=exact, options=options
     )
     rules = ", ".join([problem, *decoding.broken_rules(spec.columns)])
-    decoded = lines.selectExpr("value", f"_metadata.file_path AS {_FILE}").where(
+    return lines.selectExpr("value", f"_metadata.file_path AS {_FILE}").where(
         "trim(value) <> ''"
     ).selectExpr(
         _FILE, *steps, f"{row} AS {decoding.ROW}", f"coalesce({rules}) AS {_PROBLEM}"
     )
-    return _all_or_fail(decoded, spec.columns, decoding.ROW)
 
 
 def csv_columns(columns: Sequence[Column], exact: Exact) -> tuple[Column, ...]:
@@ -77,6 +83,11 @@ def csv_columns(columns: Sequence[Column], exact: Exact) -> tuple[Column, ...]:
 
 def csv_values(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
     """The rows that were read as :func:`csv_columns` says, in the declared types."""
+    return _all_or_fail(decoded_csv(rows, spec, exact), spec.columns)
+
+
+def decoded_csv(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
+    """Row and problem of each of them."""
     parts, rules = [], []
     for column in spec.columns:
         name, value = quote_sql(column.name), quote_sql(column.name)
@@ -94,11 +105,10 @@ def csv_values(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
             ]
         parts.append(f"{string_literal(column.name)}, {value}")
     problem = f"coalesce({', '.join([*rules, 'CAST(NULL AS STRING)'])})"
-    decoded = rows.selectExpr(
+    return rows.selectExpr(
         f"_metadata.file_path AS {_FILE}", f"named_struct({', '.join(parts)}) AS {decoding.ROW}",
         f"{problem} AS {_PROBLEM}",
     )
-    return _all_or_fail(decoded, spec.columns, decoding.ROW)
 
 
 def _by_text(column: Column, exact: Exact) -> tuple[str, str] | None:
@@ -107,7 +117,8 @@ def _by_text(column: Column, exact: Exact) -> tuple[str, str] | None:
     return exact_values.from_text(parse_type(column.type), text, exact)
 
 
-def _all_or_fail(decoded: DataFrame, columns: Sequence[Column], row: str) -> DataFrame:
+def _all_or_fail(decoded: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    row = decoding.ROW
     message = (
         f"concat({string_literal(decoding.BAD_RECORD_MARK + 'file ')}, {_FILE}, ': ', {_PROBLEM})"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -253,3 +254,71 @@ def test_units(spark: SparkSession) -> None:
         beyond = f"is a number of {unit} outside of the years 1 to 9999"
         assert rows[4:] == [Bad(f"its t {beyond}"), Bad(f"its q {beyond}"), Bad(f"its t {beyond}")]
 
+
+
+FILE_COLUMNS = {
+    "d": "DECIMAL(10,2)", "g": "DOUBLE", "t": "TIMESTAMP", "n": "TIMESTAMP_NTZ", "a": "DATE",
+    "s": "STRING", "y": "TINYINT",
+}  # fmt: skip
+CSV: tuple[tuple[str, str, Any], ...] = (
+    ("d", "12.34", Decimal("12.34")), ("d", "12.340", Decimal("12.34")), ("d", "", None),
+    ("d", "12.345", exactly("d")), ("d", '"1,234.5"', exactly("d")), ("d", "x", exactly("d")),
+    ("d", "100000000", exactly("d")), ("d", "1e2", Decimal("100.00")), ("d", "1e-3", exactly("d")),
+    ("g", "1.5", 1.5), ("g", "1e999", exactly("g")), ("g", "NaN", exactly("g")),
+    ("t", "2026-01-02T03:04:05.5Z", utc(2026, 1, 2, 3, 4, 5, 500000)), ("t", "12:30", exactly("t")),
+    ("t", "1700000000", exactly("t")), ("t", "2026-01-02 03:04:05.1234567", exactly("t")),
+    ("t", "2026-02-30", exactly("t")), ("n", "2026-01-02 03:04:05", datetime(2026, 1, 2, 3, 4, 5)),
+    ("n", "2026", exactly("n")), ("a", "2026-01-02", date(2026, 1, 2)), ("a", "2026", exactly("a")),
+    ("a", "2026-01-02T12:30:00", exactly("a")), ("s", "12.345", "12.345"), ("y", "127", 127),
+)  # fmt: skip
+LINES: tuple[tuple[str, Any], ...] = (
+    ('{"id": 1, "d": 12.34}', Decimal("12.34")), ('{"id": 2, "d": 12.345}', exactly("d")),
+    ('{"id": 3, "id": 4}', Bad(TWICE)), ("[]", Bad(NOT_ONE)), ('{"d": 1}',
+     Bad("it has no id, which is NOT NULL")), ('{"id": 5, "t": 1700000000000}',
+     Bad(f"its t {SECONDS}")),
+)  # fmt: skip
+
+
+def test_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Lines of JSON and CSV in files are compared with what was written as records are."""
+    from catalog_migrate.streams.exact_values import Exact
+    from catalog_migrate.streams.queries import ddl
+    from catalog_migrate.streams.spark import decoding, file_lines
+    from catalog_migrate.streams.spark.sources import query_session
+
+    session = query_session(spark)
+    columns = (
+        Column("id", "BIGINT", nullable=False),
+        *(Column(name, type_) for name, type_ in FILE_COLUMNS.items()),
+    )
+    source = QuerySpec(
+        item_id="u1", name=ItemName("default", "s"), kind="source",
+        external=External(connector="FILES"), columns=columns, connection={}, shard="",
+        checkpoint="",
+    )  # fmt: skip
+    outcome = (
+        f"{decoding.PROBLEM} AS problem",
+        f"CASE WHEN {decoding.PROBLEM} IS NULL THEN {decoding.ROW} END AS row",
+    )
+    names = list(FILE_COLUMNS)
+    (tmp_path / "a.csv").write_text("\n".join(
+        ",".join([str(at), *(text if each == name else "" for each in names)])
+        for at, (name, text, _) in enumerate(CSV)
+    ))
+    read = ", ".join(ddl(each) for each in file_lines.csv_columns(columns, Exact()))
+    rows = session.read.schema(read).option("mode", "FAILFAST").csv(str(tmp_path / "a.csv"))
+    found = file_lines.decoded_csv(rows, source, Exact()).selectExpr(*outcome).collect()
+    assert [
+        Bad(row["problem"]) if row["problem"] is not None else row["row"][name]
+        for row, (name, _, _) in zip(found, CSV, strict=True)
+    ] == [expected for _, _, expected in CSV]
+
+    (tmp_path / "a.json").write_text("\n\n".join(text for text, _ in LINES) + "\n  \n")
+    lines = session.read.text(str(tmp_path / "a.json"))
+    decoded_lines = file_lines.decoded_lines(lines, source, Exact(), {}).selectExpr(*outcome)
+    assert [
+        Bad(row["problem"]) if row["problem"] is not None else row["row"]["d"]
+        for row in decoded_lines.collect()
+    ] == [expected for _, expected in LINES]
+    with pytest.raises(Exception, match=r"cannot read the record at file .*a\.json: its d is no"):
+        file_lines.json_lines(lines, source, Exact(), {}).collect()

@@ -72,6 +72,21 @@ def test_tasks_are_seen_within_a_batch(spark: Any, landing: Path, tmp_path: Path
         query.stop()
 
 
+def test_exact_values(workshop: Any, landing: Path) -> None:
+    """With DECODING 'exact' a value that its column would round stops the query."""
+    (landing / "a.json").write_text('{"id": 1, "price": 12.34}\n')
+    spec = workshop.source(
+        "FILES", {"PATH": str(landing.parent), "FORMAT": "json"},
+        "id BIGINT NOT NULL, price DECIMAL(10,2)", {"PATH": "in", "DECODING": "exact"},
+    )  # fmt: skip
+    workshop.run(spec, rows=1)
+    (landing / "b.json").write_text('{"id": 2, "price": 0.005}\n')
+    failure = workshop.await_failure(workshop.start(spec))
+    assert failure.condition == "BAD_RECORD"
+    assert "b.json: its price is no value that DECIMAL(10,2) holds exactly" in failure.causes[-1]
+    assert [row[0] for row in workshop.rows(spec.shard)] == [1]
+
+
 def test_line_that_does_not_fit(workshop: Any, landing: Path) -> None:
     """A line of another type stops the query instead of becoming NULL."""
     (landing / "a.csv").write_text("id,name\n1,x\nseven,y\n")
