@@ -109,6 +109,18 @@ def test_what_does_not_fit(descriptors: bytes, column: Column, message: str) -> 
         MessageReader(descriptors, (column,)).conversions((1,))
 
 
+def test_a_moment_between_two_microseconds(descriptors: bytes) -> None:
+    """It is cut off, unless values are to be exact: then it is no message of these columns."""
+    lenient = MessageReader(descriptors, COLUMNS)
+    exact = MessageReader(descriptors, COLUMNS, exact=True)
+    whole, between = ({"seconds": 1_767_323_045, "nanos": 678_000_000 + more} for more in (0, 1))
+    for reader in (lenient, exact):
+        assert reader.row(written(reader, (1,), at=whole))["at"] == MOMENT
+    assert lenient.row(written(lenient, (1,), at=between))["at"] == MOMENT
+    with pytest.raises(UnfitMessage, match="its at lies between two microseconds"):
+        exact.row(written(exact, (1,), at=between))
+
+
 def test_schemas_that_are_none() -> None:
     """The compiler's complaint is told; a name that leads elsewhere is no import."""
     with pytest.raises(UnfitMessage, match=f"does not compile: {FILE}:1:"):

@@ -322,3 +322,42 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
     ] == [expected for _, expected in LINES]
     with pytest.raises(Exception, match=r"cannot read the record at file .*a\.json: its d is no"):
         file_lines.json_lines(lines, source, Exact(), {}).collect()
+
+
+def test_values_of_other_formats(spark: SparkSession) -> None:
+    """What a format with types of its own can give and no column should hold, at any depth."""
+    from catalog_migrate.streams import exact_values
+    from catalog_migrate.streams.spark.sources import query_session
+
+    columns = (
+        Column("m", "MAP<STRING, INT>"), Column("t", "TIMESTAMP"),
+        Column("a", "ARRAY<STRUCT<d: DATE, m: MAP<STRING, STRING>>>"), Column("i", "INT"),
+    )
+    map_twice = """from_json('{"a": 1, "a": 2}', 'MAP<STRING, INT>')"""
+    texts_twice = """from_json('{"a": "x", "a": "y"}', 'MAP<STRING, STRING>')"""
+    good = {
+        "m": "map('a', 1)", "t": "TIMESTAMP '2026-01-02 00:00:00'", "i": "1",
+        "a": "array(named_struct('d', DATE '2026-01-02', 'm', map('a', 'b')), NULL)",
+    }
+    cases: tuple[tuple[dict[str, str], str | None], ...] = (
+        ({}, None), ({"m": "NULL", "t": "NULL", "a": "NULL"}, None),
+        ({"m": map_twice}, "its m has a key twice"),
+        ({"t": "timestamp_millis(1700000000000000)"}, "its t lies outside of the years 1 to 9999"),
+        ({"a": "array(named_struct('d', date_from_unix_date(9999999), 'm', map('a', 'b')))"},
+         "its a lies outside of the years 1 to 9999"),
+        ({"a": f"array(NULL, named_struct('d', DATE '2026-01-02', 'm', {texts_twice}))"},
+         "its a has a key twice"),
+        ({"a": "array(named_struct('d', DATE '2026-01-02', 'm', map('a', CAST(X'ff' AS STRING))))"},
+         "its a has a text that is not UTF-8"),
+    )
+    rows = " UNION ALL ".join(
+        f"SELECT {at} AS at, named_struct("
+        + ", ".join(f"'{name}', {({**good, **case})[name]}" for name in ("m", "t", "a", "i"))
+        + ") AS row"
+        for at, (case, _) in enumerate(cases)
+    )
+    rules = ", ".join(exact_values.misfits_of_values(columns, "row"))
+    found = query_session(spark).sql(
+        f"SELECT at, coalesce({rules}) AS problem FROM ({rows}) ORDER BY at"
+    )
+    assert [row["problem"] for row in found.collect()] == [expected for _, expected in cases]
