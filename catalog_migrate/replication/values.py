@@ -25,6 +25,8 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, which infinity becomes."""
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
+_LARGEST_MICROS, _LARGEST_DAY = (1 << 63) - 1, 95_026_236
+"""Timestamps and dates behind these (262142-12-31) become what infinity does."""
 _PLAIN = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?(\+00)?)?$"
 _MOMENT = re.compile(
     r"(\d+)-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\+00)?)?( BC)?\Z"
@@ -123,7 +125,11 @@ def _date(texts: pa.Array, spark: str) -> pa.Array:
     def plain(values: pa.Array) -> pa.Array:
         return pc.cast(pc.cast(values, pa.date32()), pa.int32())
 
-    return _moments(texts, plain, lambda text: _micros(text, spark) // _DAY)
+    def one(text: str) -> int:
+        found = _micros(text, spark) // _DAY
+        return found if found <= _LARGEST_DAY else _LAST_DAY
+
+    return _moments(texts, plain, one)
 
 
 def _timestamp(texts: pa.Array, spark: str) -> pa.Array:
@@ -134,7 +140,11 @@ def _timestamp(texts: pa.Array, spark: str) -> pa.Array:
         without = pc.replace_substring_regex(values, r"\+00$", "")
         return pc.cast(pc.cast(without, pa.timestamp("us")), pa.int64())
 
-    return _moments(texts, plain, lambda text: _micros(text, spark))
+    def one(text: str) -> int:
+        found = _micros(text, spark)
+        return found if found <= _LARGEST_MICROS else _micros("infinity", spark)
+
+    return _moments(texts, plain, one)
 
 
 def _moments(

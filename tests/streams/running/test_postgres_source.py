@@ -12,6 +12,7 @@ import pytest
 
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.errors import SourceDiffers
 from tests.streams.running.conftest import Pipeline
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def bank(
         made.lay_out()
         made.source_of("c", "CHANGES", "_c")
         made.source_of("m", "MIRROR", "_m")
-        made.start()
+        made.start(unsafe=True)
         yield made
         made.stop()
         for name in "cm":  # whoever drops a source without a runtime drops its slot, too
@@ -138,6 +139,7 @@ def snapshot_changes_and_mirror(bank: Bank) -> None:
     ]
     for writer in writers:
         writer.start()
+    bank.run(f"VALIDATE SOURCE {bank.q('m')}")  # an error if rows under writers seem to differ
     for writer in writers:
         writer.join(120)
     bank.upstream(
@@ -145,6 +147,9 @@ def snapshot_changes_and_mirror(bank: Bank) -> None:
         f"DELETE FROM {bank.transfers} WHERE paid = 2",
     )
     bank.until(bank.is_mirrored, "the mirror")
+    (validated,) = bank.run(f"VALIDATE SOURCE {bank.q('m')}")
+    assert validated.rows is not None
+    assert [row[2] for row in validated.rows.values] == [ACCOUNTS, 40]
     bank.until(
         lambda: len(bank.rows("transfers_c", "id")) == 60 + 20, "every change of transfers"
     )
@@ -181,6 +186,34 @@ def snapshot_changes_and_mirror(bank: Bank) -> None:
     transactions = bank.rows("c", "_lsn, changes")
     assert {lsn for lsn, _ in transactions} >= set(by_transaction)
     assert sum(count for _, count in transactions) == 121 + 80
+
+
+def rows_are_lost_here(bank: Bank) -> None:
+    """VALIDATE SOURCE finds them under writers, with the statement that brings them back."""
+    state = bank.catalog.state()
+    item = dependencies.find(state, "relation", bank.q("accounts_m")).item
+    path = f"{state.config['warehouse'].value}/{item.shard}"
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.05):
+            bank.transfer(11, 12, "0.01")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    bank.spark.sql(f"DELETE FROM delta.`{path}` WHERE id IN (30, 31)")
+    bank.spark.sql(f"UPDATE delta.`{path}` SET owner = 'somebody' WHERE id = 32")
+    with pytest.raises(SourceDiffers) as caught:
+        bank.run(f"VALIDATE SOURCE {bank.q('m')}")
+    (difference,) = caught.value.differences
+    assert "2 missing here, 1 with other values" in difference
+    bank.run(str(caught.value.remedy), confirm=lambda _: True)
+    bank.until(
+        lambda: len(bank.rows("accounts_m", "id")) == ACCOUNTS, "the snapshot of the one table"
+    )
+    bank.run(f"VALIDATE SOURCE {bank.q('m')}")
+    ended.set()
+    writer.join(60)
 
 
 def a_column_is_added_upstream(bank: Bank) -> None:
@@ -300,8 +333,9 @@ def a_first_start_waits(bank: Bank) -> None:
 
 
 CHAPTERS = (
-    snapshot_changes_and_mirror, a_first_start_waits, a_column_is_added_upstream,
-    a_column_is_renamed_upstream, a_password_is_rotated, a_source_is_dropped,
+    snapshot_changes_and_mirror, rows_are_lost_here, a_first_start_waits,
+    a_column_is_added_upstream, a_column_is_renamed_upstream, a_password_is_rotated,
+    a_source_is_dropped,
 )
 
 
