@@ -1,9 +1,9 @@
 """The rows of a table upstream as digests, a bucket of keys at a time, each at an LSN of its own.
 
-A bucket is read in one read-only transaction that sees one moment of the server, with row security
-off: where a policy would hide rows the server refuses. What is kept of a row are 24 bytes: digests
-of its key, of its values, and of where the server keeps this version of it, which is another one
-after every change of the row.
+A bucket is read in one read-only transaction that sees one moment of the server, by a session with
+row security off: where a policy would hide rows the server refuses. What is kept of a row are 24
+bytes: digests of its key, of its values, and of where the server keeps this version of it, which is
+another one after every change of the row.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def look(
         with opened.transaction():
             opened.execute(
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;"
-                " SET LOCAL row_security = off; SET LOCAL max_parallel_workers_per_gather = 0"
+                " SET LOCAL max_parallel_workers_per_gather = 0"
             )
             lsn = _log_end(opened)  # the first query: the transaction sees this moment
             keys = [key_sql(each.type, quote_postgres(each.upstream))

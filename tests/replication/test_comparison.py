@@ -18,6 +18,7 @@ from catalog_migrate.replication.comparison import (
 )
 from catalog_migrate.replication.sessions import ReplicationFailed, SlotMissing, session
 from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
+from catalog_migrate.replication.survey import discover
 from catalog_migrate.replication.types import DiscoveredTable, Position
 from catalog_migrate.replication.values import (
     bucket_numbers,
@@ -55,7 +56,7 @@ def test_a_key_of_each_type_is_in_the_same_bucket_on_both_sides(upstream: Upstre
         f"INSERT INTO k VALUES {', '.join(f'({n}, {row})' for n, row in enumerate(rows))}",
         "INSERT INTO k (id) VALUES (-1)",
     )
-    (table,) = server.discover(upstream.connection, ["k"])
+    (table,) = discover(upstream.connection, ["k"])
     assert len({each.spark_type for each in table.columns}) >= 12
     for column in table.columns:
         type_ = str(column.spark_type)
@@ -78,7 +79,7 @@ def test_buckets_are_the_table(upstream: Upstream) -> None:
         """INSERT INTO "T" SELECT n, 'é' || n % 3, n FROM generate_series(1, 300) AS n""",
         'CREATE PUBLICATION p FOR TABLE "T" WHERE ("Id" > 100)', 'ANALYZE "T"',
     )
-    (table,) = server.discover(upstream.connection, ['"T"'], publication="p")
+    (table,) = discover(upstream.connection, ['"T"'], publication="p")
     columns = columns_of(table)
 
     def read(buckets: int) -> list[tuple[int, int, int]]:
@@ -115,7 +116,7 @@ def test_what_the_server_refuses(upstream: Upstream) -> None:
         "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'confidential')",
         "CREATE PUBLICATION p FOR TABLE t",
     )
-    (table,) = server.discover(upstream.connection, ["t"], publication="p")
+    (table,) = discover(upstream.connection, ["t"], publication="p")
     one = Bucket(0, 1)
     wrong = [ComparedColumn("id", "id", "INT", key=True), ComparedColumn("v", "v", "INT")]
     with pytest.raises(ReplicationFailed, match="a value of column v is no INT") as caught:
@@ -124,9 +125,9 @@ def test_what_the_server_refuses(upstream: Upstream) -> None:
     upstream.sql(
         "ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER TABLE t FORCE ROW LEVEL SECURITY"
     )
-    with pytest.raises(ReplicationFailed, match=r"would hide rows .* row-level security") as caught:
+    with pytest.raises(ReplicationFailed, match="row-level security") as caught:
         look(upstream.connection, table, columns_of(table), one, publication="p")
-    assert caught.value.remedy == f"ALTER ROLE {upstream.role} BYPASSRLS"
+    assert f"ALTER ROLE {upstream.role} BYPASSRLS" in str(caught.value.remedy)
 
 
 def test_whether_a_reader_is_behind(upstream: Upstream) -> None:
@@ -136,7 +137,7 @@ def test_whether_a_reader_is_behind(upstream: Upstream) -> None:
         "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int)",
         "CREATE PUBLICATION p FOR TABLE t",
     )
-    (table,) = server.discover(upstream.connection, ["t"], publication="p")
+    (table,) = discover(upstream.connection, ["t"], publication="p")
     with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
         start = slot.position
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.replication import server
 from catalog_migrate.replication.comparison import Bucket, ComparedColumn, digests, look
 from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
+from catalog_migrate.replication.survey import discover
 from catalog_migrate.replication.types import spark_value
 from catalog_migrate.replication.values import table_values
 from catalog_migrate.streams.validation import _batches
@@ -39,7 +39,7 @@ def test_each_type_of_postgres(workshop: Workshop, upstream: Upstream) -> None:
         f"INSERT INTO t VALUES {', '.join(f'({n}, {row})' for n, row in enumerate(rows))}",
         "INSERT INTO t (id) VALUES (-1)",
     )
-    (table,) = server.discover(upstream.connection, ["t"])
+    (table,) = discover(upstream.connection, ["t"])
     assert len(TYPES) >= 28
     columns = [
         ComparedColumn(each.name, each.name, str(each.spark_type), each.name == "id")
