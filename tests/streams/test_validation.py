@@ -116,7 +116,8 @@ def test_every_kind_of_table_and_every_difference(mirrored: Mirrored) -> None:
         "CREATE TABLE plain (id int PRIMARY KEY, v text,"
         " g int GENERATED ALWAYS AS (id + 1) STORED)",
         "INSERT INTO plain SELECT n, 'v' || n FROM generate_series(1, 500) AS n",
-        "CREATE TABLE child (more int) INHERITS (plain)", "INSERT INTO child VALUES (1, 'other')",
+        "CREATE TABLE child (more int, PRIMARY KEY (id)) INHERITS (plain)",
+        "INSERT INTO child VALUES (1, 'other')",
         "CREATE TABLE filtered (id int PRIMARY KEY, v text)",
         "INSERT INTO filtered SELECT n, 'v' FROM generate_series(1, 50) AS n",
         "CREATE TABLE parts (id bigint, day int, v text, PRIMARY KEY (id, day))"
@@ -128,8 +129,8 @@ def test_every_kind_of_table_and_every_difference(mirrored: Mirrored) -> None:
         "INSERT INTO few VALUES (0, true), (0, false), (1.5, true), (-3, false)",
     )
     follower = mirrored.mirror(
-        "plain AS shop.renamed, filtered, parts, few", "WITH (SOFT DELETES = true)",
-        "FOR TABLE ONLY plain, filtered WHERE (id > 25), parts, few"
+        "plain AS shop.renamed, child, filtered, parts, few", "WITH (SOFT DELETES = true)",
+        "FOR TABLE plain, filtered WHERE (id > 25), parts, few"
         " WITH (publish_via_partition_root = true)",
     )
     upstream.sql(
@@ -140,11 +141,11 @@ def test_every_kind_of_table_and_every_difference(mirrored: Mirrored) -> None:
     follower.go_on()
     assert mirrored.compared("WITH (BUCKET ROWS = 120)") == {
         "shop.renamed": (490, 5, 0), "default.filtered": (24, 1, 0), "default.parts": (100, 1, 0),
-        "default.few": (3, 1, 0),
+        "default.few": (3, 1, 0), "default.child": (1, 1, 0),
     }
     assert mirrored.compared() == {
         "shop.renamed": (490, 1, 0), "default.filtered": (24, 1, 0), "default.parts": (100, 1, 0),
-        "default.few": (3, 1, 0),
+        "default.few": (3, 1, 0), "default.child": (1, 1, 0),
     }
     assert mirrored.kept() == []
 
