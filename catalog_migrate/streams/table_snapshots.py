@@ -264,7 +264,7 @@ def require_taken_over(
 
     What has gone since may be missing, what ``UPSTREAM COLUMNS = ignore`` leaves out may be there.
     """
-    there = table.expected(keyed=False).columns
+    there = table.expected().columns
     forms = {column.name: (column.type_oid, column.modifier) for column in there}
     known = [column for column in wanted.columns if not column.until or column.name in forms]
     missing = [

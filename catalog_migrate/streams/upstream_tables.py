@@ -22,6 +22,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import fold, quote_part, split_name
 from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
 from catalog_migrate.replication.sessions import (
+    RESET_SPLITS,
     ChangesMissing,
     OtherServer,
     OtherTimeline,
@@ -292,6 +293,12 @@ def hold_of(error: CatalogMigrateError, name: str) -> Failure:
         return found if found.statements else msgspec.structs.replace(found, statements=(resume,))
     if found.statements:
         return found
+    if _keys_unsent(error):
+        return msgspec.structs.replace(
+            found, statements=tuple(each.format(source=name) for each in RESET_SPLITS),
+            remedy=f"upstream: ALTER TABLE {error.table} REPLICA IDENTITY DEFAULT (or FULL), so"
+            " that the server sends the key of a row that was changed; then take a new snapshot",
+        )
     gone = columns_gone(error)
     if gone is None:
         return msgspec.structs.replace(
@@ -308,9 +315,17 @@ def hold_of(error: CatalogMigrateError, name: str) -> Failure:
     )
 
 
+def _keys_unsent(error: TableChanged) -> bool:
+    """Whether columns of the key are there and no part of the replica identity any more."""
+    unsent = {column.name for column in error.new if not column.key}
+    return any(column.key and column.name in unsent for column in error.old)
+
+
 def columns_gone(error: TableChanged) -> tuple[str, ...] | None:
     """Names of columns that went, of one that was renamed the old one; None where no policy takes
-    the change over: another type, a key that is gone."""
+    the change over: another type, a key that is gone or no longer sent."""
+    if _keys_unsent(error):
+        return None
     new = {column.name: (column.type_oid, column.modifier) for column in error.new}
     gone = []
     for column in error.old:

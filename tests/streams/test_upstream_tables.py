@@ -260,6 +260,8 @@ class TestColumnsThatChange:
         ((OLD[0], OLD[1]), ("follow",), "'follow'"),
         ((OLD[0], Column("owner", 23), OLD[2]), (), "SHOW CREATE SOURCE s.a"),
         ((OLD[1], OLD[2]), (), "SHOW CREATE SOURCE s.a"),
+        ((Column("id", 20), *OLD[1:]), (), "ALTER SOURCE s.a UNSAFE RESET SPLITS REASON"),
+        ((Column("id", 20), *OLD[1:], Column("tag", 25)), (), "ALTER SOURCE s.a UNSAFE RESET"),
     ])
     def test_policies(self, new: tuple[Column, ...], policies: tuple[str, ...], said: str) -> None:
         """What each takes over; every hold names the statement that goes on."""
