@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
@@ -80,6 +80,18 @@ def decode(
     at that of another table of its name, and
     UnreadableMessage for two-phase and binary messages, and when a transaction has no end.
     """
+    for run in _runs(messages, start=start, end=end, tables=tables):
+        yield from run.changes()
+
+
+def _runs(
+    messages: Iterable[tuple[int, bytes]], *, start: int, end: int, tables: Mapping[str, Expected],
+    rows: int = 1000, size: int = 1 << 20,
+) -> Iterator[_Run]:
+    """What :func:`decode` gives, undecoded: up to ``rows`` messages, or ``size`` bytes of them."""
+    run: list[bytes] = []
+    current: _Relation | None = None
+    head, first, taken = b"", 0, 0
     wanted_tables = _Tables(tables)
     relations: dict[int, _Relation] = {}
     streams: dict[int, _Stream] = {}
@@ -87,6 +99,14 @@ def decode(
     under_way = wanted = False
     lsn = committed = transaction = sequence = 0
     for _, data in messages:
+        if data[:6] == head and len(run) < rows and taken < size:
+            run.append(data)
+            taken += len(data)
+            sequence += 1
+            continue
+        if current is not None:
+            yield _Run(current, run, 5, lsn, first, transaction, committed)
+            head, current = b"", None
         kind = data[0]
         if stream is not None:
             if kind == 69:  # E: the end of a part of a streamed transaction
@@ -100,11 +120,7 @@ def decode(
                 continue
             relation = relations[_INT.unpack_from(data, 1)[0]]
             if relation.expected is not None:
-                operation, before, after, unchanged = relation.row(kind, data, 5, lsn)
-                yield Change(
-                    relation.name, operation, lsn, sequence, transaction, committed, before, after,
-                    unchanged,
-                )
+                head, run, current, first, taken = data[:6], [data], relation, sequence, len(data)
             sequence += 1
         elif kind == 66:  # B: begin
             lsn, since, transaction = _BEGIN.unpack_from(data)
@@ -121,11 +137,7 @@ def decode(
             if wanted:
                 for relation in _truncated(data, 1, relations):
                     if relation.expected is not None:
-                        relation.check(lsn)
-                        yield Change(
-                            relation.name, "truncate", lsn, sequence, transaction, committed, None,
-                            None,
-                        )
+                        yield _Run(relation, [data], 0, lsn, sequence, transaction, committed)
                     sequence += 1
         elif kind == 83:  # S: a part of a streamed transaction
             xid = _INT.unpack_from(data, 1)[0]
@@ -137,7 +149,7 @@ def decode(
                 _refuse(data, "the commit of a transaction that was never streamed")
             relations.update(done.relations)
             if start <= lsn < end:
-                yield from done.changes(lsn, since + _EPOCH)
+                yield from done.committed(lsn, since + _EPOCH)
         elif kind == 65:  # A: abort of a streamed transaction, or of a part of it
             xid, part = _STREAM_ABORT.unpack_from(data)
             if xid == part:
@@ -146,6 +158,8 @@ def decode(
                 streams[xid].drop(part)
         elif kind not in _PASSED_OVER:
             _refuse(data)
+    if current is not None:
+        yield _Run(current, run, 5, lsn, first, transaction, committed)
     if under_way or stream is not None:
         raise UnreadableMessage(
             "the changes end in the middle of a transaction",
@@ -321,6 +335,40 @@ class _Relation:
         return tuple(at for at, number in enumerate(self.order) if number in numbers)
 
 
+class _Run(NamedTuple):
+    """Changes that follow one another in a transaction: rows of one table in messages that are
+    alike up to the byte ``at`` where the old or new row begins, or a TRUNCATE; ``first`` is the
+    sequence of the first."""
+
+    relation: _Relation
+    messages: Sequence[bytes]
+    at: int
+    lsn: int
+    first: int
+    transaction: int
+    committed: int
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there are new rows, and none of before."""
+        data = self.messages[0]
+        return data[0] in b"IU" and data[self.at] == 78  # N
+
+    def changes(self) -> Iterator[Change]:
+        """Them, decoded."""
+        relation, messages, at, lsn, first, transaction, committed = self
+        name = relation.name
+        for sequence, data in enumerate(messages, first):
+            if data[0] == 84:  # T
+                relation.check(lsn)
+                yield Change(name, "truncate", lsn, sequence, transaction, committed, None, None)
+                continue
+            operation, before, after, unchanged = relation.row(data[0], data, at, lsn)
+            yield Change(
+                name, operation, lsn, sequence, transaction, committed, before, after, unchanged
+            )
+
+
 class _Stream:
     """A transaction that is sent before it has committed, in parts, with its parts by sub-xid."""
 
@@ -353,22 +401,11 @@ class _Stream:
         """A subtransaction was rolled back."""
         self._rows = [row for row in self._rows if row[0] != part]
 
-    def changes(self, lsn: int, committed: int) -> Iterator[Change]:
+    def committed(self, lsn: int, committed: int) -> Iterator[_Run]:
         """What it has changed, once it has committed."""
         for sequence, (_, relation, data) in enumerate(self._rows):
-            if relation.expected is None:
-                continue
-            if data[0] == 84:
-                relation.check(lsn)
-                yield Change(
-                    relation.name, "truncate", lsn, sequence, self.xid, committed, None, None
-                )
-                continue
-            operation, before, after, unchanged = relation.row(data[0], data, 9, lsn)
-            yield Change(
-                relation.name, operation, lsn, sequence, self.xid, committed, before, after,
-                unchanged,
-            )
+            if relation.expected is not None:
+                yield _Run(relation, [data], 9, lsn, sequence, self.xid, committed)
 
 
 def difference(expected: Expected, columns: tuple[Column, ...]) -> str | None:
@@ -498,6 +535,104 @@ def _record_batch(columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(NAMES))
 
 
+def decode_batches(
+    messages: Iterable[tuple[int, bytes]], *, start: int, end: int, tables: Mapping[str, Expected],
+    rows: int, size: int,
+) -> Iterator[pa.RecordBatch]:
+    """The changes of one batch, as :func:`decode` gives them, then its :class:`Summary`, as Arrow
+    with at most ``rows`` rows and about ``size`` bytes of messages each."""
+    few: list[Change] = []
+    summary, taken = Summary(), 0
+    for run in _runs(messages, start=start, end=end, tables=tables, rows=rows, size=size):
+        count = len(run.messages)
+        batch = _columnwise(run) if count >= _MANY and run.is_new else None
+        if few and (batch is not None or len(few) + count > rows or taken >= size):
+            summary.add(few, taken)
+            yield arrow_batch(few)
+            few, taken = [], 0
+        run_size = sum(map(len, run.messages))
+        if batch is not None:
+            summary.add_new(run, run_size)
+            yield batch
+        else:
+            few += run.changes()
+            taken += run_size
+    summary.add(few, taken)
+    yield arrow_batch(few)
+    yield summary.batch()
+
+
+_MANY = 64
+"""So many new rows that follow one another are decoded column by column."""
+
+
+def _columnwise(run: _Run) -> pa.RecordBatch | None:
+    """New rows as Arrow; None where one has a value that was not sent, or that is no text."""
+    import numpy as np
+    import pyarrow as pa
+
+    relation, found, at = run.relation, run.messages, run.at
+    relation.check(run.lsn)
+    width = len(relation.columns)
+    text = np.frombuffer(b"".join(found) + bytes(4), np.uint8)
+    ends = np.cumsum(list(map(len, found)))
+    place = np.concatenate(([0], ends[:-1])) + at + 3
+    begins, lengths, nulls = [], [], []
+    for _ in range(width):
+        kind = text[place]
+        null = kind == 110  # n
+        if not (null | (kind == 116)).all():  # t
+            return None
+        length = np.zeros(len(found), np.int64)
+        for shift in range(1, 5):
+            length = length << 8 | text[place + shift]
+        length[null] = 0
+        begins.append(place + 5)
+        lengths.append(length)
+        nulls.append(null)
+        place = place + np.where(null, 1, 5 + length)
+    if (place != ends).any():
+        return None
+    # as the columns expected stand, row by row; of a missing one NULL
+    order = range(width) if relation.order is None else relation.order
+    absent = np.zeros(len(found), np.int64)
+    begin, length, null = (
+        np.stack([each[column] if column != _MISSING else other for column in order], 1).ravel()
+        for each, other in ((begins, absent), (lengths, absent), (nulls, absent == 0))
+    )
+    offsets = np.concatenate(([0], np.cumsum(length)))
+    values = pa.Array.from_buffers(pa.string(), len(length), [
+        pa.py_buffer(np.packbits(~null, bitorder="little")),
+        pa.py_buffer(offsets.astype(np.int32)),
+        pa.py_buffer(text[np.repeat(begin - offsets[:-1], length) + np.arange(offsets[-1])]),
+    ])
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
+    return _new_rows(run, values, len(order))
+
+
+def _new_rows(run: _Run, values: pa.Array, width: int) -> pa.RecordBatch:
+    """New rows, from their values one behind the other, ``width`` to a row."""
+    import pyarrow as pa
+
+    count, number, text, long = len(run.messages), pa.int32(), pa.string(), pa.int64()
+    operation = "insert" if run.messages[0][0] == 73 else "update"  # I
+    columns = [
+        pa.repeat(pa.scalar(run.relation.name, text), count),
+        pa.repeat(pa.scalar(run.lsn, long), count),
+        pa.array(range(run.first, run.first + count), number),
+        pa.repeat(pa.scalar(operation, text), count),
+        pa.repeat(pa.scalar(run.transaction, long), count),
+        pa.repeat(pa.scalar(run.committed, pa.timestamp("us", tz="UTC")), count),
+        pa.nulls(count, pa.list_(text)),
+        pa.ListArray.from_arrays(pa.array(range(0, width * count + 1, width), number), values),
+        pa.ListArray.from_arrays(pa.array([0] * (count + 1), number), pa.array([], number)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(NAMES))
+
+
 COMMIT, TABLE = "commit", "table"
 """Operations of the rows of a :class:`Summary`."""
 
@@ -537,6 +672,13 @@ class Summary:
                 seen.gone = True
             elif change.operation == "truncate":
                 seen.truncated = (change.lsn, change.sequence, change.committed)
+
+    def add_new(self, run: _Run, size: int) -> None:
+        """Count new rows that have every value."""
+        self._size += size
+        of = run.lsn, run.transaction, run.committed
+        self._transactions[of] = self._transactions.get(of, 0) + len(run.messages)
+        self._tables.setdefault(run.relation.name, _Seen())
 
     def batch(self) -> pa.RecordBatch:
         """Its rows as Arrow."""

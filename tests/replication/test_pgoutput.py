@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.replication import pgoutput
 from catalog_migrate.replication.pgoutput import (
     Change,
     Summary,
     arrow_batch,
     count,
     decode,
+    decode_batches,
     truncating,
 )
 from catalog_migrate.replication.sessions import (
@@ -383,3 +385,66 @@ def test_a_summary_of_a_batch() -> None:
             0, 1, 2, 1, None, None, None,
         ]
     assert Summary().batch().num_rows == 0
+
+
+VALUE = st.one_of(st.none(), st.just(m.UNCHANGED), st.text(st.characters(exclude_characters="\0",
+                  exclude_categories=["Cs"]), max_size=4))
+RUNS = st.lists(st.tuples(
+    st.integers(1, 2), st.sampled_from(["insert", "update", "keyed", "delete", "truncate"]),
+    st.lists(st.lists(VALUE, min_size=3, max_size=3), min_size=1, max_size=9),
+), max_size=6)
+
+
+@given(st.lists(RUNS, max_size=3), st.integers(1, 12), st.integers(1, 300), st.booleans())
+def test_columns_are_decoded_as_rows_are(
+    transactions: list[list[tuple[int, str, list[list[object]]]]], rows: int, size: int,
+    turned: bool,
+) -> None:
+    """Whatever follows one another, of columns in another order too, and however small the parts:
+    as by one change after the other, with their summary behind them."""
+    import pyarrow as pa
+
+    sent = [m.relation(1, "public.t", [DOC, ID] if turned else [ID, NAME, DOC]), RELATIONS[1]]
+    tables = dict(TABLES)
+    if turned:  # a column that has gone since may be missing
+        gone = Column("name", 25, until=50)
+        tables["public.t"] = Expected((ID, gone, DOC))
+    for number, runs in enumerate(transactions):
+        messages = []
+        for table, kind, values in runs:
+            for row in values:
+                width = 2 if table == 2 or turned else 3
+                new = row[:width]
+                old = [None if value is m.UNCHANGED else value for value in new]
+                if kind == "insert":
+                    messages.append(m.insert(table, old))
+                elif kind == "delete":
+                    messages.append(m.delete(table, old))
+                elif kind == "truncate":
+                    messages.append(m.truncate(table))
+                else:
+                    messages.append(m.update(table, new, old=old if kind == "keyed" else None))
+        sent += transaction(*messages, lsn=100 + number, xid=number)
+    pairs = [(0, one) for one in sent]
+    wanted = list(decode(pairs, start=0, end=1 << 62, tables=tables))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pgoutput, "_MANY", 2)
+        *found, summary = decode_batches(
+            pairs, start=0, end=1 << 62, tables=tables, rows=rows, size=size
+        )
+    assert all(batch.num_rows <= rows for batch in found)
+    assert pa.Table.from_batches(found).to_pylist() == arrow_batch(wanted).to_pylist()
+    counted = Summary()
+    counted.add(wanted, sum(len(one) for one in sent if one[:1] in b"IUDT"))
+    assert summary.to_pylist() == counted.batch().to_pylist()
+
+
+def test_what_is_no_text_is_refused_in_columns_too() -> None:
+    """Bytes that are no UTF-8, which a server with SQL_ASCII sends, and values in binary."""
+    for bad, error in ((b"\xff", UnicodeDecodeError), (None, UnreadableMessage)):
+        rows = [m.insert(2, [number, "a"]) for number in range(100)]
+        last = rows[-1]
+        rows[-1] = last[:-1] + bad if bad else last[:-6] + b"b" + last[-5:]
+        pairs = [(0, one) for one in [*RELATIONS, *transaction(*rows)]]
+        with pytest.raises(error):
+            list(decode_batches(pairs, start=0, end=200, tables=TABLES, rows=1000, size=1 << 20))

@@ -23,7 +23,7 @@ from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
-from catalog_migrate.replication.pgoutput import Change, Summary, arrow_batch, decode
+from catalog_migrate.replication.pgoutput import decode_batches
 from catalog_migrate.replication.sessions import (
     NEW_SNAPSHOT,
     RESET_SPLITS,
@@ -298,9 +298,10 @@ def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatc
             here = server.check_position(opened, settings.connection, partition.start)
             slot = server.read_slot(opened, settings.slot)
             server.check_slot(slot, settings.slot, here)
-            messages = _Counted(_peek(settings, opened, partition.end.lsn))
-            found = decode(messages, start=here.lsn, end=partition.end.lsn, tables=settings.tables)
-            yield from _batches(found, messages)
+            yield from decode_batches(
+                _peek(settings, opened, partition.end.lsn), start=here.lsn,
+                end=partition.end.lsn, tables=settings.tables, rows=ROWS, size=BYTES,
+            )
             if partition.watch is not None:
                 Watcher(partition.watch).look(opened, settings.connection, partition.end)
 
@@ -337,36 +338,6 @@ def _in_use() -> type[Exception]:
     import psycopg
 
     return psycopg.errors.ObjectInUse
-
-
-class _Counted:
-    """Messages, and how many bytes of them were taken since somebody asked."""
-
-    __slots__ = ("_messages", "size")
-
-    def __init__(self, messages: Iterator[tuple[int, bytes]]) -> None:
-        self._messages = messages
-        self.size = 0
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        for message in self._messages:
-            self.size += len(message[1])
-            yield message
-
-
-def _batches(found: Iterator[Change], messages: _Counted) -> Iterator[pa.RecordBatch]:
-    waiting: list[Change] = []
-    summary = Summary()
-    for change in found:
-        waiting.append(change)
-        if len(waiting) >= ROWS or messages.size >= BYTES:
-            summary.add(waiting, messages.size)
-            yield arrow_batch(waiting)
-            waiting.clear()
-            messages.size = 0
-    summary.add(waiting, messages.size)
-    yield arrow_batch(waiting)
-    yield summary.batch()
 
 
 @contextmanager
