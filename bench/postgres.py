@@ -131,7 +131,7 @@ class Bench:
         rates = [CHANGES / each.wall for each in (found, baseline)]
         return Measure(
             f"{CHANGES:,} changes of PostgreSQL into FORMAT CHANGES", found,
-            "peeked and decoded, and a Delta append of the same rows by Spark", baseline,
+            "peeked and decoded one by one, and a Delta append of the same rows by Spark", baseline,
             "≥ 0.8× its rate", rates[0] >= 0.8 * rates[1],
             f"{rates[0]:,.0f} changes/s against {rates[1]:,.0f}",
         )  # fmt: skip
