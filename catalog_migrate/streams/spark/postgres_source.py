@@ -54,6 +54,9 @@ FEW = 32 << 20
 """Up to so many bytes of messages a batch is written through the driver."""
 SMALL = 32 << 20
 """Up to so many bytes of a mirror's files are merged there."""
+_KEYS = {"BIGINT", "INT", "SMALLINT", "STRING", "DATE", "BOOLEAN"}
+"""Types of keys by which delta-rs finds every row. Statistics of files, by which it passes over
+some, have times cut to milliseconds and decimals as floating point; and -0.0 is not 0.0 to it."""
 
 _BATCH = 256 << 20
 """Bytes of log that a batch covers: the server decodes all of them before it sends the first
@@ -216,6 +219,7 @@ class ChangesWriter:
         last, soft = last_rows(rows, table, facts), keeps_deleted(self._spec.external)
         if (
             facts.size <= FEW and not facts.unchanged and facts.truncated is None
+            and _KEYS.issuperset(each.type for each in table.key)
             and _written(
                 last.drop("_kept"), table, batch,
                 partial(_merge_rows, table=table, soft=soft), rewritten=SMALL,
@@ -253,15 +257,16 @@ def _merge_rows(
     opened: DeltaTable, rows: pa.Table, *, transaction: Transaction, table: OutputTable, soft: bool
 ) -> None:
     """What :func:`merge_statement` says, of a batch without TRUNCATE and without values that were
-    not sent."""
+    not sent. EngineFailure for keys that are NULL, which delta-rs does not find, and for two rows
+    of one key, which Spark's MERGE refuses."""
+    keys = rows.select([each.name for each in table.key])
+    different = keys.group_by(keys.column_names).aggregate([]).num_rows
+    if different != rows.num_rows or any(column.null_count for column in keys.columns):
+        raise EngineFailure(f"a key of {table.name} is NULL, or two rows have it")
     names = [*(column.name for _, column in table.mapped_columns), "_lsn"]
     values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
     newer, deleted = "s._lsn >= t._lsn", _quoted(DELETED.name)
-    on = " AND ".join(
-        f"t.{_quoted(each.name)} {'IS NOT DISTINCT FROM' if each.nullable else '='}"
-        f" s.{_quoted(each.name)}"
-        for each in table.key
-    )
+    on = " AND ".join(f"t.{name} = s.{name}" for name in map(_quoted, keys.column_names))
     merger = opened.merge(
         rows, on, source_alias="s", target_alias="t",
         commit_properties=at_this_version(transaction=transaction),

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -332,3 +333,39 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
     mirrors.write(mirrors.of_one(("insert", None, gone, ()), ("delete", key_only(new), None, ())))
     found = load_table(table.shard).to_pyarrow_table().to_pylist()
     assert {row["our id"]: row["_deleted"] is None for row in found} == {0: True, 1: True, 2: False}
+
+
+def test_keys_that_are_left_to_spark(tmp_path: Path) -> None:
+    """delta-rs would put both rows of one key into the mirror, and not find one that is NULL."""
+    import pyarrow as pa
+    from deltalake import Transaction
+
+    from catalog_migrate.delta.table import write_rows
+    from catalog_migrate.streams.spark.postgres_source import _merge_rows
+
+    upstream = UpstreamTable(
+        "public.t", "t", (UpstreamColumn("id", 20, -1, "BIGINT", column_id=1),), ("id",)
+    )
+    columns = our_columns(upstream, External(connector="POSTGRES", format="MIRROR"))
+    table = OutputTable(upstream, ItemName("s", "t"), columns, (1, 2), str(tmp_path))
+    for key in (1, 7):
+        target = load_table(table.shard) if key > 1 else table.shard
+        write_rows(target, pa.table({"id": [key], "_lsn": [1]}))
+
+    def merge(*found: int | None) -> None:
+        rows = pa.table({
+            "id": pa.array(found, pa.int64()), "_lsn": [2] * len(found),
+            "_committed": pa.nulls(len(found), pa.timestamp("us", "UTC")),
+            "_gone": [key == 5 for key in found],
+        })
+        opened = load_table(table.shard)
+        _merge_rows(opened, rows, transaction=Transaction("q", 1), table=table, soft=False)
+
+    for bad in ((3, 3), (None, 4)):
+        with pytest.raises(EngineFailure, match="is NULL, or two rows have it"):
+            merge(*bad)
+    assert load_table(table.shard).version() == 1
+    merge(1, 3, 5)
+    assert load_table(table.shard).transaction_version("q") == 1
+    found = load_table(table.shard).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["_lsn"]) for row in found) == [(1, 2), (3, 2), (7, 1)]
