@@ -378,7 +378,8 @@ def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -
         return "held" if holds else "no runtime"
     if status is None:
         return "held" if holds else "starting"
-    return status.state
+    # what it was doing when it was held is on record until the runtime's next report
+    return "held" if holds and status.state in ("backing_off", "stopped") else status.state
 
 
 def _operations(state: State) -> Rows:

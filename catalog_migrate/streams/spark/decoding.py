@@ -47,8 +47,10 @@ _FROM_KAFKA = {"KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIME
 _PLACE = ("topic", "partition", "offset")
 _MESSAGE = (
     f"concat({string_literal(BAD_RECORD_MARK + 'topic ')}, topic, ', partition ',"
-    f" CAST(partition AS STRING), ', offset ', CAST(offset AS STRING), ': ', {PROBLEM})"
+    f" CAST(partition AS STRING), ', offset ', CAST(offset AS STRING), ': ', {PROBLEM},"
+    " coalesce(concat(' (key sha256 ', substring(sha2(key, 256), 1, 16), ')'), ''))"
 )
+"""Where a bad record lies and why it is bad; its key as a hash, for a key is a value too."""
 _POSITIONS = dict(zip(POSITION, ("topic", "partition", "offset", "timestamp"), strict=True))
 
 

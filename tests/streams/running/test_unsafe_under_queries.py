@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 import time
 from collections import Counter
 from datetime import datetime, timezone
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.errors import CommitConflict
-from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
+from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.delta.table import shard_version
@@ -20,7 +22,9 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.streams.log_entries import log_entries
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
+from catalog_migrate.streams.show import show, stalled_queries
 from catalog_migrate.streams.tables import rows_at
 from catalog_migrate.streams.unsafe.audit import history
 from catalog_migrate.streams.unsafe.positions_file import export
@@ -399,6 +403,77 @@ def test_upstream_moved(branch: Pipeline) -> None:
         return row["state"], row["error"]
 
     branch.until(lambda: shown() == ("running", None), "no error of before the repair")
+
+
+def test_what_status_says_next(branch: Pipeline) -> None:
+    """Records that have expired, and one that cannot be read, hold the source; each hold says
+    where, and the statement that ``status`` gives goes on. No value is anywhere."""
+    supervisor = branch.runtime.supervisor  # type: ignore[union-attr]
+    assert supervisor is not None
+    tries, supervisor.hold_after = supervisor.hold_after, 3
+
+    def hold() -> HoldRecord:
+        found: list[HoldRecord] = []
+
+        def there() -> bool:
+            found[:] = [each for each in branch.catalog.state().holds.values()
+                        if each.holder in ("upstream", "failure")]
+            return bool(found)
+
+        branch.until(there, "a hold")
+        branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
+        return found[0]
+
+    def go_on() -> None:
+        name = branch.q("s")
+        (still,) = (each for each in stalled_queries(branch.catalog.state()) if each.name == name)
+        words = shlex.split(still.next)
+        assert words[:3] == ["catalog-migrate", "sql", "-c"]
+        branch.run(words[3], confirm=lambda _: True)
+        assert not branch.catalog.state().holds
+
+    topic = lay_out(branch)
+    try:
+        send(branch, topic, 0, 4)
+        await_ids(branch, once(4))
+        branch.run(f"PAUSE SOURCE {branch.q('s')}")
+        branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
+        send(branch, topic, 4, 10)
+        branch.kafka.delete_records(topic, {0: 8})
+        branch.run(f"RESUME SOURCE {branch.q('s')}")
+        expired = hold()
+        assert (expired.holder, expired.place) == (
+            "upstream", {"topic": topic, "partition": "0", "offset": "4"}
+        )
+        assert "the position is 4, the broker's oldest record is 8" in expired.reason
+        go_on()
+        await_ids(branch, once(4) + Counter((8, 9)))
+
+        branch.kafka.produce(topic, [("Marker-4711", '{"id": "Marker-4711"}')], partition=0)
+        send(branch, topic, 10, 12)
+        bad = hold()
+        key = hashlib.sha256(b"Marker-4711").hexdigest()[:16]
+        assert (bad.holder, bad.tries, bad.place) == (
+            "failure", 3, {"topic": topic, "partition": "0", "offset": "10", "key": key}
+        )
+        rows = show(branch.catalog.state(), "sources")
+        (row,) = (each for each in (
+            dict(zip(rows.columns, values, strict=True)) for values in rows.values
+        ) if each["name"] == branch.q("s"))
+        assert (row["state"], row["next"]) == ("held", bad.statements[0])
+        assert "3 tries" in str(row["holds"])
+        branch.until(
+            lambda: f'"key":"{key}"' in str(
+                log_entries(branch.catalog.state(), branch.id("s")).values
+            ), "the log of the hold",
+        )
+        log = log_entries(branch.catalog.state(), branch.id("s"))
+        told = f"{branch.catalog.state().holds}{row}{log.values}{branch.events}"
+        assert "Marker-4711" not in told
+        go_on()
+        await_ids(branch, once(4) + Counter((8, 9, 10, 11)))
+    finally:
+        supervisor.hold_after = tries
 
 
 def test_on_record(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:

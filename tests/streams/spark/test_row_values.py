@@ -64,7 +64,10 @@ def silent(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     assert not quoted(err)
 
 
-@pytest.mark.parametrize("kind", STATEMENTS)
+@pytest.mark.parametrize("kind", [
+    kind if kind in ("cast", "overflow", "json") else pytest.param(kind, marks=pytest.mark.soak)
+    for kind in STATEMENTS
+])
 def test_what_spark_says_of_a_value(workshop: Any, silent: None, kind: str) -> None:
     """The error class and the types stay, the value goes."""
     frame = workshop.queries._spark.sql(STATEMENTS[kind])
@@ -77,6 +80,7 @@ def test_what_spark_says_of_a_value(workshop: Any, silent: None, kind: str) -> N
     assert quoted(told(frame.collect, show_values=True)) is (kind != "json")
 
 
+@pytest.mark.soak
 def test_what_python_says_of_a_value(workshop: Any, silent: None) -> None:
     """Of a function that runs in a process of Python, and of what PyArrow says."""
     from pyspark.sql.functions import udf
@@ -131,7 +135,9 @@ POSTGRES = {
 """Tables that do not take a row."""
 
 
-@pytest.mark.parametrize("kind", POSTGRES)
+@pytest.mark.parametrize("kind", [
+    kind if kind == "type" else pytest.param(kind, marks=pytest.mark.soak) for kind in POSTGRES
+])
 def test_a_sink_whose_table_refuses_a_row(
     workshop: Any, database: dict[str, Any], sql: Sql, silent: None, kind: str
 ) -> None:
@@ -152,6 +158,7 @@ def test_a_sink_whose_table_refuses_a_row(
         assert "t_v_key" in failure.message
 
 
+@pytest.mark.soak
 def test_values_are_shown_when_asked_for(
     workshop: Any, database: dict[str, Any], sql: Sql
 ) -> None:
@@ -165,7 +172,7 @@ def test_values_are_shown_when_asked_for(
     assert any(MARKER in cause for cause in found.causes)
 
 
-@pytest.mark.parametrize("written", ["csv", "json"])
+@pytest.mark.parametrize("written", ["csv", pytest.param("json", marks=pytest.mark.soak)])
 def test_a_file_that_does_not_fit(
     workshop: Any, tmp_path: Path, silent: None, written: str
 ) -> None:
