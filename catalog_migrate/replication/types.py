@@ -140,14 +140,11 @@ class DiscoveredTable(msgspec.Struct, frozen=True):
         """The columns whose values come, in the order of images."""
         return tuple(column for column in self.columns if column.published)
 
-    def expected(
-        self, new_columns: Literal["refuse", "ignore"] = "refuse", *, keyed: bool = True
-    ) -> Expected:
-        """What the decoder shall insist on; ``keyed``: that old values of the key come, too."""
+    def expected(self, new_columns: Literal["refuse", "ignore"] = "refuse") -> Expected:
+        """What the decoder shall insist on, also that old values of the key come."""
         return Expected(
             tuple(
-                Column(column.name, column.type_oid, column.modifier, keyed
-                       and column.name in self.key)
+                Column(column.name, column.type_oid, column.modifier, column.name in self.key)
                 for column in self.published
             ),
             new_columns,
