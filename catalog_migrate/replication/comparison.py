@@ -117,11 +117,11 @@ def look(
                  f"concat_ws('/', {_VERSION})"],
                 where=where,
             )
-            rows = _digested(opened, query, columns)
+            rows = _read_rows(opened, query, columns)
     return Look(begun, lsn, rows)
 
 
-def _digested(
+def _read_rows(
     opened: psycopg.Connection[Any], query: str, columns: Sequence[ComparedColumn]
 ) -> Rows:
     import numpy as np
@@ -132,7 +132,7 @@ def _digested(
     for values in chunks(copied_lines(opened, query), width, _ROWS):
         texts = [pa.array(values[place::width], pa.string()) for place in range(width)]
         parts.append((*digests(columns, [
-            _converted(column, text) for column, text in zip(columns, texts, strict=False)
+            _convert(column, text) for column, text in zip(columns, texts, strict=False)
         ]), row_digests(texts[-1:])))
     if not parts:
         empty: np.ndarray[Any, Any] = np.zeros(0, np.uint64)
@@ -140,7 +140,7 @@ def _digested(
     return Rows(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
-def _converted(column: ComparedColumn, texts: Any) -> Any:
+def _convert(column: ComparedColumn, texts: Any) -> Any:
     try:
         return upstream_values(column.type, texts)
     except (ValueError, OverflowError):
@@ -165,7 +165,7 @@ def texts_of_keys(columns: Sequence[ComparedColumn], values: Sequence[Any]) -> l
     ]
 
 
-def estimated_rows(connection: Resolved, table: DiscoveredTable) -> int:
+def estimate_rows(connection: Resolved, table: DiscoveredTable) -> int:
     """About how many rows a table has, by the server's statistics."""
     with session(connection, timeout=5.0) as opened:
         row = opened.execute(_ESTIMATE, {"table": table.sql}).fetchone()

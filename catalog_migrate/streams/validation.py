@@ -194,7 +194,7 @@ class _Comparison:
         return f"source {self.spec.name}"
 
     def run(self, state: State, bucket_rows: int) -> tuple[ShownRows, tuple[str, ...]]:
-        from catalog_migrate.replication.comparison import estimated_rows
+        from catalog_migrate.replication.comparison import estimate_rows
 
         spec = self.spec
         if postgres_position(Checkpoint(spec.checkpoint), spec) is None:
@@ -211,7 +211,7 @@ class _Comparison:
             self.say(f"{self.name}: goes on, {kept.compared} buckets were compared before")
         for table, upstream in zip(spec.tables, there, strict=True):
             columns = self._columns(table, upstream)
-            rows = max(_rows_here(table), estimated_rows(spec.connection, upstream))
+            rows = max(_rows_here(table), estimate_rows(spec.connection, upstream))
             kept.begin(table, columns, max(1, -(-rows // bucket_rows)))
             self._compare(_Table(table, upstream, columns, kept), rows)
         kept.save()
@@ -219,7 +219,7 @@ class _Comparison:
             raise self._not_compared(kept)
         kept.end()
         self._refuse_differences(kept)
-        return self._shown(kept), tuple(self._notes)
+        return self._show(kept), tuple(self._notes)
 
     # -- columns -----------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class _Comparison:
         looks: dict[int, Look] = {}
         for number in numbers:
             look = self._look(table, number)
-            if differences(look, here[number]):
+            if find_differences(look, here[number]):
                 looks[number] = look
             else:
                 table.kept.put(table.name, ComparedBucket(number, look.lsn, len(look.rows)))
@@ -292,13 +292,13 @@ class _Comparison:
             if not looks:
                 return
             self._require_unchanged()
-            if not self._awaited(max(look.lsn for look in looks.values())):
+            if not self._wait_until_passed(max(look.lsn for look in looks.values())):
                 self._undecided.setdefault(table.name, []).extend(looks)
                 return
             here = table.rows_here(list(looks))
             for number, look in list(looks.items()):
-                found = differences(look, here[number])
-                result, known = judged(number, look, found, before[number])
+                found = find_differences(look, here[number])
+                result, known = judge(number, look, found, before[number])
                 before[number] = found
                 if known or turn == _LOOKS - 1:
                     table.kept.put(table.name, result)
@@ -318,7 +318,7 @@ class _Comparison:
             self.clock.sleep(left)
         return found
 
-    def _awaited(self, lsn: int) -> bool:
+    def _wait_until_passed(self, lsn: int) -> bool:
         """Wait until the mirror has passed an LSN; False where it does not come so far."""
         from catalog_migrate.replication.comparison import is_behind
 
@@ -336,7 +336,7 @@ class _Comparison:
                     stood = None  # a batch is being read
             if position != stood:
                 stood, since = position, now
-            reason = self._standstill(now - since)
+            reason = self._find_standstill(now - since)
             if reason:
                 self._stands = f"its mirror is at {position}, before {lsn_text(lsn)}, and {reason}"
                 return False
@@ -345,7 +345,7 @@ class _Comparison:
                 self.say(f"{self.name}: waits until the mirror has passed {lsn_text(lsn)}")
             self.clock.sleep(_PAUSE)
 
-    def _standstill(self, seconds: float) -> str:
+    def _find_standstill(self, seconds: float) -> str:
         """Why a mirror that has not moved for so long will not do so soon; "" where it may."""
         state = self.follow()
         holds = held_by(state, self.item_id)
@@ -378,7 +378,7 @@ class _Comparison:
 
     def _not_compared(self, kept: _Kept) -> SourceNotCompared:
         open_ = "; ".join(
-            f"{name}: {_listed(numbers, kept.table(name).buckets)}"
+            f"{name}: {_list_buckets(numbers, kept.table(name).buckets)}"
             for name, numbers in self._undecided.items()
         )
         return SourceNotCompared(
@@ -399,7 +399,8 @@ class _Comparison:
             tables.append(name)
             total += sum(each.differing for each in bad)
             lines.append(
-                f"{name}, here {table.name}: {_counted(bad)}; {_places(bad, compared.buckets)}"
+                f"{name}, here {table.name}: {_describe_counts(bad)};"
+                f" {_describe_buckets(bad, compared.buckets)}"
             )
         if not tables:
             return
@@ -413,7 +414,7 @@ class _Comparison:
             )),
         )
 
-    def _shown(self, kept: _Kept) -> ShownRows:
+    def _show(self, kept: _Kept) -> ShownRows:
         rows = []
         for table in self.spec.tables:
             compared = kept.table(table.upstream.full_name)
@@ -428,13 +429,13 @@ class _Comparison:
         )
 
 
-def _counted(buckets: Sequence[ComparedBucket]) -> str:
+def _describe_counts(buckets: Sequence[ComparedBucket]) -> str:
     words = {"missing": "missing here", "surplus": "not upstream", "other": "with other values"}
     counts = {word: sum(getattr(each, name) for each in buckets) for name, word in words.items()}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
-def _places(bad: Sequence[ComparedBucket], buckets: int) -> str:
+def _describe_buckets(bad: Sequence[ComparedBucket], buckets: int) -> str:
     """Which buckets, and at which LSN each."""
     told = ", ".join(
         f"{each.number} at {lsn_text(each.lsn)} ({each.differing})"
@@ -444,7 +445,7 @@ def _places(bad: Sequence[ComparedBucket], buckets: int) -> str:
     return f"bucket {told}{more} of {buckets}"
 
 
-def _listed(numbers: Sequence[int], buckets: int) -> str:
+def _list_buckets(numbers: Sequence[int], buckets: int) -> str:
     told = ", ".join(map(str, sorted(numbers)[:_LISTED]))
     more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
     return f"bucket {told}{more} of {buckets}"
@@ -519,8 +520,8 @@ def _batches(path: str, names: Sequence[str], *, alive: bool) -> Iterator[list[A
 
     from catalog_migrate.delta.table import open_table
 
-    listed = ", ".join(_quoted(name) for name in names)
-    where = f" WHERE {_quoted(DELETED.name)} IS NULL" if alive else ""
+    listed = ", ".join(_quote(name) for name in names)
+    where = f" WHERE {_quote(DELETED.name)} IS NULL" if alive else ""
     table = open_table(path)
     try:
         for batch in QueryBuilder().register("t", table).execute(f"SELECT {listed} FROM t{where}"):
@@ -529,7 +530,7 @@ def _batches(path: str, names: Sequence[str], *, alive: bool) -> Iterator[list[A
         raise EngineFailure(f"cannot read the rows of {path}: {error}") from error
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """A name in standard SQL, as DataFusion reads it."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -546,7 +547,7 @@ def _rows_here(table: OutputTable) -> int:
     return shard_size(table.shard)[0]
 
 
-def differences(look: Look, here: Rows) -> dict[int, Difference]:
+def find_differences(look: Look, here: Rows) -> dict[int, Difference]:
     """The keys whose rows upstream and here are not the same, by digest; none when count and
     checksum are equal."""
     import numpy as np
@@ -588,7 +589,7 @@ def _checksums(rows: Rows) -> Any:
     return rows.keys * np.uint64(0x9E3779B97F4A7C15) + rows.digests
 
 
-def judged(
+def judge(
     number: int, look: Look, found: Mapping[int, Difference], before: Mapping[int, Difference]
 ) -> tuple[ComparedBucket, bool]:
     """What a bucket comes to, and whether that is known: no row differs, or each that does was so
@@ -677,10 +678,10 @@ class _Kept:
         else:
             written = self._store.put_if_match(PROGRESS, data, self._tag)
         if not written:
-            raise _overtaken()
+            raise _taken_over_error()
         found, self._tag = self._store.read_tagged(PROGRESS)
         if found != data:
-            raise _overtaken()
+            raise _taken_over_error()
         self._saved = time.monotonic()
 
     def end(self) -> None:
@@ -692,7 +693,7 @@ class _Kept:
         self.progress = msgspec.structs.replace(self.progress, tables=tables)
 
 
-def _overtaken() -> CatalogMigrateError:
+def _taken_over_error() -> CatalogMigrateError:
     return SourceNotCompared(
         "another VALIDATE SOURCE of this source has begun and goes on from here",
         remedy="wait for that one",

@@ -12,7 +12,7 @@ from catalog_migrate.replication import server
 from catalog_migrate.replication.comparison import (
     Bucket,
     ComparedColumn,
-    estimated_rows,
+    estimate_rows,
     is_behind,
     look,
 )
@@ -106,7 +106,7 @@ def test_buckets_are_the_table(upstream: Upstream) -> None:
     assert [key for key, _, _ in changed] == [key for key, _, _ in whole]
     assert sum(a[1] != b[1] for a, b in zip(whole, changed, strict=True)) == 1
     assert sum(a[2] != b[2] for a, b in zip(whole, changed, strict=True)) == 2
-    assert estimated_rows(upstream.connection, table) == 300
+    assert estimate_rows(upstream.connection, table) == 300
 
 
 def test_what_the_server_refuses(upstream: Upstream) -> None:
