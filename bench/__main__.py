@@ -18,7 +18,7 @@ from bench.measure import Measure
 GROUPS = (
     # one JVM serves all groups with the jars of its first session: those for S3 come first
     "version", "plan", "large", "history", "s3", "spark", "simulation", "streams",
-    "postgres", "unsafe",
+    "postgres", "unsafe", "many",
 )
 
 
@@ -56,6 +56,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench import postgres
 
         yield from postgres.measures(directory)
+    elif group == "many":
+        from bench import many
+
+        yield from many.measures(directory)
     elif group == "streams":
         from bench import streams
 

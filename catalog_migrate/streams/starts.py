@@ -2,7 +2,8 @@
 
 A start is work for the driver (a plan, a process of Python for the offsets of a source on
 PostgreSQL, which Spark gives ten seconds to come up), and goes on until the query's first progress.
-Started all together, the queries of a large cluster keep each other from it.
+Started all together, the queries of a large cluster keep each other from it. Where one was late all
+the same, fewer start at once until others have come up: half as many, and one more with each.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from dataclasses import dataclass, field
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.streams.queries import RunningQuery
 
-TURN = 30.0
+TURN = 300.0
 """Seconds after which a start that is still under way counts no more: it copies the rows of a
-snapshot, or its first batch takes long, and others need not wait for that."""
+snapshot, or its first batch takes long, and others need not wait for that. Not sooner: what is slow
+because the machine is loaded would let more in, and load it more."""
 
 WORKERS = 64
 """Threads for starts under way, with those that count no more."""
@@ -40,34 +42,43 @@ def starts_by_cores() -> int:
 class Starts:
     """Carries out starts of queries in the order in which they come, at most ``limit`` at once.
 
-    ``has_started`` says of an item id whether the start that was begun is over: its query has made
-    progress, or has ended. Methods are called from one thread only.
+    ``outcome`` says of an item id how the start that was begun is over: True for a query that has
+    made progress, False for one that has ended, None while it is under way. Methods are called from
+    one thread only.
     """
 
     limit: int
     clock: Clock
     make_pool: Callable[[], Executor]
-    has_started: Callable[[str], bool]
+    outcome: Callable[[str], bool | None]
     _waiting: deque[tuple[str, Start, Future[RunningQuery]]] = field(default_factory=deque)
     _turns: dict[str, float] = field(default_factory=dict)
     _pool: Executor | None = None
+    _allowed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._allowed = self.limit
 
     def submit(self, item_id: str, start: Start) -> Future[RunningQuery]:
         """Start a query now or when its turn comes; a future that can be cancelled until then."""
         future: Future[RunningQuery] = Future()
         self._free()
-        if not self._waiting and len(self._turns) < self.limit:
+        if not self._waiting and len(self._turns) < self._allowed:
             self._begin(item_id, start, future, late=False)
         else:
             self._waiting.append((item_id, start, future))
         return future
+
+    def slow_down(self) -> None:
+        """Start fewer at once: the machine was too loaded for one of them."""
+        self._allowed = max(1, self._allowed // 2)
 
     def admit(self) -> None:
         """Begin those whose turn has come."""
         if not self._waiting:
             return
         self._free()
-        while self._waiting and len(self._turns) < self.limit:
+        while self._waiting and len(self._turns) < self._allowed:
             item_id, start, future = self._waiting.popleft()
             self._begin(item_id, start, future, late=True)
 
@@ -79,7 +90,10 @@ class Starts:
     def _free(self) -> None:
         now = self.clock.monotonic()
         for item_id, until in list(self._turns.items()):
-            if now >= until or self.has_started(item_id):
+            outcome = self.outcome(item_id)
+            if outcome:
+                self._allowed = min(self.limit, self._allowed + 1)
+            if outcome is not None or now >= until:
                 del self._turns[item_id]
 
     def _begin(

@@ -196,7 +196,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         self._starts = Starts(
             self.starts_at_once, self.clock,
-            partial(self.ports.threads.pool, WORKERS, "start"), self._has_started,
+            partial(self.ports.threads.pool, WORKERS, "start"), self._outcome,
         )
 
     def spec(
@@ -400,6 +400,7 @@ class Supervisor:
         late = is_late_worker(failure.message)
         if late:
             each.failure = failure
+            self._starts.slow_down()
         else:
             each.failures += 1
             each.failure = failures.counted(failure, each.causes)
@@ -501,12 +502,14 @@ class Supervisor:
         each.starting = self._starts.submit(item_id, begin)
         return each.starting
 
-    def _has_started(self, item_id: str) -> bool:
-        """Whether a start that was begun is over, well or not."""
+    def _outcome(self, item_id: str) -> bool | None:
+        """Whether a start that was begun went well; None while it is under way."""
         each = self.managed.get(item_id)
         if each is None or each.query is None:
-            return each is None or each.starting is None
-        return not each.query.active or each.query.progress() is not None
+            return False if each is None or each.starting is None else None
+        if not each.query.active:
+            return False
+        return True if each.query.progress() is not None else None
 
     def start(
         self, state: State, item_ids: Iterable[str], *, known: Known | None = None,

@@ -38,7 +38,7 @@ LATE = (
 def stage(tmp_path: Path) -> Stage:
     """Two sources, of which one starts at a time."""
     stage = Stage(tmp_path, StreamWorld({"t": [3, 2], "u": [4]}))
-    stage.supervisor._starts.limit = 1
+    stage.supervisor._starts.limit = stage.supervisor._starts._allowed = 1
     return stage
 
 
@@ -53,7 +53,13 @@ class TestTurns:
     @pytest.fixture(autouse=True)
     def starts(self) -> None:
         self.clock, self.begun, self.over = SimulatedClock(), [], set[str]()
-        self.starts = Starts(2, self.clock, _InPlace, self.over.__contains__)
+        self.ended: set[str] = set()
+        self.starts = Starts(2, self.clock, _InPlace, self.outcome)
+
+    def outcome(self, name: str) -> bool | None:
+        if name in self.ended:
+            return False
+        return True if name in self.over else None
 
     def submit(self, name: str) -> Any:
         def start(waited: bool) -> Any:
@@ -87,6 +93,23 @@ class TestTurns:
         self.clock.sleep(1)
         self.starts.admit()
         assert self.begun[2:] == [("c", True)]
+
+    def test_fewer_where_the_machine_is_too_loaded(self) -> None:
+        """One at a time after one that was late, and more again with each that came up; one that
+        ends does not count for that."""
+        for name in "abcdefg":
+            self.submit(name)
+        self.starts.slow_down()
+        self.starts.slow_down()
+        self.ended.add("a")
+        self.starts.admit()
+        assert len(self.begun) == 2
+        self.ended.add("b")
+        self.starts.admit()
+        assert [name for name, _ in self.begun] == list("abc")
+        self.over.add("c")
+        self.starts.admit()
+        assert [name for name, _ in self.begun] == list("abcde")
 
     def test_one_that_is_called_back(self) -> None:
         """It does not go off, and takes no turn from another."""
