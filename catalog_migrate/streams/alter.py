@@ -6,6 +6,8 @@ required and exclusive options are checked by the code that checks them there.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 import msgspec
 
 from catalog_migrate.catalog.records import HoldRecord
@@ -23,7 +25,7 @@ from catalog_migrate.connections.options import (
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED
+from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED, QueryKind
 from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.declare import (
     check_input,
@@ -84,6 +86,10 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     effect = _altered(state, found, definition, links, statement.validate)
     if effect.changes is not None:
         _check_inheriting_connections(effect, state, found)
+        changed = diff(external.options, definition.external.options if definition.external else {})
+        effect = msgspec.structs.replace(
+            effect, notices=(*effect.notices, *_unmoved(state, found, changed))
+        )
     if statement.rotate and not any(name.startswith("NEXT ") for name in options):
         effect = msgspec.structs.replace(
             effect, notices=(
@@ -93,6 +99,22 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
             ),
         )
     return effect
+
+
+def _unmoved(
+    state: State, found: dependencies.CatalogEntry, changed: Collection[str]
+) -> Iterator[str]:
+    """What stays as it is for sources that have an option of their own in the place of one here."""
+    for item_id in dependencies.dependents(state, found.item_id):
+        query = dependencies.by_id(state, item_id)
+        kind: QueryKind = "source" if query.mapping.kind == "source" else "sink"
+        own = query.external.options
+        for option in section_of(query.external.connector or "", kind).options:
+            if option.from_connection in changed and option.name in own:
+                yield (
+                    f"{query.text} keeps its {option.name} {own[option.name]}, which goes over"
+                    f" {option.from_connection}"
+                )
 
 
 def _check_inheriting_connections(

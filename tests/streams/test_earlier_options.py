@@ -85,15 +85,33 @@ class TestNewSources:
 
     @pytest.mark.usefixtures("setting")
     def test_the_connection_says_so(self, do: Do, state: Now) -> None:
-        """What the connection says at CREATE is stored; the source's word goes over a later one,
-        and an unsafe override over both."""
-        do("CREATE CONNECTION d TO KAFKA (USING CONNECTION base, kafka.isolation.level "
-           "'read_uncommitted'); CREATE SOURCE a (id INT) FROM KAFKA CONNECTION d (TOPIC 't')"
-           " FORMAT JSON; ALTER CONNECTION d SET (kafka.isolation.level = 'read_committed')")
+        """What the connection says at CREATE is stored, and goes over what it says later."""
+        *_, altered = do(
+            "CREATE CONNECTION d TO KAFKA (USING CONNECTION base, kafka.isolation.level "
+            "'read_uncommitted'); CREATE SOURCE a (id INT) FROM KAFKA CONNECTION d (TOPIC 't')"
+            " FORMAT JSON; ALTER CONNECTION d SET (kafka.isolation.level = 'read_committed')"
+        )
+        assert altered.notices == (
+            "source default.a keeps its ISOLATION LEVEL read_uncommitted, which goes over"
+            " kafka.isolation.level",
+        )
         assert options(state(), "a")["ISOLATION LEVEL"] == "read_uncommitted"
         assert isolation(state(), "a") == "read_uncommitted"
         do("ALTER SOURCE a RESET (ISOLATION LEVEL)")
         assert isolation(state(), "a") == "read_committed"
+
+    @pytest.mark.usefixtures("setting")
+    def test_an_unsafe_override(self, log: MemoryLog, state: Now) -> None:
+        """It goes over the source's own option, as over the connection's."""
+        found, changes = dependencies.find(state(), "source", "s"), Changes()
+        external = msgspec.structs.replace(
+            found.external, overrides={"kafka.isolation.level": "read_uncommitted"}
+        )
+        changes.put("item", found.item_id, msgspec.structs.replace(
+            found.item, definition=dependencies.redefine(found.item, external)
+        ))
+        commit(log, lambda _: changes, kind="test")
+        assert isolation(state(), "s") == "read_uncommitted"
 
     @pytest.mark.usefixtures("setting")
     def test_files(self, do: Do, state: Now) -> None:
