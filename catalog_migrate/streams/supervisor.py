@@ -68,6 +68,7 @@ from catalog_migrate.streams.upstream import (
     begin_at_offsets,
     expired_positions,
     input_known,
+    require_ended_transactions,
     require_ledger,
     require_same_cluster_and_topics,
     require_there,
@@ -573,6 +574,7 @@ class Supervisor:
             stream = self._surveyed(spec, stream, checkpoint)
             spec = self.spec(state, item_id, stream)
             begin_at_offsets(spec, checkpoint, self.ports.upstreams, self.clock.wall())
+            require_ended_transactions(spec, checkpoint, found, self.ports.upstreams)
             require_ledger(spec, checkpoint)
             if spec != planned:  # the first start of a sink: its topic ids became known just now
                 query = self.engine.prepare(spec)

@@ -375,6 +375,33 @@ def begin_at_offsets(
     )
 
 
+def require_ended_transactions(
+    spec: QuerySpec, checkpoint: Checkpoint, found: Upstream, upstreams: Upstreams
+) -> None:
+    """:class:`EngineFailure` for a source that has read further than it may: it starts later.
+
+    That is after an ALTER to read_committed, while a transaction is open of which it has records.
+    Spark would take the last stable offset behind its position for lost records.
+    """
+    newest = checkpoint.latest_offsets
+    if not found.open_records or newest is None:
+        return
+    positions = KafkaCodec().read(checkpoint.entry(newest).sources[0]) or {}
+    with upstreams.contents(spec, sample=False) as contents:
+        beyond = sorted(
+            f"{topic}-{number}" for (topic, number), at in positions.items()
+            if at > contents.bounds.get((topic, number), (0, at))[1]
+        )
+    if beyond:
+        raise EngineFailure(
+            f"source {spec.name} has read beyond the last stable offset of {', '.join(beyond)}: a "
+            "transaction is open there",
+            condition="OPEN_TRANSACTION", transient=True,
+            remedy="it is started again once the transaction has ended; or read it as it is"
+            f" written: ALTER SOURCE {spec.name} SET (ISOLATION LEVEL = 'read_uncommitted')",
+        )
+
+
 def input_known(state: State, item_id: str) -> bool:
     """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
 
