@@ -180,11 +180,10 @@ class Bench:
         p50, p99 = (took[min(len(took) - 1, int(len(took) * part))] for part in (0.5, 0.99))
         changes = round(RATE * WRITES)
         return Measure(
-            f"freshness of a MIRROR at {RATE} changes/s for {FRESHNESS:.0f} s, upstream's commit"
-            " to ours", Cost(p50), "p99 of the same", Cost(p99), "p50 ≤ 3 s, p99 ≤ 10 s",
-            p50 <= 3 and p99 <= 10,
-            f"{written * changes:,} changes in {written:,} transactions, the latest after"
-            f" {took[-1]:.1f} s",
+            f"freshness of a MIRROR at {RATE} changes/s, upstream's commit to ours", Cost(p50),
+            "p99 of the same", Cost(p99), "p50 ≤ 3 s, p99 ≤ 10 s", p50 <= 3 and p99 <= 10,
+            f"{written * changes:,} changes in {written:,} transactions in {FRESHNESS:.0f} s, the"
+            f" latest after {took[-1]:.1f} s",
         )
 
     def _write(self, running: Running) -> int:

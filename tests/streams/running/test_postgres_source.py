@@ -6,9 +6,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.streams import dependencies
@@ -18,6 +20,7 @@ from tests.streams.running.conftest import Pipeline
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from tests.services.kafka import KafkaCluster
@@ -188,6 +191,15 @@ def snapshot_changes_and_mirror(bank: Bank) -> None:
     assert sum(count for _, count in transactions) == 121 + 80
 
 
+def against_the_source(path: str, act: Callable[[DeltaTable], object]) -> None:
+    """Change a table that a source writes several times a second."""
+    for _ in range(100):
+        with suppress(CommitFailedError):
+            act(load_table(path))
+            return
+    raise AssertionError("the source was quicker a hundred times")
+
+
 def rows_are_lost_here(bank: Bank) -> None:
     """VALIDATE SOURCE finds them under writers, with the statement that brings them back."""
     state = bank.catalog.state()
@@ -201,8 +213,10 @@ def rows_are_lost_here(bank: Bank) -> None:
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    bank.spark.sql(f"DELETE FROM delta.`{path}` WHERE id IN (30, 31)")
-    bank.spark.sql(f"UPDATE delta.`{path}` SET owner = 'somebody' WHERE id = 32")
+    against_the_source(path, lambda table: table.delete("id IN (30, 31)"))
+    against_the_source(
+        path, lambda table: table.update({"owner": "'somebody'"}, predicate="id = 32")
+    )
     with pytest.raises(SourceDiffers) as caught:
         bank.run(f"VALIDATE SOURCE {bank.q('m')}")
     (difference,) = caught.value.differences
