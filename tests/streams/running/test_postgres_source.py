@@ -230,6 +230,30 @@ def rows_are_lost_here(bank: Bank) -> None:
     writer.join(60)
 
 
+def changes_were_not_published(bank: Bank) -> None:
+    """Dropped from the publication and added again between two looks: both are held, with cause
+    and statement; resumed, the changes go on without what is missing."""
+    bank.upstream(f"GRANT SELECT ON {bank.accounts} TO PUBLIC")
+    bank.upstream(
+        f"ALTER PUBLICATION {bank.name} DROP TABLE {bank.transfers}",
+        f"INSERT INTO {bank.transfers} (paid, got, amount) VALUES (7, 8, 1)",
+        f"ALTER PUBLICATION {bank.name} ADD TABLE {bank.transfers}",
+    )
+    bank.until(lambda: len(bank.catalog.state().holds) == 2, "two holds")
+    for hold in bank.catalog.state().holds.values():
+        assert hold.code == "CM0781"
+        assert f"dropped from publication {bank.name} and added again" in hold.reason
+        assert hold.place["table"] == f"public.{bank.transfers}"
+        assert "UNSAFE RESET SPLITS" in hold.statements[0]
+    before = len(bank.rows("transfers_c", "id"))
+    bank.run(f"RESUME SOURCE {bank.q('c')}")
+    bank.upstream(f"INSERT INTO {bank.transfers} (paid, got, amount) VALUES (9, 9, 1)")
+    bank.until(
+        lambda: len(bank.rows("transfers_c", "id")) == before + 1, "the change of after"
+    )
+    assert len(bank.catalog.state().holds) == 1
+
+
 def a_column_is_added_upstream(bank: Bank) -> None:
     """Both sources take it over, and no change before or behind it is lost or doubled."""
     bank.upstream(
@@ -357,6 +381,9 @@ CHAPTERS = (
     "chapters",
     [
         pytest.param(CHAPTERS[:2], id="a mirror"),
+
+
+        pytest.param((CHAPTERS[0], changes_were_not_published), id="a mirror"),
         pytest.param(CHAPTERS, marks=pytest.mark.soak, id="whole"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
     from tests.services.postgres import PostgresServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.soak]
 
 
 class Watched(Bank):
@@ -193,14 +193,7 @@ CHAPTERS = (
 )
 
 
-@pytest.mark.parametrize(
-    "chapters",
-    [
-        pytest.param(CHAPTERS[:2], id="published again"),
-        pytest.param(CHAPTERS, marks=pytest.mark.soak, id="whole"),
-    ],
-)
-def test_ddl_upstream(bank: Watched, chapters: tuple[Callable[[Watched], None], ...]) -> None:
+def test_ddl_upstream(bank: Watched) -> None:
     """From what loses nothing to what is held, and from each hold to an equal mirror again."""
-    for chapter in chapters:
+    for chapter in CHAPTERS:
         chapter(bank)
