@@ -245,12 +245,10 @@ def changes_were_not_published(bank: Bank) -> None:
         assert f"dropped from publication {bank.name} and added again" in hold.reason
         assert hold.place["table"] == f"public.{bank.transfers}"
         assert "UNSAFE RESET SPLITS" in hold.statements[0]
-    before = len(bank.rows("transfers_c", "id"))
     bank.run(f"RESUME SOURCE {bank.q('c')}")
     bank.upstream(f"INSERT INTO {bank.transfers} (paid, got, amount) VALUES (9, 9, 1)")
-    bank.until(
-        lambda: len(bank.rows("transfers_c", "id")) == before + 1, "the change of after"
-    )
+    bank.until(lambda: (9, 9) in bank.rows("transfers_c", "paid, got"), "the change of after")
+    assert (7, 8) not in bank.rows("transfers_c", "paid, got")
     assert len(bank.catalog.state().holds) == 1
 
 
@@ -380,10 +378,7 @@ CHAPTERS = (
 @pytest.mark.parametrize(
     "chapters",
     [
-        pytest.param(CHAPTERS[:2], id="a mirror"),
-
-
-        pytest.param((CHAPTERS[0], changes_were_not_published), id="a mirror"),
+        pytest.param((*CHAPTERS[:2], changes_were_not_published), id="a mirror"),
         pytest.param(CHAPTERS, marks=pytest.mark.soak, id="whole"),
     ],
 )
