@@ -241,6 +241,7 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
             f"the server took longer than {timeout:.0f} s and was told to stop",
             remedy="look for long transactions (pg_stat_activity), and for a standby that is away"
             " and named in synchronized_standby_slots",
+            transient=True,
         )
     if isinstance(error, psycopg.errors.InsufficientPrivilege) and "replication" in lowered:
         user = option_of(connection, "POSTGRES", "USER")
@@ -267,7 +268,10 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
     ):
         return SlotLost(text, remedy=KEEP_MORE, statements=RESET_SPLITS)
-    return ReplicationFailed(text, remedy="see to the server, then try again")
+    return ReplicationFailed(
+        text, remedy="see to the server, then try again",
+        transient=isinstance(error, psycopg.OperationalError),
+    )
 
 
 def see_all_rows(user: str | None) -> str:

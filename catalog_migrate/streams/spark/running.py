@@ -21,7 +21,7 @@ import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connections import row_values
-from catalog_migrate.engine_failures import failing, muted
+from catalog_migrate.engine_failures import failing, is_transient, muted
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.sessions import parse_failure
@@ -292,7 +292,10 @@ def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
             **{name: value for cause in causes for name, value in cause.place.items()},
             **({} if told is None else place_of(told.data)),
         },
-        passing=any(cause.passing for cause in causes),
+        passing=any(
+            cause.passing or is_transient(RuntimeError(cause.message), cause.condition)
+            for cause in causes
+        ),
     )
 
 
