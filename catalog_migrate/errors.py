@@ -258,7 +258,7 @@ _DEFINED_IN = {
     "replication.sessions": (
         "OtherServer", "OtherTimeline", "PublicationMissing", "ReplicationFailed",
         "ReplicationNotAllowed", "SlotAhead", "SlotInUse", "SlotLost", "SlotMissing",
-        "TableChanged", "UnreadableMessage",
+        "TableChanged", "UnfitValue", "UnreadableMessage",
     ),
     "sql.cursor": ("SyntaxProblem",),
     "store.object_store": ("StoreFailure",),
@@ -266,8 +266,8 @@ _DEFINED_IN = {
         "AlterFailed", "AlterSetBack", "AlterUnfinished", "BehindSink", "CheckpointCorrupt",
         "EditConflict", "EndpointFailed", "ForeignCheckpoint", "InvalidPosition", "LedgerMismatch",
         "NotFencedOut", "PositionLost", "QueryFenced", "QueryRunning", "RefusedStatement",
-        "ShardGone", "SnapshotNotFound", "SourceDiffers", "SourceNotCompared", "SourcesChanged",
-        "UnknownItem", "UnsafeBlocked", "UnsafeRefused", "UnsettledCheckpoint",
+        "RowRefused", "ShardGone", "SnapshotNotFound", "SourceDiffers", "SourceNotCompared",
+        "SourcesChanged", "UnknownItem", "UnsafeBlocked", "UnsafeRefused", "UnsettledCheckpoint",
         "UnsupportedCheckpoint", "UpstreamChanged", "ValidationFailed",
     ),
 }

@@ -108,6 +108,9 @@ from catalog_migrate.replication.sessions import (
     TableChanged as TableChanged,
 )
 from catalog_migrate.replication.sessions import (
+    UnfitValue as UnfitValue,
+)
+from catalog_migrate.replication.sessions import (
     UnreadableMessage as UnreadableMessage,
 )
 from catalog_migrate.sql.cursor import SyntaxProblem as SyntaxProblem
@@ -156,6 +159,9 @@ from catalog_migrate.streams.errors import (
 )
 from catalog_migrate.streams.errors import (
     RefusedStatement as RefusedStatement,
+)
+from catalog_migrate.streams.errors import (
+    RowRefused as RowRefused,
 )
 from catalog_migrate.streams.errors import (
     ShardGone as ShardGone,

@@ -84,10 +84,11 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     ``reads`` the relation that a sink reads; ``options`` the connector's options and ``settings``
     those of ``WITH (…)``, both by canonical name. ``include`` maps what a source shows (``KEY``,
     ``PARTITION``, ``OFFSET``, ``TIMESTAMP``) to column names; ``dead_letters`` is the table of
-    ``ON ERROR INTO``, None for FAIL. ``key`` and ``order_by`` are columns of a sink: of one key,
-    the last row by ``order_by`` counts. ``overrides`` are options of its connection that an unsafe
-    operation replaced for this source or sink alone. ``tables`` are those that a POSTGRES
-    source reads. ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a secret.
+    ``ON ERROR INTO`` of a source or sink, None for FAIL. ``key`` and ``order_by`` are columns of a
+    sink: of one key, the last row by ``order_by`` counts. ``overrides`` are options of its
+    connection that an unsafe operation replaced for this source or sink alone. ``tables`` are those
+    that a POSTGRES source reads. ``reference`` (``env:NAME``, ``file:/path``) and ``revision``
+    belong to a secret.
 
     Names are as they were written; what they stand for is kept by id in the item's ``links``.
     """

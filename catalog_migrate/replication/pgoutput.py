@@ -25,6 +25,7 @@ from catalog_migrate.replication.sessions import (
     RESET_SPLITS,
     ChangesMissing,
     TableChanged,
+    UnfitValue,
     UnreadableMessage,
 )
 from catalog_migrate.replication.types import NUMERIC, Column, Expected
@@ -322,6 +323,14 @@ class _Relation:
             self._positions(missing),
         )
 
+    def no_text(self, value: bytes, data: bytes, at: int, lsn: int) -> UnfitValue:
+        """The typed error for a row with a value that is not UTF-8."""
+        columns = [
+            column.name for image in _images(data, at)
+            for column, found in zip(self.columns, image, strict=True) if found == value
+        ]
+        return unfit_text(self.name, columns[0], lsn)
+
     def _aligned(self, values: list[str | None]) -> Image:
         if self.order is None:
             return tuple(values)
@@ -363,7 +372,10 @@ class _Run(NamedTuple):
                 relation.check(lsn)
                 yield Change(name, "truncate", lsn, sequence, transaction, committed, None, None)
                 continue
-            operation, before, after, unchanged = relation.row(data[0], data, at, lsn)
+            try:
+                operation, before, after, unchanged = relation.row(data[0], data, at, lsn)
+            except UnicodeDecodeError as error:
+                raise relation.no_text(error.object, data, at, lsn) from None
             yield Change(
                 name, operation, lsn, sequence, transaction, committed, before, after, unchanged
             )
@@ -454,6 +466,30 @@ def _values(data: bytes, at: int) -> tuple[list[str | None], list[int] | tuple[(
         values.append(None)
         at += 1
     return values, missing or (), at
+
+
+def _images(data: bytes, at: int) -> Iterator[list[bytes | None]]:
+    """The tuples of a change as they came: the old one where there is one, and the new one."""
+    while at < len(data):
+        (count,) = _SHORT.unpack_from(data, at + 1)
+        at += 3
+        image: list[bytes | None] = []
+        for _ in range(count):
+            first = at + 5 if data[at] == 116 else at + 1
+            at = first + (_INT.unpack_from(data, at + 1)[0] if data[at] == 116 else 0)
+            image.append(data[first:at] or None)
+        yield image
+
+
+def unfit_text(table: str, column: str, lsn: int | None = None) -> UnfitValue:
+    """The typed error for a value that is not UTF-8, of a database that does not say what it is."""
+    return UnfitValue(
+        f"a value of column {column} of {table} is no text in UTF-8, and the server does not"
+        " convert it (its database has the encoding SQL_ASCII)",
+        remedy="write the value again upstream in UTF-8, or leave the column out of the"
+        f" publication; then {NEW_SNAPSHOT}",
+        table=table, column=column, lsn=lsn, statements=RESET_SPLITS,
+    )
 
 
 def _relation(
@@ -644,7 +680,7 @@ class Summary:
     COMMIT, ``sequence`` its changes. One for each table: operation TABLE, ``lsn``, ``sequence`` and
     ``committed`` those of its last TRUNCATE or NULL, ``transaction`` the bytes of all messages, and
     in ``unchanged`` three times 0 or 1: whether a value was not sent because it stayed the same,
-    whether one was not sent of a row with an old image, and whether there are old images.
+    whether one was not sent of a row that is new under its key, and whether there are old images.
     """
 
     __slots__ = ("_size", "_tables", "_transactions")
@@ -667,7 +703,7 @@ class Summary:
             before = change.before is not None
             if change.unchanged:
                 seen.unchanged = True
-                seen.moved |= before
+                seen.moved |= before or change.operation == "insert"
             if before:
                 seen.gone = True
             elif change.operation == "truncate":

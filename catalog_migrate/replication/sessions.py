@@ -1,6 +1,6 @@
 """Sessions on a server whose changes are read: one form of values, and typed refusals.
 
-The errors, codes CM0770 to CM0782, say what to do next. :func:`marked` puts one into the text of an
+The errors, codes CM0770 to CM0783, say what to do next. :func:`marked` puts one into the text of an
 exception, which is all that comes through Spark of what a reader raised; :func:`parse_failure`
 takes it out again.
 """
@@ -142,10 +142,18 @@ class RowsHidden(ReplicationFailed, PermissionError):
         return CatalogMigrateError.__str__(self)
 
 
+class UnfitValue(ReplicationFailed, ValueError):
+    """A value upstream that our table cannot have as it is: it does not fit the column, is no text,
+    or was never sent. ``table``, and where they are known ``column``, ``lsn`` and ``key``, a hash.
+    """
+
+    code = "CM0783"
+
+
 _MARKED: tuple[type[CatalogMigrateError], ...] = (
     ConnectionFailed, ReplicationFailed, PublicationMissing, ReplicationNotAllowed, SlotInUse,
     SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline, TableChanged, UnreadableMessage,
-    ChangesMissing, RowsHidden,
+    ChangesMissing, RowsHidden, UnfitValue,
 )
 
 

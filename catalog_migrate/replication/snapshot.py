@@ -15,9 +15,9 @@ import msgspec
 
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.pgoutput import snapshot_batch
+from catalog_migrate.replication.pgoutput import snapshot_batch, unfit_text
 from catalog_migrate.replication.server import CreatedSlot
-from catalog_migrate.replication.sessions import ReplicationFailed, session
+from catalog_migrate.replication.sessions import ReplicationFailed, UnfitValue, session
 from catalog_migrate.replication.types import DiscoveredTable, Position
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _stage_table(
     query = selection(opened, table, publication, list(map(quote_postgres, names)))
     files: list[str] = []
     done = 0
-    for values in chunks(copied_lines(opened, query), width, rows):
+    for values in chunks(_texts(opened, table, query), width, rows):
         name = f"{number:04}-{len(files):06}.parquet"
         put(name, _parquet(snapshot_batch(
             table.full_name, slot.position.lsn, taken, done, values, width
@@ -128,6 +128,16 @@ def _stage_table(
         if on_progress is not None:
             on_progress(table.full_name, done)
     return StagedTable(table.full_name, tuple(names), done, tuple(files))
+
+
+def _texts(
+    opened: psycopg.Connection[Any], table: DiscoveredTable, query: str
+) -> Iterator[str]:
+    """The rows of a table; UnfitValue for a value that is no text."""
+    try:
+        yield from copied_lines(opened, query)
+    except UnicodeDecodeError as error:
+        raise _no_text(table, error.object) from None
 
 
 def selection(
@@ -154,6 +164,18 @@ def copied_lines(opened: psycopg.Connection[Any], query: str) -> Iterator[str]:
     with opened.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT".encode()) as copy:
         for line in copy:
             yield str(line, "utf-8")[:-1]
+
+
+def _no_text(table: DiscoveredTable, line: bytes) -> UnfitValue:
+    """The typed error for a row of which a value cannot be read as UTF-8."""
+    def is_text(field: bytes) -> bool:
+        try:
+            return field.decode() is not None
+        except UnicodeDecodeError:
+            return False
+
+    unread = [is_text(field) for field in line.split(b"\t")].index(False)
+    return unfit_text(table.full_name, table.published[unread].name)
 
 
 def chunks(lines: Iterator[str], width: int, rows: int) -> Iterator[list[str | None]]:

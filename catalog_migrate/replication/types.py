@@ -4,7 +4,10 @@ Values travel as the text that PostgreSQL prints (ISO dates, UTC, hexadecimal by
 :func:`spark_value` says how the text becomes a value. What our types cannot hold:
 
 - ``infinity`` and ``-infinity`` of dates and timestamps become the last and the first that four
-  digits of a year can write, so that comparisons go on to mean the same;
+  digits of a year can write, so that comparisons go on to mean the same; timestamps behind
+  294247-01-10 04:00:54.775807, the last that microseconds in 64 bits count to, and dates behind
+  262142-12-31, the last that delta-rs reads, become what ``infinity`` does, but not in a key, of
+  which two must not become one;
 - dates and timestamps BC become years 0 and before, as Spark counts them;
 - ``NaN`` in a ``numeric(p, s)`` becomes NULL, for a DECIMAL has none; ``NaN`` and infinity of
   ``real`` and ``double precision`` stay.
@@ -181,34 +184,53 @@ def _numeric(modifier: int) -> str:
     return f"DECIMAL({precision},{scale})"
 
 
-def spark_value(spark: str, text: str) -> str:
+def spark_value(spark: str, text: str, *, key: bool = False) -> str:
     """A SQL expression of Spark: the value of a column of type ``spark`` from PostgreSQL's text.
 
     ``text`` is an expression of type STRING, as ``after[3]``; NULL stays NULL. Under ANSI mode a
-    text that is no value of the type is an error, never NULL.
+    text that is no value of the type is an error, never NULL; in a ``key`` also one that would
+    become the value of another text.
     """
     convert = _CONVERSIONS.get(spark.partition("(")[0].strip().upper())
-    return text if convert is None else convert(text, spark)
+    return text if convert is None else convert(text, spark, "CAST", key)
 
 
-def _cast(text: str, spark: str) -> str:
-    return f"CAST({text} AS {spark})"
+def is_unfit(spark: str, text: str, *, key: bool = False) -> str:
+    """A SQL expression of Spark: whether :func:`spark_value` of a text is an error."""
+    sized = re.fullmatch(r"(?:VAR)?CHAR\((\d+)\)", spark.strip().upper())
+    if sized is not None:
+        return f"coalesce(length({text}) > {sized[1]}, false)"
+    convert = _CONVERSIONS.get(spark.partition("(")[0].strip().upper())
+    if convert is None:
+        return "false"
+    return f"({text} <> 'NaN' AND {convert(text, spark, 'try_cast', key)} IS NULL)"
 
 
-def _boolean(text: str, _: str) -> str:
+_Convert = Callable[[str, str, str, bool], str]
+"""(text, type, CAST or try_cast, whether of a key)."""
+
+
+def _cast(text: str, spark: str, cast: str, _: bool) -> str:
+    return f"{cast}({text} AS {spark})"
+
+
+def _boolean(text: str, *_: object) -> str:
     return f"({text} = 't')"
 
 
-def _binary(text: str, _: str) -> str:
+def _binary(text: str, *_: object) -> str:
     return f"unhex(substring({text}, 3))"
 
 
-def _decimal(text: str, spark: str) -> str:
-    return f"CAST(nullif({text}, 'NaN') AS {spark})"
+def _decimal(text: str, spark: str, cast: str, _: bool) -> str:
+    return f"{cast}(nullif({text}, 'NaN') AS {spark})"
 
 
-def _moment(first: str, last: str, zone: str) -> Callable[[str, str], str]:
-    def convert(text: str, spark: str) -> str:
+def _moment(first: str, last: str, zone: str, largest: str) -> _Convert:
+    """Of dates and timestamps; behind ``largest``, whose year has six digits, they become ``last``.
+    """
+
+    def convert(text: str, spark: str, cast: str, key: bool) -> str:
         plain = f"replace({text}, '+00', 'Z')" if zone else text
         # '0044-03-15 12:00:00+00 BC': 44 BC is year -43
         year = f"split_part({text}, '-', 1)"
@@ -216,15 +238,25 @@ def _moment(first: str, last: str, zone: str) -> Callable[[str, str], str]:
             f"concat('-', lpad(CAST(CAST({year} AS INT) - 1 AS STRING), 4, '0'),"
             f" substring(replace({plain}, ' BC', ''), length({year}) + 1))"
         )
+        value = f"{cast}(IF({text} LIKE '% BC', {before}, {plain}) AS {spark})"
+        if not key:
+            digits = f"instr({text}, '-') - 1"
+            value = (
+                f"IF({digits} > 5 AND ({digits} > 6 OR {text} > '{largest}'), {spark} '{last}',"
+                f" {value})"
+            )
         return (
             f"CASE {text} WHEN 'infinity' THEN {spark} '{last}' WHEN '-infinity' THEN {spark}"
-            f" '{first}' ELSE CAST(IF({text} LIKE '% BC', {before}, {plain}) AS {spark}) END"
+            f" '{first}' ELSE {value} END"
         )
 
     return convert
 
 
-_CONVERSIONS: Mapping[str, Callable[[str, str], str]] = {
+_LARGEST = "294247-01-10 04:00:54.775807"
+"""The last timestamp of Spark, and of microseconds in Delta and Parquet."""
+
+_CONVERSIONS: Mapping[str, _Convert] = {
     "BOOLEAN": _boolean,
     "BINARY": _binary,
     "SMALLINT": _cast,
@@ -233,9 +265,13 @@ _CONVERSIONS: Mapping[str, Callable[[str, str], str]] = {
     "FLOAT": _cast,
     "DOUBLE": _cast,
     "DECIMAL": _decimal,
-    "DATE": _moment("0001-01-01", "9999-12-31", ""),
-    "TIMESTAMP_NTZ": _moment("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999", ""),
-    "TIMESTAMP": _moment("0001-01-01 00:00:00Z", "9999-12-31 23:59:59.999999Z", "Z"),
+    "DATE": _moment("0001-01-01", "9999-12-31", "", "262142-12-31"),
+    "TIMESTAMP_NTZ": _moment(
+        "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999", "", _LARGEST
+    ),
+    "TIMESTAMP": _moment(
+        "0001-01-01 00:00:00Z", "9999-12-31 23:59:59.999999Z", "Z", f"{_LARGEST}+00"
+    ),
 }
 
 

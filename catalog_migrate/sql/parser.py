@@ -229,8 +229,8 @@ def _sink(cursor: Cursor) -> st.CreateSink:
     fields = _in_any_order(
         cursor,
         {
-            "KEY": _key, "FORMAT": _format, "COMMENT": _comment_clause, "PAUSED": _paused,
-            "WITH": _settings,
+            "KEY": _key, "FORMAT": _format, "ON": _on_error, "COMMENT": _comment_clause,
+            "PAUSED": _paused, "WITH": _settings,
         },
     )
     outside = {name: fields.pop(name, None) for name in ("comment", "paused")}

@@ -267,6 +267,11 @@ def _format(external: External) -> _Clauses:
     return [" ".join(parts)]
 
 
+def _on_error(external: External) -> _Clauses:
+    dead = external.dead_letters
+    return [] if dead is None else [f"ON ERROR INTO {_name(dead)}"]
+
+
 def _create_source(x: s.CreateSource) -> _Clauses:
     head = _created("SOURCE", x.name, x.if_not_exists)
     columns = tuple(map(_column, x.columns))
@@ -274,14 +279,13 @@ def _create_source(x: s.CreateSource) -> _Clauses:
         word if INCLUDED.get(word) == column else f"{word} AS {quote_part(column)}"
         for word, column in x.external.include.items()
     ]
-    dead = x.external.dead_letters
     return [
         _Block(head, columns) if columns else head,
         *_cluster(x.external),
         _endpoint("FROM", x.external),
         *_format(x.external),
         *(["INCLUDE " + ", ".join(shown)] if shown else []),
-        *([] if dead is None else [f"ON ERROR INTO {_name(dead)}"]),
+        *_on_error(x.external),
         *_paused(x.paused),
         *_comment(x.comment),
         *_settings(x.external.settings),
@@ -298,6 +302,7 @@ def _create_sink(x: s.CreateSink) -> _Clauses:
         _endpoint("INTO", external),
         *([f"KEY {_columns(external.key)}{order_by}"] if external.key else []),
         *_format(external),
+        *_on_error(external),
         *_paused(x.paused),
         *_comment(x.comment),
         *_settings(external.settings),

@@ -238,7 +238,8 @@ class CreateSink(msgspec.Struct, frozen=True):
     """``CREATE SINK name FROM relation INTO connector CONNECTION c (…) …``.
 
     ``external`` holds ``reads``, ``connector``, ``connection``, ``options``, ``key``,
-    ``order_by``, ``format`` with its ``registry``, ``cluster`` and the ``settings`` of WITH.
+    ``order_by``, ``format`` with its ``registry``, ``dead_letters``, ``cluster`` and the
+    ``settings`` of WITH.
     ``paused`` is the reason of PAUSED, None without it.
     """
 

@@ -56,6 +56,7 @@ KAFKA_COLUMNS = tuple(
 DEAD_LETTER_COLUMNS = (
     *KAFKA_COLUMNS, Column("key", "BINARY"), Column("value", "BINARY"), Column("error", "STRING"),
 )
+"""What the table of ON ERROR INTO holds: the records that a source could not read."""
 
 _INCLUDE_TYPES = {"PARTITION": "INT", "OFFSET": "BIGINT", "TIMESTAMP": "TIMESTAMP"}
 
@@ -273,7 +274,7 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
                 " ERROR INTO names it",
                 remedy="name a table of its own for them, which CREATE makes",
             )
-        links["dead_letters"], more = _dead_letters(draft, external.dead_letters)
+        links["dead_letters"], more = _dead_letters(draft, "source", external.dead_letters)
         notices += more
     created = draft.create(definition, links=links, shard=fresh_shard(definition))
     notices += _held(draft, created, "source", definition, statement.paused)
@@ -530,13 +531,14 @@ def _output_table(
     return found.item_id, with_column_ids(table, found.item), ()
 
 
-def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:
+def _dead_letters(draft: Draft, kind: QueryKind, name: str) -> tuple[str, tuple[str, ...]]:
     """The table of ON ERROR INTO: one that fits, or a new one."""
     found = dependencies.lookup(draft.state, "relation", name)
     if found is None:
         definition = named(
             "table", name, columns=DEAD_LETTER_COLUMNS, contents="retained",
-            comment="records that a source could not read",
+            comment="records that a source could not read" if kind == "source"
+            else "rows that the destination of a sink refused",
         )
         made = draft.create(definition, shard=fresh_shard(definition))
         return made, (f"table {definition.item_name} was created for dead letters",)
@@ -587,7 +589,16 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
             remedy="create a source with FORMAT CHANGES over the same tables, and read its table",
         )
     links["reads"] = reads.item_id
-    links["cluster"], notices = _cluster_of(draft, external.cluster)
+    notices: tuple[str, ...] = ()
+    if external.dead_letters is not None:
+        links["dead_letters"], notices = _dead_letters(draft, "sink", external.dead_letters)
+        if links["dead_letters"] == reads.item_id:
+            raise RefusedStatement(
+                f"sink {name} would read what it writes: ON ERROR INTO is the table that it reads",
+                remedy="name another table",
+            )
+    links["cluster"], made = _cluster_of(draft, external.cluster)
+    notices += made
     definition = named("sink", statement.name, external=external, comment=statement.comment)
     created = draft.create(definition, links=links)
     notices += _held(draft, created, "sink", definition, statement.paused)

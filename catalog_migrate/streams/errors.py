@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 
 from catalog_migrate.errors import CatalogMigrateError
+
+
+def key_hash(key: bytes | Sequence[str | None]) -> str:
+    """How an error names the key of a row: the SHA-256 of its bytes, or of its text; of several
+    columns that of a JSON array."""
+    if not isinstance(key, bytes):
+        key = (key[0] if len(key) == 1 and key[0] is not None else json.dumps(list(key))).encode()
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 class ShardGone(CatalogMigrateError, FileNotFoundError):
@@ -20,6 +30,13 @@ class LedgerMismatch(CatalogMigrateError, RuntimeError):
     """A server's ledger and a sink's checkpoint disagree: another database, or a lagging one."""
 
     code = "CM0745"
+
+
+class RowRefused(CatalogMigrateError, ValueError):
+    """The destination of a sink does not take a row; ``table`` or ``topic``, and where they are
+    known ``column``, ``key`` (a hash), and the row's own ``partition`` and ``offset``."""
+
+    code = "CM0747"
 
 
 class QueryFenced(CatalogMigrateError, RuntimeError):

@@ -32,6 +32,7 @@ from catalog_migrate.replication.sessions import (
     SlotLost,
     SlotMissing,
     TableChanged,
+    UnfitValue,
     UnreadableMessage,
 )
 from catalog_migrate.streams import dependencies
@@ -278,7 +279,7 @@ def role(table: UpstreamTable) -> str:
 
 FINAL = (
     SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline, PublicationMissing,
-    UnreadableMessage, ChangesMissing, RowsHidden,
+    UnreadableMessage, ChangesMissing, RowsHidden, UnfitValue,
 )
 """What no waiting changes: the position is worth nothing on this server."""
 

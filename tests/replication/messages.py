@@ -83,7 +83,7 @@ def values(row: Sequence[object]) -> bytes:
         elif value is UNCHANGED:
             parts.append(b"u")
         else:
-            data = str(value).encode()
+            data = value if isinstance(value, bytes) else str(value).encode()
             parts.append(b"t" + struct.pack("!I", len(data)) + data)
     return b"".join(parts)
 

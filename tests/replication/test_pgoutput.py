@@ -21,7 +21,10 @@ from catalog_migrate.replication.pgoutput import (
 from catalog_migrate.replication.sessions import (
     ChangesMissing,
     TableChanged,
+    UnfitValue,
     UnreadableMessage,
+    marked,
+    parse_failure,
 )
 from catalog_migrate.replication.types import Column, Expected
 from tests.replication import messages as m
@@ -114,6 +117,20 @@ class TestKinds:
             ("update", ("2", "b", "large"), ("2", "c", "large"), ()),
             ("delete", ("2", "c", None), None, ()),
         ]
+
+    @pytest.mark.parametrize("row", [
+        m.insert(1, ["1", "ok", b"\xe9t\xe9"]),
+        m.update(1, ["1", None, b"\xff"], old=["0", None, None]),
+        m.update(1, ["1", None, "x"], old=["1", "ok", b"\xff"], kind="O"),
+    ])
+    def test_a_value_that_is_no_text(self, row: bytes) -> None:
+        """Bytes of a database that does not say what they are: an error that names table and
+        column, and no value."""
+        with pytest.raises(UnfitValue, match=r"column doc of public\.t is no text") as error:
+            changes(*RELATIONS, *transaction(row))
+        assert (error.value.data["table"], error.value.data["column"]) == ("public.t", "doc")
+        assert error.value.data["lsn"] == 100
+        assert str(parse_failure(marked(error.value))) == str(error.value)
 
     def test_truncate_and_what_is_passed_over(self) -> None:
         """One change a table; tables not asked for count in the sequence; origins, types and
@@ -441,7 +458,7 @@ def test_columns_are_decoded_as_rows_are(
 
 def test_what_is_no_text_is_refused_in_columns_too() -> None:
     """Bytes that are no UTF-8, which a server with SQL_ASCII sends, and values in binary."""
-    for bad, error in ((b"\xff", UnicodeDecodeError), (None, UnreadableMessage)):
+    for bad, error in ((b"\xff", UnfitValue), (None, UnreadableMessage)):
         rows = [m.insert(2, [number, "a"]) for number in range(100)]
         last = rows[-1]
         rows[-1] = last[:-1] + bad if bad else last[:-6] + b"b" + last[-5:]

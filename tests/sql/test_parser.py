@@ -136,13 +136,13 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ),
     (
         "CREATE SINK k IN CLUSTER m FROM a.t INTO POSTGRES CONNECTION c (TABLE 'o')"
-        " KEY (a, `b c`) ORDER BY (d) FORMAT JSON WITH (on_change = 'skip')",
+        " ON ERROR INTO a.dead KEY (a, `b c`) ORDER BY (d) FORMAT JSON WITH (on_change = 'skip')",
         CreateSink(
             "k",
             External(
                 connector="POSTGRES", connection="c", reads="a.t", options={"TABLE": "o"},
                 key=("a", "b c"), order_by=("d",), format="JSON", cluster="m",
-                settings={"ON CHANGE": "skip"},
+                settings={"ON CHANGE": "skip"}, dead_letters="a.dead",
             ),
         ),
     ),
@@ -237,7 +237,7 @@ ERRORS = [
     ("CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') WITH (a SECRET s)", "line 1, column 59:"
      " A takes no secret"),
     ("CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 't') ORDER BY (a)", "line 1, column 58:"
-     " expected KEY, FORMAT, COMMENT, PAUSED, WITH or the end of the statement, found 'ORDER'"),
+     " expected KEY, FORMAT, ON, COMMENT, PAUSED, WITH or the end of the statement, found 'ORDER'"),
     ("PAUSE CONNECTION c", "line 1, column 7: expected SOURCE or SINK, found 'CONNECTION'"),
     ("COMMENT ON SOURCE s IS 5", "line 1, column 24: expected NULL or a comment in quotes,"
      " found '5'"),

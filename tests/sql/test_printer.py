@@ -110,7 +110,8 @@ SINK = st.builds(
         connector=external.connector, connection=external.connection, reads=external.connection,
         options=external.options, settings=external.settings, format=external.format,
         registry=external.registry,
-        cluster=external.cluster, key=key, order_by=order_by if key else (),
+        cluster=external.cluster, dead_letters=external.dead_letters, key=key,
+        order_by=order_by if key else (),
     ),
     SOURCE, st.just(()) | COLUMN_NAMES, st.just(()) | COLUMN_NAMES,
 )

@@ -225,6 +225,8 @@ class SparkQueries:
                     lambda: self.alive(), partial(self._awaits, spec),
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)
+            if isinstance(writer, PostgresSink):
+                writer.deliver_refused(self._spark)
             gate = None if writer is None else BatchGate(
                 writer, lambda error: scrubbed(error, redactor, self._show_values)
             )

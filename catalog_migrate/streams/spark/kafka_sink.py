@@ -17,10 +17,10 @@ from catalog_migrate.streams.queries import (
     PARTITION,
     TOPIC,
     QuerySpec,
-    find_columns,
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.streams.spark.refused_rows import key_text
 from catalog_migrate.streams.spark.registry_formats import ensure_avro, registered
 from catalog_migrate.streams.spark.running import json_of
 
@@ -74,7 +74,7 @@ class KafkaSink:
         if spec.registry is not None:
             value = self._registered(frame, value)
         return keyed.select(
-            self._key().alias("key"), value.alias("value"), headers.alias("headers")
+            key_text(spec).alias("key"), value.alias("value"), headers.alias("headers")
         )
 
     def _registered(self, frame: DataFrame, json: Expression) -> Expression:
@@ -91,20 +91,6 @@ class KafkaSink:
             for column in written_columns(self._spec)
         )
         return F.concat(head, F.expr(f"to_avro(named_struct({fields}), {string_literal(text)})"))
-
-    def _key(self) -> Expression:
-        """A single KEY column as text (BINARY as it is), several as a JSON object, none as null."""
-        spec = self._spec
-        columns = find_columns(spec.columns, spec.external.key, where=f"what {spec.name} reads")
-        if not columns:
-            return F.lit(None).cast("string")
-        if len(columns) > 1:
-            return json_of([column.name for column in columns])
-        only = columns[0]
-        if only.type.startswith(("ARRAY<", "MAP<", "STRUCT<")):
-            return json_of([only.name])
-        value = F.col(quote_sql(only.name))
-        return value if only.type == "BINARY" else value.cast("string")
 
 
 ROW_KEY = "__catalog_migrate_row_key"

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from psycopg.sql import Composed
 
 LEDGER = "catalog_migrate_ledger"
+REFUSED = "catalog_migrate_refused"
+"""Rows of a committed batch that the sink's table refused, until they are among the dead letters.
+"""
 FENCE = 2**63 - 1
 """Batch number that no query reaches; its row keeps a fenced query out."""
 
@@ -36,6 +39,24 @@ CREATE TABLE IF NOT EXISTS {} (
   written_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (query_id, batch)
 )"""
+
+_CREATE_REFUSED = """
+CREATE TABLE IF NOT EXISTS {} (
+  query_id text NOT NULL,
+  batch bigint NOT NULL,
+  number bigint NOT NULL,
+  item text NOT NULL,
+  row text NOT NULL,
+  PRIMARY KEY (query_id, batch, number)
+)"""
+
+
+class RefusedRows(msgspec.Struct, frozen=True):
+    """What a batch of a query had that the table refused, each row as the writer has put it."""
+
+    query_id: str
+    batch: int
+    rows: tuple[str, ...]
 
 
 class LedgerState(msgspec.Struct, frozen=True):
@@ -67,18 +88,54 @@ class Ledger:
                 return LedgerState(None, fenced=False)
             return _state(connection, name, query_id)
 
-    def create(self, connection: Connection[Any]) -> None:
-        """Make the ledger unless it is there; commits.
+    def create(self, connection: Connection[Any], *, refused: bool = False) -> None:
+        """Make the ledger, and the table for ``refused`` rows, unless they are there; commits.
 
         Looking first keeps a role without CREATE out of trouble where it was made for it, and the
         lock two first sinks from colliding, which IF NOT EXISTS alone does not.
         """
         with connection.transaction():
-            name = self._needed(connection)
-            if _exists(connection, name):
-                return
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (LEDGER,))
-            _run(connection, _CREATE, name)
+            for table, statement in ((LEDGER, _CREATE), (REFUSED, _CREATE_REFUSED))[:1 + refused]:
+                name = self._needed(connection, table)
+                if _exists(connection, name):
+                    continue
+                connection.execute(
+                    "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (LEDGER,)
+                )
+                _run(connection, statement, name)
+
+    def keep_refused(
+        self, connection: Connection[Any], batch: RefusedRows, item: str
+    ) -> None:
+        """Keep rows of a batch in the transaction that enters it, for :meth:`refused`."""
+        from psycopg.sql import SQL
+
+        statement = SQL("INSERT INTO {} (query_id, batch, number, item, row)"
+                        " VALUES (%s, %s, %s, %s, %s)")
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                statement.format(self._needed(connection, REFUSED)),
+                [(batch.query_id, batch.batch, number, item, row)
+                 for number, row in enumerate(batch.rows)],
+            )
+
+    def refused(self, connection: Connection[Any], item: str) -> list[RefusedRows]:
+        """Refused rows that an item has kept, of whatever query, by batch."""
+        name = self._name(connection, REFUSED)
+        if name is None or not _exists(connection, name):
+            return []
+        found = _run(
+            connection, "SELECT query_id, batch, array_agg(row ORDER BY number) FROM {} WHERE item"
+            " = %s GROUP BY query_id, batch ORDER BY batch", name, item,
+        )
+        return [RefusedRows(query, batch, tuple(rows)) for query, batch, rows in found]
+
+    def forget_refused(self, connection: Connection[Any], batch: RefusedRows) -> None:
+        """Remove the rows of a batch that are among the dead letters."""
+        _run(
+            connection, "DELETE FROM {} WHERE query_id = %s AND batch = %s",
+            self._needed(connection, REFUSED), batch.query_id, batch.batch,
+        )
 
     def claim(self, connection: Connection[Any], query_id: str, batch: int, item: str) -> bool:
         """Enter a batch in the open transaction; False when the ledger has it.
@@ -150,8 +207,9 @@ class Ledger:
                 _lock(connection, query_id)
                 _enter(connection, self._needed(connection), query_id, FENCE, item)
 
-    def _name(self, connection: Connection[Any]) -> Composed | None:
-        """The ledger's full name; None when the sink's table is not there."""
+    def _name(self, connection: Connection[Any], table: str = LEDGER) -> Composed | None:
+        """The full name of the ledger, or of ``table`` beside it; None when the sink's table is not
+        there."""
         from psycopg.sql import SQL, Identifier
 
         row = connection.execute(
@@ -159,10 +217,10 @@ class Ledger:
             " WHERE c.oid = to_regclass(%s)",
             (self._table,),
         ).fetchone()
-        return None if row is None else SQL("{}").format(Identifier(row[0], LEDGER))
+        return None if row is None else SQL("{}").format(Identifier(row[0], table))
 
-    def _needed(self, connection: Connection[Any]) -> Composed:
-        name = self._name(connection)
+    def _needed(self, connection: Connection[Any], table: str = LEDGER) -> Composed:
+        name = self._name(connection, table)
         if name is None:
             raise LedgerMismatch(
                 f"there is no table {self._table} in this database",

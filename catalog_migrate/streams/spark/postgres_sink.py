@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
@@ -22,21 +23,35 @@ from catalog_migrate.streams.queries import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.ledger import Ledger
-from catalog_migrate.streams.spark.running import JSON_OPTIONS
+from catalog_migrate.streams.spark.ledger import Ledger, RefusedRows
+from catalog_migrate.streams.spark.refused_rows import (
+    Refusal,
+    RefusedRow,
+    SinkRow,
+    append_refused,
+    divided,
+    kept_text,
+    read_kept,
+    refused_error,
+    sink_rows,
+)
+from catalog_migrate.streams.spark.running import JSON_OPTIONS, json_of
 from catalog_migrate.streams.spark.sources import target_table
 
 if TYPE_CHECKING:
+    import psycopg
     from psycopg import Connection
     from psycopg.sql import Composed, Identifier
     from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from catalog_migrate.streams.spark.running import Batch
 
 
 _CHUNK = 1000
 """Lines handed to the server at once."""
+_DIVIDING = 600
+"""Seconds that a transaction may wait for rows of a batch that is divided."""
 _RANK = "__catalog_migrate_rank"
 _INCOMING = "catalog_migrate_incoming"
 
@@ -47,6 +62,10 @@ class PostgresSink:
     Without KEY every row is appended. With KEY a row replaces the one of its key: of several in a
     batch the last by ORDER BY (rows of a Kafka source: by partition and offset), and none
     replaces one that ORDER BY puts behind it.
+
+    A row that the table refuses goes to the dead letters, if the sink has a table for them, and
+    with KEY the row before it takes its place. Such rows stay beside the ledger, in the transaction
+    of their batch, until they are there: what is on either side is decided once.
     """
 
     def __init__(self, spec: QuerySpec) -> None:
@@ -74,13 +93,29 @@ class PostgresSink:
             with self._lock:
                 self._connection = connection
             try:
-                self._ledger.create(connection)
+                keeps = spec.dead_letters is not None
+                self._ledger.create(connection, refused=keeps)
+                if keeps:  # of a batch that an earlier runtime has committed
+                    self._deliver(connection, batch.frame.sparkSession)
+                refused: list[RefusedRow] = []
                 with connection.transaction():
                     if self._ledger.claim(connection, batch.query_id, batch.number, spec.item_id):
-                        self._copy(connection, batch.frame)
+                        refused = self._copy(connection, batch.frame)
+                        if refused:
+                            rows = tuple(map(kept_text, refused))
+                            found = RefusedRows(batch.query_id, batch.number, rows)
+                            self._ledger.keep_refused(connection, found, spec.item_id)
+                if refused:
+                    self._deliver(connection, batch.frame.sparkSession)
             finally:
                 with self._lock:
                     self._connection = None
+
+    def deliver_refused(self, spark: SparkSession) -> None:
+        """Put refused rows of an earlier run among the dead letters; before the first batch."""
+        if self._spec.dead_letters is not None:
+            with self._ledger.connect("") as connection:
+                self._deliver(connection, spark)
 
     def cancel(self) -> None:
         """Break off the statement under way; its transaction is rolled back."""
@@ -88,29 +123,105 @@ class PostgresSink:
             if self._connection is not None:
                 self._connection.cancel_safe(timeout=2.0)
 
-    def _copy(self, connection: Connection[Any], frame: DataFrame) -> None:
+    def _deliver(self, connection: Connection[Any], spark: SparkSession) -> None:
+        with connection.transaction():  # each of its own: none may wait for the end of another
+            waiting = self._ledger.refused(connection, self._spec.item_id)
+        for found in waiting:
+            rows = [read_kept(text) for text in found.rows]
+            append_refused(spark, self._spec, rows, found.query_id, found.batch)
+            with connection.transaction():
+                self._ledger.forget_refused(connection, found)
+
+    def _copy(self, connection: Connection[Any], frame: DataFrame) -> list[RefusedRow]:
+        """Copy the rows of a batch; those that the table refuses."""
+        import psycopg
         from psycopg.sql import SQL, Identifier
 
         table = Identifier(*(part for part in table_of(self._target) if part is not None))
         names = self._target_names(connection, table)
         listed = SQL(", ").join(Identifier(names[fold(column.name)]) for column in self._columns)
-        if not self._key:
-            _send(connection, table, listed, self._lines(frame))
-            return
         incoming = Identifier("pg_temp", _INCOMING)
-        connection.execute(
-            SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
-            .format(Identifier(_INCOMING), listed, table)
-        )
-        _send(connection, incoming, listed, self._lines(self._last_of_each_key(frame)))
-        connection.execute(self._merge(table, incoming, listed, names))
+        if self._key:
+            connection.execute(
+                SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
+                .format(Identifier(_INCOMING), listed, table)
+            )
+            ranked = self._ranked(frame)
+            frame = ranked.where(F.col(_RANK) == 1)
+
+        def put(lines: Iterable[str]) -> None:
+            with connection.transaction():
+                if not self._key:
+                    _send(connection, table, listed, lines)
+                else:
+                    _send(connection, incoming, listed, lines)
+                    connection.execute(self._merge(table, incoming, listed, names))
+                # what is checked at the commit would refuse all of it there
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+        try:
+            put(self._lines(frame))
+        except psycopg.Error as error:
+            if _refusal(error, self._columns) is None:
+                raise
+        else:
+            return []
+
+        def tried(rows: Sequence[SinkRow]) -> Refusal | None:
+            try:
+                if self._key:
+                    connection.execute(SQL("TRUNCATE {}").format(incoming))
+                put(str(row.sent[0]) for row in rows)
+            except psycopg.Error as error:
+                refusal = _refusal(error, self._columns, rows)
+                if refusal is None:
+                    raise
+                return refusal
+            return None
+
+        # a Spark job begins while the transaction waits
+        connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_DIVIDING}s'")
+        found = []
+        for row, refusal in divided(self._rows(frame), tried):
+            if self._spec.dead_letters is None:
+                raise refused_error(self._spec, f"table {self._target}", row, refusal) from None
+            found.append((row, refusal))
+        refused = [row.refused(refusal) for row, refusal in found]
+        if self._key and refused:
+            refused += self._before(ranked, {str(row.sent[1]) for row, _ in found}, tried)
+        return refused
+
+    def _before(
+        self, ranked: DataFrame, keys: set[str],
+        tried: Callable[[Sequence[SinkRow]], Refusal | None],
+    ) -> Iterator[RefusedRow]:
+        """Let the row before the last one of each of those keys stand, if it can; the others that
+        were tried."""
+        key = self._whole_key()
+        rows = ranked.where((F.col(_RANK) > 1) & key.isin(sorted(keys)))
+        for row in self._rows(rows.orderBy(key, _RANK)):
+            if row.sent[1] in keys:
+                refusal = tried([row])
+                if refusal is None:
+                    keys.remove(str(row.sent[1]))
+                else:
+                    yield row.refused(refusal)
+
+    def _rows(self, frame: DataFrame) -> Iterator[SinkRow]:
+        key = self._whole_key() if self._key else F.lit(None).cast("string")
+        return sink_rows(frame, self._spec, [copy_line(self._columns), key])
+
+    def _whole_key(self) -> Expression:
+        """The key as text that is never NULL."""
+        return json_of([column.name for column in self._key])
 
     def _lines(self, frame: DataFrame) -> Iterator[str]:
         lines = frame.select(copy_line(self._columns).alias("line"))
         for row in lines.toLocalIterator(prefetchPartitions=True):
             yield row[0]
 
-    def _last_of_each_key(self, frame: DataFrame) -> DataFrame:
+    def _ranked(self, frame: DataFrame) -> DataFrame:
+        """The rows with their place among those of their key, the last first."""
         order = [column.name for column in self._order]
         if not order:
             order = [PARTITION, OFFSET]
@@ -119,8 +230,7 @@ class PostgresSink:
         window = Window.partitionBy(
             *(F.col(quote_sql(column.name)) for column in self._key)
         ).orderBy(*(F.col(quote_sql(name)).desc_nulls_last() for name in order))
-        ranked = frame.withColumn(_RANK, F.row_number().over(window))
-        return ranked.where(F.col(_RANK) == 1).drop(_RANK)
+        return frame.withColumn(_RANK, F.row_number().over(window))
 
     def _merge(
         self, table: Identifier, incoming: Identifier, listed: Composed, names: dict[str, str]
@@ -193,8 +303,38 @@ def _columns_of(connection: Connection[Any], table: Identifier) -> Sequence[str]
     return [row[0] for row in rows]
 
 
+_OF_A_ROW = re.compile(r"22|23|44000|54000|P0001")
+"""How SQLSTATEs begin that are about values of a row: what they cannot be, constraints, the check
+of a view, an entry that no index can hold, what a trigger refuses."""
+_WANTS_OTHERS = "23503"
+_COLUMN = re.compile(r"COPY .*, line \d+, column (.+?): ")
+
+
+def _refusal(
+    error: psycopg.Error, columns: Sequence[Column], rows: Sequence[SinkRow] = ()
+) -> Refusal | None:
+    """What the server says of rows; None where it says something else."""
+    state = error.sqlstate or ""
+    if _OF_A_ROW.match(state) is None:
+        return None
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()
+    column = error.diag.column_name
+    copied = _COLUMN.match(error.diag.context or "")
+    if column is None and copied is not None:
+        column = copied[1]
+    if column is None and len(rows) == 1:  # the server reads a line before it tells its fields
+        fields = str(rows[0].sent[0]).split("\t")
+        column = next(
+            (each.name for each, field in zip(columns, fields, strict=True) if "\0" in field), None
+        )
+    constraint = error.diag.constraint_name
+    named = f", constraint {constraint}" if constraint is not None else ""
+    text = (error.diag.message_primary or "").replace("\0", "")
+    return Refusal(f"{words} ({state}{named})", text, column, again=state == _WANTS_OTHERS)
+
+
 def _send(
-    connection: Connection[Any], table: Identifier, listed: Composed, lines: Iterator[str]
+    connection: Connection[Any], table: Identifier, listed: Composed, lines: Iterable[str]
 ) -> None:
     """COPY the lines into a table."""
     from psycopg.sql import SQL
@@ -212,7 +352,7 @@ def _send(
 
 
 _AS_CAST = frozenset({
-    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP_NTZ",
+    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN",
 })  # fmt: skip
 _NULL = "\\N"
 
@@ -239,18 +379,32 @@ def _field(column: Column) -> Expression:
             remedy="send a table without it",
         )
     if isinstance(tree, Atomic):
+        if tree.name in ("DATE", "TIMESTAMP_NTZ"):
+            return _moment(value.cast("string"))
         if tree.name in _AS_CAST:
             return value.cast("string")
         if tree.name == "BINARY":
             # the backslash of \x is escaped, as every one is
             return F.concat(F.lit("\\\\x"), F.lower(F.hex(value)))
         if tree.name == "TIMESTAMP":
-            return F.concat(value.cast("string"), F.lit("+00"))
+            return _moment(F.concat(value.cast("string"), F.lit("+00")))
         if tree.name == "VARIANT":
             return _escaped(F.to_json(value, dict(JSON_OPTIONS)))
         if tree.name == "VOID":
             return F.lit(None).cast("string")
     return _escaped(value.cast("string"))
+
+
+def _moment(text: Expression) -> Expression:
+    """A date or time of Spark, whose years have a sign outside of 0 to 9999: -43 is 44 BC."""
+    year = F.regexp_extract(text, r"^-?(\d+)", 1).cast("int") + 1
+    before = F.concat(
+        F.lpad(year.cast("string"), 4, "0"), F.regexp_replace(text, r"^-?\d+", ""), F.lit(" BC")
+    )
+    return (
+        F.when(text.startswith("+"), F.substring(text, 2, 1000))
+        .when(text.startswith("-") | text.startswith("0000"), before).otherwise(text)
+    )
 
 
 def _escaped(text: Expression) -> Expression:

@@ -21,14 +21,17 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.pgoutput import COMMIT, TABLE
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS, UnfitValue
 from catalog_migrate.replication.snapshot import StagedTable
-from catalog_migrate.replication.types import Position, spark_value
+from catalog_migrate.replication.types import Position, is_unfit, lsn_text, spark_value
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
+from catalog_migrate.streams.errors import key_hash
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
+from catalog_migrate.streams.spark.moved_rows import made_whole
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
-from catalog_migrate.streams.spark.running import Batch, append_once
+from catalog_migrate.streams.spark.running import Batch, append_once, python_causes
 from catalog_migrate.streams.surveys import watch_of
 from catalog_migrate.streams.table_snapshots import expected
 from catalog_migrate.streams.upstream_tables import (
@@ -80,6 +83,14 @@ def load_files(
 
 def load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) -> None:
     """The rows of a snapshot into a table of ours, once; a mirror becomes what they are."""
+    try:
+        _load(rows, spec, table, at)
+    except Exception as error:
+        _raise_unfit(error, rows, table, mirror=is_mirror(spec.external))
+        raise
+
+
+def _load(rows: DataFrame, spec: QuerySpec, table: OutputTable, at: Position) -> None:
     path, app = local_path(table.shard), snapshot_app(spec.item_id)
     if not is_mirror(spec.external):
         append_once(changes_rows(rows, table), path, app, spec.snapshot_number)
@@ -134,9 +145,9 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What a batch has for one table: values that were not sent, rows that are gone, and its last
-    TRUNCATE: LSN, sequence, and when it was committed (microseconds since 1970). ``size`` are the
-    bytes of the whole batch."""
+    """What a batch has for one table: values that were not sent, and whether of rows that are new
+    under their key, rows that are gone, and its last TRUNCATE: LSN, sequence, and when it was
+    committed (microseconds since 1970). ``size`` are the bytes of the whole batch."""
 
     truncated: tuple[int, int, int] | None = None
     unchanged: bool = False
@@ -174,10 +185,15 @@ class ChangesWriter:
                     f"`table` = {string_literal(table.upstream.full_name)}"
                     f" AND operation <> {string_literal(TABLE)}"
                 )
-                if is_mirror(self._spec.external):
-                    self._merge(own, table, found, batch)
-                else:
-                    self._append(changes_rows(own, table), table, found, batch)
+                mirror = is_mirror(self._spec.external)
+                try:
+                    if mirror:
+                        self._merge(own, table, found, batch)
+                    else:
+                        self._append(changes_rows(own, table), table, found, batch)
+                except Exception as error:
+                    _raise_unfit(error, own, table, mirror=mirror)
+                    raise
             self._commit(self._spec.shard, self._spec.columns, batch, transactions)
         finally:
             rows.unpersist()
@@ -206,16 +222,19 @@ class ChangesWriter:
 
     def _merge(self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
         """Bring the rows of a mirror up to the end of the batch, once."""
+        if not facts.moved:
+            self._merge_last(rows, table, facts, batch)
+            return
+        known = load_table(local_path(table.shard)).transaction_version(batch.query_id)
+        if known is not None and known >= batch.number:
+            return  # the rows that the values are of are those of after the batch
+        with made_whole(since_truncate(rows, facts), table) as whole:
+            self._merge_last(whole, table, facts, batch)
+
+    def _merge_last(
+        self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch
+    ) -> None:
         path = local_path(table.shard)
-        if facts.moved:
-            raise EngineFailure(
-                f"a row of {table.upstream.full_name} changed its key, and a large value of it was "
-                "not sent because it stayed the same",
-                condition="UNCHANGED_VALUE_OF_ANOTHER_KEY",
-                remedy=f"ALTER TABLE {table.upstream.full_name} REPLICA IDENTITY FULL upstream,"
-                f" then take a new snapshot: ALTER SOURCE {self._spec.name} UNSAFE RESET SPLITS"
-                " REASON '…'",
-            )
         last, soft = last_rows(rows, table, facts), keeps_deleted(self._spec.external)
         if (
             facts.size <= FEW and not facts.unchanged and facts.truncated is None
@@ -287,6 +306,47 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_OF_VALUES = (
+    "CAST_", "NUMERIC_", "ARITHMETIC_OVERFLOW", "DATETIME_OVERFLOW", "EXCEED_LIMIT_LENGTH",
+    "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+)
+"""How Spark's error classes begin that are about a value, and name neither table nor column."""
+
+
+def _raise_unfit(error: Exception, rows: DataFrame, table: OutputTable, *, mirror: bool) -> None:
+    """Raise UnfitValue for the first value that does not fit its column, where the error is about
+    one; one job."""
+    if not any((each.condition or "").startswith(_OF_VALUES) for each in python_causes(error)):
+        return
+    names = [column.name for column in table.upstream.columns]
+    key = [place for place, name in enumerate(names) if name in table.upstream.key]
+    image = "IF(operation = 'delete', before, after)"
+    place_of = f"struct(lsn, sequence, array({', '.join(f'{image}[{at}]' for at in key)}) AS key)"
+    mapped = table.mapped_columns
+    found = rows.coalesce(1).agg(*(
+        F.expr(f"min({place_of}) FILTER (WHERE {unfit})").alias(str(place))
+        for place, unfit in (
+            (place, is_unfit(column.type, f"get({image}, {place})", key=mirror and place in key))
+            for place, column in mapped
+        )
+    )).collect()[0]
+    first = min(
+        ((found[str(place)], names[place], column) for place, column in mapped
+         if found[str(place)] is not None), default=None, key=lambda each: each[0][:2],
+    )
+    if first is None:
+        return
+    at, name, column = first
+    raise UnfitValue(
+        f"column {name} of {table.upstream.full_name} has a value that does not fit column"
+        f" {column.name} {column.type} of {table.name} (LSN {lsn_text(at['lsn'])}, key sha256"
+        f" {key_hash(at['key'])})",
+        remedy=f"change the value upstream, then {NEW_SNAPSHOT}",
+        table=table.upstream.full_name, column=name, lsn=at["lsn"], key=key_hash(at["key"]),
+        statements=RESET_SPLITS,
+    ) from None
+
+
 def merge_once(rows: DataFrame, statement: str, app: str, version: int) -> None:
     """Carry out a MERGE of ``rows``, called CHANGES in it, under the transaction (app, version).
 
@@ -321,11 +381,20 @@ def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
 
 def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
     """Rows of a snapshot in the shape of a mirror."""
+    keys = {column.name for column in table.key}
     return rows.selectExpr(
-        *(f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
-          for place, column in table.mapped_columns),
+        *(f"{spark_value(column.type, f'get(after, {place})', key=column.name in keys)}"
+          f" AS {quote_sql(column.name)}" for place, column in table.mapped_columns),
         "lsn AS _lsn",
     )
+
+
+def since_truncate(rows: DataFrame, facts: _Facts) -> DataFrame:
+    """The changes of rows after the last TRUNCATE of the batch."""
+    if facts.truncated is not None:
+        lsn, sequence, _ = facts.truncated
+        rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
+    return rows.where("operation <> 'truncate'")
 
 
 def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
@@ -336,10 +405,7 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
     """
     upstream = table.upstream
     keys = [place for place, column in enumerate(upstream.columns) if column.name in upstream.key]
-    if facts.truncated is not None:
-        lsn, sequence, _ = facts.truncated
-        rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
-    rows = rows.where("operation <> 'truncate'")
+    rows = since_truncate(rows, facts)
     touched = rows.where("operation IN ('insert', 'update')").selectExpr(
         "lsn", "sequence", "1 AS step", "committed", "false AS gone", "after AS image", "unchanged",
         *(f"after[{place}] AS key{place}" for place in keys),
@@ -374,7 +440,8 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
     for place, column in table.mapped_columns:
         # of a deleted row only the key is known
         value = f"key{place}" if place in keys else f"get({image}, {place})"
-        selected.append(f"{spark_value(column.type, value)} AS {quote_sql(column.name)}")
+        converted = spark_value(column.type, value, key=place in keys)
+        selected.append(f"{converted} AS {quote_sql(column.name)}")
     kept = "array()"
     if facts.unchanged:
         kept = "filter(array(" + ", ".join(

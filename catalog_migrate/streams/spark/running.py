@@ -24,8 +24,9 @@ from catalog_migrate.connections import row_values
 from catalog_migrate.engine_failures import failing, is_transient, muted
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.replication.sessions import parse_failure
+from catalog_migrate.replication.sessions import ReplicationFailed, parse_failure
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
+from catalog_migrate.streams.errors import RowRefused
 from catalog_migrate.streams.failures import is_passing, place_of
 from catalog_migrate.streams.queries import WRAPPERS, QueryFailure, QueryProgress, QuerySpec
 from catalog_migrate.streams.spark import decoding
@@ -329,12 +330,15 @@ def python_causes(error: BaseException, show_values: bool = True) -> Iterator[Ca
             yield from java_causes(origin, show_values)
             return
         condition = current.condition if isinstance(current, EngineFailure) else None
+        if isinstance(current, RowRefused):
+            condition = current.code
         own = current if isinstance(current, CatalogMigrateError) else None
         text = str(current) if own is None else own.message
         told = text if show_values else row_values.of_python(current)
         yield _cause(type(current).__name__, condition, text, told)._replace(
             own=own, passing=is_passing(own) if own is not None else _passes(current),
             place=row_values.place_in(current) if hasattr(current, "diag") else {},
+            error=own if isinstance(own, ReplicationFailed) else None,
         )
         inner = current.__cause__
         if inner is None and not current.__suppress_context__:

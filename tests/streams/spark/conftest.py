@@ -107,9 +107,11 @@ class Workshop:
         order_by: tuple[str, ...] = (),
         settings: dict[str, str] | None = None,
         topic_ids: dict[str, str] | None = None,
+        dead_letters: bool = False,
     ) -> QuerySpec:
         """A sink that reads a shard (path, columns)."""
         name = f"sink{next(_numbers)}"
+        bad = self.shard(f"{name}-dead", DEAD_LETTERS) if dead_letters else None
         return QuerySpec(
             item_id=f"u-{name}",
             name=ItemName("default", name),
@@ -117,11 +119,13 @@ class Workshop:
             external=External(
                 connector=connector, options=dict(options), key=key, order_by=order_by,
                 settings={"TRIGGER": "100 milliseconds", **(settings or {})},
+                dead_letters="dead" if bad else None,
             ),
             columns=reads[1],
             connection=connection,
             shard=reads[0],
             checkpoint=str(self.directory / f"{name}-checkpoint"),
+            dead_letters=bad,
             topic_ids=topic_ids or {},
         )
 

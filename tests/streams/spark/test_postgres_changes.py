@@ -21,7 +21,7 @@ from catalog_migrate.replication.sessions import (
     session,
 )
 from catalog_migrate.replication.snapshot import stage
-from catalog_migrate.replication.types import Position, spark_value
+from catalog_migrate.replication.types import Position, is_unfit, spark_value
 from tests.services.replication import changes_range, slot_state
 
 from .conftest import await_that
@@ -216,6 +216,18 @@ def test_values(spark: SparkSession) -> None:
         ("TIMESTAMP_NTZ", "2024-01-02 03:04:05", None),
         ("TIMESTAMP_NTZ", "-infinity", "0001-01-01 00:00:00"),
         ("TIMESTAMP_NTZ", "0044-03-15 12:00:00.5 BC", "-0043-03-15 12:00:00.5"),
+        ("DATE", "4714-11-24 BC", "-4713-11-24"), ("DATE", "262142-12-31", "+262142-12-31"),
+        ("DATE", "262143-01-01", "9999-12-31"), ("DATE", "5874897-12-31", "9999-12-31"),
+        ("TIMESTAMP", "12024-01-01 00:00:00+00", "+12024-01-01 00:00:00"),
+        ("TIMESTAMP", "294247-01-10 04:00:54.775807+00", "+294247-01-10 04:00:54.775807"),
+        ("TIMESTAMP", "294247-01-10 04:00:54.775808+00", "9999-12-31 23:59:59.999999"),
+        ("TIMESTAMP", "294276-12-31 23:59:59.999999+00", "9999-12-31 23:59:59.999999"),
+        ("TIMESTAMP", "4714-11-24 00:00:00+00 BC", "-4713-11-24 00:00:00"),
+        ("TIMESTAMP_NTZ", "294247-01-10 04:00:54.7758", "+294247-01-10 04:00:54.7758"),
+        ("TIMESTAMP_NTZ", "294247-01-10 04:00:55", "9999-12-31 23:59:59.999999"),
+        ("TIMESTAMP_NTZ", "294276-12-31 23:59:59.999999", "9999-12-31 23:59:59.999999"),
+        ("FLOAT", "1e-45", "1.4E-45"), ("DOUBLE", "-0", "-0.0"), ("DOUBLE", "5e-324", "4.9E-324"),
+        ("DECIMAL(38,38)", "-0." + "9" * 38, None), ("BINARY", "\\x", ""),
     ]
     session = query_session(spark)
     texts = ", ".join(f"'{text}'" for _, text, _ in cases).replace("\\", "\\\\")
@@ -227,6 +239,16 @@ def test_values(spark: SparkSession) -> None:
     row = session.sql(f"SELECT {', '.join(values)} FROM (SELECT array({texts}) AS x)").collect()[0]
     assert [(*case[:2], value) for case, value in zip(cases, row, strict=True)] == [
         (kind, text, text if value is None else value) for kind, text, value in cases
+    ]
+    unfit = [
+        ("TIMESTAMP", "294276-12-31 23:59:59.999999+00", True, True), ("SMALLINT", "40000", False,
+        True), ("DECIMAL(3,1)", "100.0", False, True), ("DECIMAL(3,1)", "NaN", False, False),
+        ("DATE", "2024-02-29", True, False), ("VARCHAR(3)", "four", False, True),
+        ("DOUBLE", "NaN", False, False), ("STRING", "any", False, False),
+    ]
+    asked = [is_unfit(kind, f"'{text}'", key=key) for kind, text, key, _ in unfit]
+    assert list(session.sql(f"SELECT {', '.join(asked)}").collect()[0]) == [
+        each[3] for each in unfit
     ]
 
 

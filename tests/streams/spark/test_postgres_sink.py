@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,6 +15,8 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams.errors import LedgerMismatch, QueryFenced
 from catalog_migrate.streams.spark.ledger import FENCE, Ledger
+
+from .conftest import POSITION
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -132,6 +135,94 @@ def test_failures_keep_the_secret(workshop: Any, database: dict[str, Any], sql: 
     failure = workshop.await_failure(narrow)
     assert failure.condition == "UNDEFINED_COLUMN"
     assert failure.causes == ("EngineFailure: table narrow has no column v",)
+
+
+def test_rows_that_the_table_refuses(
+    workshop: Any, database: dict[str, Any], sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ON ERROR INTO they are among the dead letters with key, offset and reason, and every
+    other row is in the table, once each, wherever the runtime dies; of a key the last row that the
+    table takes stands. Without it the error names table, column and the hash of the key, and
+    shows no value."""
+    from catalog_migrate.streams.spark import postgres_sink
+
+    columns = (
+        Column("id", "BIGINT"), Column("v", "STRING"), Column("parent", "BIGINT"),
+        Column("day", "DATE"), *POSITION,
+    )  # fmt: skip
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(7) NOT NULL CHECK (v <> 'never'),"
+        " parent int REFERENCES t DEFERRABLE INITIALLY DEFERRED, day date)"
+    )
+    rows = (
+        ("1", "concat('secr', char(0))", "NULL"), ("2", "'secretly'", "NULL"),
+        ("3", "'good'", "NULL"), ("4", "NULL", "NULL"), ("5", "'never'", "NULL"),
+        ("6", "'child'", "7"), ("7", "'parent'", "NULL"), ("8", "'orphan'", "99"),
+        ("9", "'grand'", "8"), ("3000000000", "'far'", "NULL"), ("NULL", "'no key'", "NULL"),
+        ("10", "'first'", "NULL"), ("10", "'second'", "NULL"), ("10", "'far too long'", "NULL"),
+        ("NULL", "'no key'", "NULL"),
+    )  # fmt: skip
+    shard = workshop.shard("refused", columns)
+    workshop.insert(shard, ", ".join(
+        f"({id_}, {v}, {parent}, DATE'-0043-03-15', 'in', 0, {offset}, TIMESTAMP'2026-01-02')"
+        for offset, (id_, v, parent) in enumerate(rows)
+    ))
+    alone = workshop.shard("alone", columns)
+    workshop.spark.sql(
+        f"INSERT INTO delta.`{alone}` SELECT * FROM delta.`{shard}` WHERE _offset IN (0, 2)"
+    )
+    failing, spec = (
+        workshop.sink(
+            "POSTGRES", database, (path, columns), {"TABLE": "t"}, key=("id",),
+            topic_ids={"in": "ID"}, dead_letters=path == shard,
+        )
+        for path in (alone, shard)
+    )  # fmt: skip
+    failure = workshop.await_failure(workshop.start(failing))
+    assert failure.condition == "CM0747"
+    assert failure.causes[-1] == (
+        f"RowRefused: table t refuses a row of sink {failing.name}: character not in repertoire"
+        " (22021), column v (key sha256 6b86b273ff34fce1), from topic in, partition 0, offset 0"
+    )
+    assert failure.place == {
+        "topic": "in", "partition": "0", "offset": "0", "table": "t", "column": "v",
+        "key": "6b86b273ff34fce1",
+    }
+    assert "ON ERROR INTO" in failure.remedy
+    assert "secr" not in repr(failure)
+    assert sql("SELECT * FROM t") == []
+
+    with monkeypatch.context() as dying:
+        dying.setattr(postgres_sink, "append_refused", lambda *_: 1 / 0)
+        assert "ZeroDivisionError" in repr(workshop.await_failure(workshop.start(spec)))
+    expected = [
+        (3, "good", None), (6, "child", 7), (7, "parent", None), (10, "second", None),
+    ]  # fmt: skip
+    select = "SELECT id, v, parent FROM t ORDER BY id"
+    assert sql(select) == expected
+    assert workshop.rows(spec.dead_letters) == []
+    assert sql("SELECT count(*) FROM catalog_migrate_refused") == [(10,)]
+    workshop.insert(
+        shard, "(11, 'later', NULL, DATE'+10000-01-01', 'in', 0, 100, TIMESTAMP'2026-01-02')"
+    )
+    workshop.run(spec, rows=1)
+    assert sql(select) == [*expected, (11, "later", None)]
+    assert sql("SELECT day::text FROM t WHERE id IN (3, 11) ORDER BY id") == [
+        ("0044-03-15 BC",), ("10000-01-01",),
+    ]  # fmt: skip
+    letters = workshop.rows(
+        spec.dead_letters, "_offset, CAST(key AS STRING), split(error, ':')[0], _topic, _partition,"
+        " CAST(value AS STRING)"
+    )
+    assert [(row[0], row[1], row[2].partition(" (")[2]) for row in letters] == [
+        (0, "1", "22021)"), (1, "2", "22001)"), (3, "4", "23502)"),
+        (4, "5", "23514, constraint t_v_check)"), (7, "8", "23503, constraint t_parent_fkey)"),
+        (8, "9", "23503, constraint t_parent_fkey)"), (9, "3000000000", "22003)"),
+        (10, None, "23502)"), (13, "10", "22001)"), (14, None, "23502)"),
+    ]  # fmt: skip
+    assert {row[3:5] for row in letters} == {("in", 0)}
+    assert json.loads(letters[0][5])["v"] == "secr\0"
+    assert sql("SELECT count(*) FROM catalog_migrate_refused") == [(0,)]
 
 
 def test_stop_while_the_server_hangs(
