@@ -25,7 +25,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import fold
-from catalog_migrate.replication.sessions import SlotInUse
+from catalog_migrate.replication.sessions import SlotAhead, SlotInUse
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
@@ -334,6 +334,9 @@ class _Comparison:
                         return True
                 except SlotInUse:
                     stood = None  # a batch is being read
+                except SlotAhead:
+                    if position == stood:
+                        raise  # the slot has not only moved on since the position was read
             if position != stood:
                 stood, since = position, now
             reason = self._find_standstill(now - since)
