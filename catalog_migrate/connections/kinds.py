@@ -495,6 +495,7 @@ POSTGRES = ConnectorType(
             ),
         ),
         settings=_KAFKA_SINK.settings,
+        dead_letters=True,
     ),
 )  # fmt: skip
 

@@ -316,7 +316,8 @@ SELECT a.attrelid, a.attname, a.attnum, a.xmin::text::bigint,
        a.attgenerated::text, b.type, b.modifier, t.typtype::text, t.typcategory::text, t.typname,
        CASE WHEN a.attgenerated <> '' THEN pg_get_expr(d.adbin, d.adrelid) ELSE '' END,
        (SELECT json_object_agg(e.oid, e.enumlabel) FROM pg_enum AS e WHERE e.enumtypid = b.type),
-       a.atthasmissing
+       a.atthasmissing,
+       a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> ''
 FROM pg_attribute AS a
 JOIN bases AS b ON b.attrelid = a.attrelid AND b.attnum = a.attnum
 JOIN pg_type AS t ON t.oid = b.type AND t.typtype <> 'd'
@@ -531,7 +532,7 @@ def _discovered(
                 each[0], each[3], each[4], each[5],
                 spark_type(each[8], each[9], kind=each[10], category=each[11], name=each[12]),
                 each[6], _GENERATED[each[7]],
-                each[7] == "" if names is None else each[0] in names,
+                each[7] == "" if names is None else each[0] in names, each[16],
             )
             for each in columns
         ),

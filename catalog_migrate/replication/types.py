@@ -101,7 +101,8 @@ class DiscoveredColumn(msgspec.Struct, frozen=True):
     """A column as the server's catalog has it.
 
     ``type`` is PostgreSQL's text for it, ``spark_type`` ours, None where we have none;
-    ``published`` says whether its values come (generated columns do only when asked for).
+    ``published`` says whether its values come (generated columns do only when asked for),
+    ``filled`` whether rows from before it was added may have a value in it.
     """
 
     name: str
@@ -112,6 +113,7 @@ class DiscoveredColumn(msgspec.Struct, frozen=True):
     not_null: bool
     generated: Literal["", "stored", "virtual"]
     published: bool = True
+    filled: bool = False
 
 
 class DiscoveredTable(msgspec.Struct, frozen=True):

@@ -117,9 +117,9 @@ def _of_clauses(kind: QueryKind, section: Section, external: External) -> Iterat
             CODE, "KAFKA sinks have no ORDER BY: records go in the order of the table",
             remedy="leave it out",
         )
-    if kind == "source" and external.dead_letters is not None and not section.dead_letters:
+    if external.dead_letters is not None and not section.dead_letters:
         yield Problem(
-            CODE, f"{connector} sources have no ON ERROR INTO",
+            CODE, f"{connector} {kind}s have no ON ERROR INTO",
             remedy="leave it out, or write ON ERROR FAIL",
         )
 

@@ -23,10 +23,10 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections import row_values
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.replication.sessions import ChangesMissing, TableChanged
 from catalog_migrate.replication.survey import Survey, survey_from
+from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies, failures, following, surveys
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -62,6 +62,7 @@ from catalog_migrate.streams.status import (
     moment,
     shortly,
 )
+from catalog_migrate.streams.table_snapshots import tables_to_copy
 from catalog_migrate.streams.tables import columns_taken_over
 from catalog_migrate.streams.upstream import (
     Upstream,
@@ -352,17 +353,25 @@ class Supervisor:
         policy = upstream_columns(external, self.upstream_columns)
         if isinstance(error, TableChanged) and is_taken_over(error, policy):
             try:
-                there = self._columns(self.spec(state, item_id), error.table)
+                spec = self.spec(state, item_id)
+                there = self._table(spec, error.table)
             except CatalogMigrateError:
                 return  # a server or a secret that is not there now: the next try meets it again
+            copied = tables_to_copy(spec, error, there)
+
+            def put(changes: Changes, current: State) -> None:
+                found = evolved(current, item_id, error, columns_of(there))
+                if found is None:
+                    return
+                changes.merge(found)
+                if copied is not None and item_id in current.streams:
+                    record = surveys.retaken(current.streams[item_id], copied)
+                    changes.put("stream", item_id, record)
+
             try:
-                self.commit(
-                    lambda changes, state: changes.merge(
-                        evolved(state, item_id, error, there) or Changes()
-                    ),
-                    "evolve", error.message,
-                )
-                self.say(f"source {name}: column change applied: {error.message}")
+                self.commit(put, "evolve", error.message)
+                anew = "" if copied is None else "; its table is copied again for old rows"
+                self.say(f"source {name}: column change applied: {error.message}{anew}")
             except RefusedStatement as refused:
                 self.hold(item_id, hold_of(refused, name))
             return
@@ -383,13 +392,13 @@ class Supervisor:
 
         self.commit(put, "stream")
 
-    def _columns(self, spec: QuerySpec, name: str) -> tuple[UpstreamColumn, ...]:
-        """The columns that a table upstream has now."""
+    def _table(self, spec: QuerySpec, name: str) -> DiscoveredTable:
+        """A table upstream as it is now."""
         table = next(each.upstream for each in spec.tables if each.upstream.full_name == name)
         (found,) = self.ports.databases.tables(
             spec.connection, [table.postgres_name], publication=spec.publication
         )
-        return columns_of(found)
+        return found
 
     def _failed(self, each: Managed, failure: Failure) -> None:
         """Have it tried again after a pause; what repeats itself too often is held.

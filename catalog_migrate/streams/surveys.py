@@ -69,7 +69,8 @@ def resumed(stream: StreamRecord) -> StreamRecord:
 def retaken(stream: StreamRecord, tables: Collection[str]) -> StreamRecord:
     """The record before a new snapshot of ``tables`` (``schema.table``; none: of all)."""
     recorded = survey_from(stream.survey)
-    if recorded is None or not tables:
-        return msgspec.structs.replace(stream, survey="", survey_at_hold="")
-    kept = recorded.without(tables)
-    return msgspec.structs.replace(stream, survey=kept.json(), survey_at_hold="")
+    kept = "" if recorded is None or not tables else recorded.without(tables).json()
+    return msgspec.structs.replace(
+        stream, survey=kept, survey_at_hold="", snapshot=stream.snapshot + 1,
+        snapshot_tables=tuple(tables),
+    )

@@ -15,7 +15,7 @@ row, and among CHANGES each still stands once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from uuid import uuid4
 
@@ -96,6 +96,37 @@ def _loaded(store: Store) -> Position | None:
         return Position.of(store.read(SNAPSHOT_LOADED).decode())
     except FileNotFoundError:
         return None
+
+
+def awaits_snapshot(spec: QuerySpec) -> bool:
+    """Whether a POSTGRES source has not taken its newest snapshot yet."""
+    return not store_at(spec.snapshot).exists(SNAPSHOT_LOADED)
+
+
+def still_to_copy(spec: QuerySpec, tables: Collection[str]) -> tuple[str, ...]:
+    """``tables`` and those of a snapshot that was asked for and is not taken; none: all."""
+    if not spec.snapshot_tables or not tables:
+        return ()
+    return tuple(sorted({*tables, *spec.snapshot_tables}))
+
+
+def tables_to_copy(
+    spec: QuerySpec, error: TableChanged, there: DiscoveredTable
+) -> tuple[str, ...] | None:
+    """The tables of the snapshot that a mirror needs with a change of columns; None for none.
+
+    Rows from before a column was added have its default, or what it was generated from, and no
+    change says so.
+    """
+    table = next(each.upstream for each in spec.tables if each.upstream.full_name == error.table)
+    known = {column.name for column in table.columns}
+    new = {column.name for column in error.new} - known
+    if not is_mirror(spec.external) or not any(
+        column.filled and column.name in new for column in there.published
+    ):
+        return None
+    tables = (table.full_name,)
+    return still_to_copy(spec, tables) if awaits_snapshot(spec) else tables
 
 
 def stream_start(spec: QuerySpec) -> Position | None:

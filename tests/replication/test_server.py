@@ -94,6 +94,7 @@ def test_discovery(upstream: Upstream) -> None:
     assert [(one.name, one.generated, one.published) for one in table.columns[-2:]] == [
         ("g", "stored", True), ("v", "virtual", False)
     ]
+    assert [one.name for one in table.columns if one.filled] == ["b", "a", "g", "v"]
     with pytest.raises(ConnectionFailed) as caught:
         survey.discover(upstream.connection, ["bad", "nothing", "w"])
     assert [one.message for one in caught.value.findings] == [

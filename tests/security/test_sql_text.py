@@ -75,6 +75,7 @@ TALK = {
 REMEDIES = {
     "connections/postgres_probe.py", "replication/drift.py", "replication/preflight.py",
     "replication/sessions.py",
+    "streams/spark/file_lines.py", "streams/spark/moved_rows.py",
     "streams/spark/postgres_sink.py",
     "streams/spark/postgres_source.py",
     "streams/validation.py",

@@ -40,8 +40,8 @@ from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import UPSTREAM
-from catalog_migrate.streams.table_snapshots import Attempt, expected, take
-from catalog_migrate.streams.unsafe.positions import awaits_snapshot, postgres_position
+from catalog_migrate.streams.table_snapshots import Attempt, awaits_snapshot, expected, take
+from catalog_migrate.streams.unsafe.positions import postgres_position
 from catalog_migrate.streams.upstream_tables import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_LOADED,

@@ -131,6 +131,8 @@ def test_taken(plan: Plan, text: str) -> None:
          " ON ERROR INTO default.X", "into itself"),
         ("CREATE SOURCE x (v INT) FROM FILES CONNECTION f (PATH 'x') ON ERROR INTO dead",
          "FILES sources have no ON ERROR INTO"),
+        ("CREATE SINK x FROM j INTO KAFKA CONNECTION c (TOPIC 'o') ON ERROR INTO dead",
+         "KAFKA sinks have no ON ERROR INTO"),
         ("CREATE SOURCE x (v INT) FROM FILES CONNECTION f (PATH 'x') INCLUDE KEY",
          "FILES sources have no INCLUDE KEY"),
         ("CREATE SOURCE x (v INT) FROM FILES CONNECTION f (PATH 'x') FORMAT CSV",

@@ -42,5 +42,7 @@ def test_resumed_from_a_server_that_did_not_answer() -> None:
 def test_a_new_snapshot() -> None:
     """Of all tables, or of those that it takes, nothing is on record until the next start."""
     held = surveys.with_hold(RECORDED, FIRST)
-    assert surveys.retaken(held, ()) == NEW
-    assert survey_from(surveys.retaken(held, ["public.a"]).survey) == Survey("", "p", (B,))
+    assert surveys.retaken(held, ()) == StreamRecord("c", snapshot=2)
+    some = surveys.retaken(held, ["public.a"])
+    assert survey_from(some.survey) == Survey("", "p", (B,))
+    assert (some.snapshot, some.snapshot_tables) == (2, ("public.a",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from catalog_migrate.replication.types import Column, DiscoveredColumn, Discover
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
+from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.effects import Effect
@@ -33,7 +35,14 @@ from catalog_migrate.streams.probes import with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.specs import slot_of, spec_of
-from catalog_migrate.streams.upstream_tables import discovered, evolved, hold_of, is_taken_over
+from catalog_migrate.streams.table_snapshots import tables_to_copy
+from catalog_migrate.streams.upstream_tables import (
+    SNAPSHOT_LOADED,
+    discovered,
+    evolved,
+    hold_of,
+    is_taken_over,
+)
 
 Now = Callable[[], State]
 
@@ -295,6 +304,37 @@ class TestColumnsThatChange:
             ("id", 0, 0), ("tag", 100, 0), ("amount", 0, 0), ("owner", 0, 100),
         ]
         assert evolved(state(), source, error, []) is None
+
+    @pytest.mark.parametrize(("added", "format", "standing", "copied"), [
+        ("tag", "MIRROR", (), ("public.accounts",)),
+        ("plain", "MIRROR", (), None),
+        ("tag", "CHANGES", (), None),
+        ("owner", "MIRROR", (), None),
+        ("tag", "MIRROR", ("public.events",), ("public.accounts", "public.events")),
+    ])
+    def test_rows_from_before(
+        self, setting: Any, create: Callable[..., Effect], state: Now,
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, added: str, format: str,  # noqa: A002
+        standing: tuple[str, ...], copied: tuple[str, ...] | None,
+    ) -> None:
+        """A mirror copies the table again whose old rows may have a value in a new column, beside
+        what is still to be copied."""
+        create(f"{BANK} FORMAT {format}", ACCOUNTS, EVENTS)
+        monkeypatch.setenv("PW", "x")
+        source = dependencies.find(state(), "source", "bank").item_id
+        spec = spec_of(state(), source)
+        spec = dataclasses.replace(
+            spec, snapshot_tables=standing, checkpoint=str(tmp_path / "checkpoint")
+        )
+        if not standing:
+            store_at(spec.snapshot).make_folder(above=True)
+            store_at(spec.snapshot).put_if_absent(SNAPSHOT_LOADED, b"{}")
+        names = ("id", "owner", "tag", "plain")
+        there = upstream("accounts", *((each, "STRING") for each in names))
+        there = replace(there, columns=tuple(
+            replace(each, filled=each.name in ("tag", "owner")) for each in there.columns
+        ))
+        assert tables_to_copy(spec, self.changed(*self.OLD, Column(added, 25)), there) == copied
 
     def test_a_table_of_the_release(
         self, setting: Any, create: Callable[..., Effect], log: CatalogLog, state: Now,

@@ -435,13 +435,9 @@ def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> Stre
     topics = dict(prepared.topics[item_id]) or standing.topics
     known = standing.known_topics
     retaken = prepared.retaken.get(item_id)
-    if retaken is None:
-        standing = surveys.resumed(standing)
-    else:
-        standing = msgspec.structs.replace(
-            surveys.retaken(standing, retaken), snapshot=standing.snapshot + 1,
-            snapshot_tables=retaken,
-        )
+    standing = (
+        surveys.resumed(standing) if retaken is None else surveys.retaken(standing, retaken)
+    )
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,
         edit=msgspec.json.encode(edit).decode(),

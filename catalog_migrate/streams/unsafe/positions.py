@@ -40,6 +40,7 @@ from catalog_migrate.streams.operation_records import earlier_rows
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.table_snapshots import awaits_snapshot, still_to_copy
 from catalog_migrate.streams.unsafe.forecast import (
     CurrentPosition,
     Forecast,
@@ -106,11 +107,6 @@ def postgres_position(checkpoint: Checkpoint, spec: QuerySpec) -> Position | Non
     if position is not None or awaits_snapshot(spec):
         return position
     return Position.of(store_at(spec.snapshot).read(SNAPSHOT_LOADED).decode())
-
-
-def awaits_snapshot(spec: QuerySpec) -> bool:
-    """Whether a POSTGRES source has not taken its newest snapshot yet."""
-    return not store_at(spec.snapshot).exists(SNAPSHOT_LOADED)
 
 
 def survey_slot(asked: SurveyRequest) -> Survey:
@@ -191,10 +187,8 @@ def _snapshot_taken(
     part, spec, codec = asked.part, asked.spec, PostgresCodec()
     here = slot.here
     tables = part.reset or ()
-    if waits and (not spec.snapshot_tables or not tables):
-        tables = ()  # one of all that was asked for and not taken is still to be taken
-    elif waits:
-        tables = tuple(sorted({*tables, *spec.snapshot_tables}))
+    if waits:
+        tables = still_to_copy(spec, tables)
     listed = [
         table for table in spec.tables if not tables or table.upstream.full_name in tables
     ]
