@@ -32,7 +32,10 @@ _TRANSIENT_CAUSES = re.compile(
     r"|SocketTimeoutException|SocketException|ConnectException|UnknownHostException"
     r"|TimeoutException|Connection reset|ERROR XSDB6|lock could not be obtained"
     r"|SQLTransientConnectionException|SERVICE_UNAVAILABLE|Too many open files"
+    r"|Connection refused|error sending request|tcp connect error|dns error"
+    r"|Generic \w+ error: .*(?:connection closed|operation timed out|status code: 5\d\d)"
 )
+"""The last two lines are of delta-rs' object stores, which tell an outage in words."""
 
 _OF_METASTORE = re.compile(r"hive\.ql\.metadata\.|MetaException|hive\.metastore\.")
 _AWAY = re.compile(

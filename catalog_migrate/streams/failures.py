@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import UnresolvedSecret
@@ -20,6 +21,7 @@ from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Eng
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.sql.tokens import string_literal
+from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.streams.queries import CAUSED_BY, QueryFailure
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ HOLD_AFTER = 8
 PLACES = ("topic", "partition", "offset", "table", "column", "lsn", "slot", "key")
 """What may say where a failure was met, in the order in which it is shown; ``key`` is a hash."""
 
-_PASSING = (ConnectionFailed, UnresolvedSecret, CatalogWriteRefused)
-"""What ends by itself, or with a connection or a secret that is put right: never a hold."""
+_PASSING = (ConnectionFailed, UnresolvedSecret, CatalogWriteRefused, StoreFailure, LeaseLost)
+"""What ends by itself, or with a connection, store or secret that is put right: never a hold."""
 
 _UNREADABLE = re.compile(
     r"cannot read the record at topic ([\w.-]+), partition (\d+), offset (\d+):"
@@ -44,7 +46,15 @@ _KEY = re.compile(r"\(key sha256 ([0-9a-f]+)\)")
 _LOST = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
 """What Spark's planner, and what its readers, say of records that are no longer there."""
 
-_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+_VARYING = re.compile(
+    r"'[^']*'|\"[^\"]*\"|(?i:request id): [^\s,;)]+"
+    r"|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+    r"|\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9A-Za-z]{12,}\b|\d+"
+)
+"""Values, ids of requests, uuids, words that mix letters and digits, numbers."""
+
+CAUSES = 32
+"""Causes of one query that are counted at once, those that were met last."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -179,8 +189,11 @@ PARTITIONS: tuple[tuple[str, ...], str] = (
 def counted(failure: Failure, causes: dict[str, int]) -> Failure:
     """The failure with how often its cause was met; ``causes`` counts them since the last success.
     """
-    causes[failure.cause] = causes.get(failure.cause, 0) + 1
-    return msgspec.structs.replace(failure, tries=causes[failure.cause])
+    cause = failure.cause
+    causes[cause] = tries = causes.pop(cause, 0) + 1
+    while len(causes) > CAUSES:
+        del causes[next(iter(causes))]
+    return msgspec.structs.replace(failure, tries=tries)
 
 
 def expired(

@@ -22,7 +22,7 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections import row_values
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.replication.sessions import ChangesMissing, TableChanged
 from catalog_migrate.replication.survey import Survey, survey_from
@@ -374,9 +374,15 @@ class Supervisor:
                 self.say(f"source {name}: column change applied: {error.message}{anew}")
             except RefusedStatement as refused:
                 self.hold(item_id, hold_of(refused, name))
+            except CatalogWriteRefused as refused:
+                self.say(f"source {name}: column change not applied yet: {refused.message}")
             return
         if isinstance(error, ChangesMissing):
-            self._keep_survey(state, item_id)
+            try:
+                self._keep_survey(state, item_id)
+            except CatalogWriteRefused as refused:
+                self.say(f"source {name} is not held yet: {refused.message}")
+                return
         self.hold(item_id, hold_of(error, name))
 
     def _keep_survey(self, state: State, item_id: str) -> None:
@@ -731,7 +737,8 @@ class Supervisor:
         """Hold a query for what it met; the hold of before gets the new reason.
 
         Nothing is written where it has that already. RESUME lifts it, and the next start counts
-        failures from nothing.
+        failures from nothing. Where the catalog's store refuses the write (a full disk) that is
+        reported, and the next failure sets the hold.
         """
         since = moment(self.clock)
         each = self.managed.get(item_id)
@@ -749,7 +756,11 @@ class Supervisor:
             if news:
                 changes.put("hold", key, record)
 
-        self.commit(put, "hold", f"{name}: {failure.message}")
+        try:
+            self.commit(put, "hold", f"{name}: {failure.message}")
+        except CatalogWriteRefused as error:
+            self.say(f"{name} is not held yet: {error.message}")
+            return
         if news:
             told = "; ".join(filter(None, (hold_text(record), record.remedy)))
             self.say(f"{name} is held, {told}")

@@ -88,6 +88,21 @@ def test_what_a_server_says_was_the_cause_counts():
     assert condition_of(FromServer("no more", "TASK_WRITE_FAILED", "")) == "TASK_WRITE_FAILED"
 
 
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("Generic S3 error: Error performing GET http://x/b: error sending request", True),
+        ("Generic S3 error: Server returned non-2xx status code: 503 Service Unavailable", True),
+        ("Call From a to b:9000 failed: Connection refused", True),
+        ("Generic S3 error: Server returned non-2xx status code: 403 AccessDenied", False),
+        ("Generic S3 error: missing bucket name", False),
+    ],
+)
+def test_an_outage_of_a_store_passes(text, passes):
+    """A store that does not answer may answer a moment later; one that refuses does not."""
+    assert is_transient(RuntimeError(text), None) is passes
+
+
 def test_of_a_call_that_got_no_answer_the_details_are_told():
     """What gRPC has for its own developers is left out."""
     text = (

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from catalog_migrate.catalog.errors import LeaseExpired, LeaseLost
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
@@ -18,7 +19,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.replication.sessions import (
     SlotMissing,
     TableChanged,
@@ -29,6 +30,7 @@ from catalog_migrate.replication.sessions import (
 from catalog_migrate.replication.types import Column
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
+from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.streams import dependencies, failures
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
@@ -245,12 +247,58 @@ def test_an_error_keeps_its_record_through_spark() -> None:
         ("value 'a' at offset 7", "value 'b' at offset 8", True),
         ("no slot", "no table", False),
         ("Query x / caused by: no slot", "Query y / caused by: no slot", True),
+        (
+            "id 0a1b2c3d-aaaa-bbbb-cccc-0123456789ab", "id ffffffff-aaaa-bbbb-cccc-abcdefabcdef",
+            True,
+        ),
+        ("refused (4442587FB7D0A2F9)", "refused (A442587FB7D0A2FE)", True),
+        ("Extended Request ID: vPB+x/a=, no", "Extended Request ID: k/Q9+z==, no", True),
+        ("the topic orders_of_europe", "the topic orders_of_africa", False),
     ],
 )
 def test_a_cause(one: str, other: str, same: bool) -> None:
     """Two failures are of one cause whatever record, value or query it was."""
     assert (Failure("C", one).cause == Failure("C", other).cause) is same
     assert Failure("C", one).cause != Failure("D", one).cause
+
+
+def test_causes_without_end() -> None:
+    """Only the causes that were met last are counted, each from its first time on."""
+    causes: dict[str, int] = {}
+    for number in range(10 * failures.CAUSES):
+        word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        failures.counted(Failure("C", f"other {word}"), causes)
+        again = failures.counted(Failure("C", "the same"), causes)
+        assert again.tries == number + 1
+    assert len(causes) == failures.CAUSES
+
+
+@pytest.mark.parametrize(
+    "error", [StoreFailure("no answer"), LeaseLost("taken over"), LeaseExpired("renewed 21 s ago")]
+)
+def test_a_store_or_a_lease_is_never_a_hold(error: CatalogMigrateError) -> None:
+    """An outage ends by itself, however often a query fails of it."""
+    assert failures.of_error(error, "a.b").passing
+
+
+def test_a_hold_that_cannot_be_written(tmp_path: Path) -> None:
+    """A full disk is reported, and the next failure sets the hold."""
+    stage = Stage(tmp_path, StreamWorld({"t": [3, 2], "u": [4]}))
+    stage.run_all()
+    source = dependencies.find(stage.state, "source", "s").item_id
+
+    def full(call: str) -> None:
+        if call == "append":
+            raise CatalogWriteRefused("no space left on device")
+
+    stage.log.on_call = full
+    stage.supervisor.hold(source, Failure("C", "no slot"))
+    assert stage.said[-1] == "source default.s is not held yet: no space left on device"
+    stage.log.on_call = None
+    assert not stage.state.holds
+    stage.supervisor.hold(source, Failure("C", "no slot"))
+    (hold,) = stage.state.holds.values()
+    assert hold.reason == "no slot"
 
 
 @pytest.mark.parametrize(
