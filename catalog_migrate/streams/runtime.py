@@ -12,7 +12,7 @@ and ends what can be ended without Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from uuid import uuid4
@@ -29,10 +29,7 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
-from catalog_migrate.connections.findings import ConnectionFailed
-from catalog_migrate.connections.secrets import UnresolvedSecret
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
-from catalog_migrate.replication.sessions import ReplicationFailed
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import CheckpointCorrupt, UpstreamChanged
 from catalog_migrate.streams.failures import HOLD_AFTER, of_error
@@ -477,7 +474,8 @@ class Runtime:
         """Raise LeaseLost once another process has the lease.
 
         One that has only expired (the machine was suspended, or too loaded to renew it) is taken
-        again, by a commit that fails where another process was faster.
+        again, by a commit that fails where another process was faster. Where that commit cannot be
+        made it stays expired, and nothing may be drained under it.
         """
         lease = None if self.supervisor is None else self.supervisor.lease
         while self._lost is None and lease is not None:
@@ -485,9 +483,16 @@ class Runtime:
                 lease.require_fresh()
                 return
             except LeaseExpired as error:
+                expired = error
                 self._say(f"{error.message}; it is taken again unless another runtime has it")
-            with suppress(LeaseExpired):
+            try:
                 lease.ensure()
+            except LeaseExpired:
+                continue
+            except LeaseLost:
+                raise
+            except CatalogMigrateError as error:
+                raise expired from error
         if self._lost is not None:
             raise self._lost
 
@@ -574,9 +579,12 @@ class Runtime:
             and dependencies.external_of(state.items[item_id]).tables
         ]
         for item_id in running:
-            # a server that is down, a secret that is missing, an entry half written: later
-            with suppress(ConnectionFailed, ReplicationFailed, UnresolvedSecret, CheckpointCorrupt):
+            try:
                 supervisor.refresh_survey(state, item_id)
+            except LeaseLost:
+                raise
+            except CatalogMigrateError:
+                continue  # a server or a store that is down, an entry half written: later
 
     def _drop_slots(self, supervisor: Supervisor, state: State) -> None:
         """Slots of sources that were dropped and whose queries have stopped; in a thread."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from catalog_migrate.catalog.errors import LeaseLost
+from catalog_migrate.catalog.errors import LeaseExpired, LeaseLost
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
+from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.queries import QueryFailure, is_late_worker
@@ -187,6 +191,19 @@ def test_an_alter_waits_for_every_turn(stage: Stage) -> None:
     assert result.notices == ("2 queries restarted: default.s, default.r",)
 
 
+def test_an_unsafe_operation_waits_for_every_turn(stage: Stage) -> None:
+    """A start that waits for another query's is not called back: its query runs in the end."""
+    stage.put("cluster", stage.supervisor.cluster, ClusterRecord(unsafe=True))
+    stage.run_all()
+    stage.supervisor._starts._turns["another"] = stage.supervisor.clock.monotonic() + 5
+    stage.supervisor._starts.outcome = lambda item_id: (
+        None if item_id == "another" else stage.supervisor._outcome(item_id)
+    )
+    stage.run("ALTER SOURCE s UNSAFE RESET SPLITS REASON 'again'")
+    assert stage.row.state == "done"
+    assert {each.outcome for each in stage.row.executed} == {"done"}
+
+
 @pytest.mark.parametrize(
     ("text", "late"),
     [
@@ -264,6 +281,29 @@ class TestLease:
             on_event=self.said.append, options=RuntimeOptions(starts_at_once=1, wait=0),
         )
 
+    @pytest.mark.parametrize(
+        "error", [StoreFailure("no answer"), CatalogWriteRefused("no space left on device")]
+    )
+    def test_a_survey_that_cannot_be_refreshed(
+        self, error: Exception, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a source depends on is recorded a minute later; the other sources are asked."""
+        asked = []
+
+        def refresh(_: object, item_id: str) -> None:
+            asked.append(item_id)
+            raise error
+
+        monkeypatch.setattr(dependencies, "external_of", lambda _: SimpleNamespace(tables=("t",)))
+        items = dict.fromkeys(("i1", "i2"), SimpleNamespace(active=True))
+        supervisor: Any = SimpleNamespace(managed=items, pinned=set(), refresh_survey=refresh)
+        state: Any = SimpleNamespace(items=items)
+        self.runtime._refresh_surveys(supervisor, state)
+        assert asked == ["i1", "i2"]
+        error = LeaseLost("taken over")
+        with pytest.raises(LeaseLost):
+            self.runtime._refresh_surveys(supervisor, state)
+
     def suspend(self) -> None:
         """The process stands still."""
         SimulatedClock.sleep(self.clock, 100.0)
@@ -304,6 +344,25 @@ class TestLease:
         self.runtime.run()
         assert next(slow, None) is None
         assert self.row.epoch == 1
+
+    def test_taking_it_again_is_refused(self) -> None:
+        """On a full disk nothing is drained and nothing released under a lease that has expired."""
+        self.beats, refused = False, []
+
+        def call(name: str) -> None:
+            if name == "append" and self.sleeps >= 20:
+                refused.append(self.runtime.supervisor)
+                raise CatalogWriteRefused("no space left on device")
+
+        self.log.on_call = call
+        self.away = {20: self.suspend, 100: self.runtime.request_stop}
+        with pytest.raises(LeaseExpired) as caught:
+            self.runtime.run()
+        assert caught.value.exit_code == 5
+        assert isinstance(caught.value.__cause__, CatalogWriteRefused)
+        assert len(refused) == 1  # the lease is not released
+        assert refused[0].drain == 0.0
+        assert not any(query.active for query in self.engine.running)
 
     def test_in_the_middle_of_an_alter(self) -> None:
         """The operation goes on to its end."""

@@ -77,7 +77,7 @@ FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
 
 _LOOK = 0.25
-"""Seconds between two looks at sinks that are sending."""
+"""Seconds between two looks at sinks that are sending, or at queries that start."""
 
 
 class UnsafeOperation(OperationRun):
@@ -336,6 +336,7 @@ class UnsafeOperation(OperationRun):
         if not self._alone:
             wanted = [step.id for step in self.program if isinstance(step, StartQuery)]
             self.start(state, restarted(state, wanted, moved))
+            self._await_turns(wanted)
             self.supervisor.await_starts(wanted)
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
@@ -346,6 +347,14 @@ class UnsafeOperation(OperationRun):
 
         final = BACKFILLING if chunks_in(row) else "done"
         self.end(final, "; ".join(problems), kind="done", also=put)
+
+    def _await_turns(self, wanted: Sequence[str]) -> None:
+        """Wait until every start has begun: one that waits for its turn would be called back."""
+        managed = self.supervisor.managed
+        while any(managed[each].waits_for_its_turn for each in wanted if each in managed):
+            self.alive()
+            self.supervisor.collect()
+            self.supervisor.clock.sleep(_LOOK)
 
     steps: ClassVar = {
         "requested": _look,
