@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -69,6 +69,8 @@ LEFT JOIN pg_stat_activity AS a ON a.pid = h.pid
 LEFT JOIN pg_prepared_xacts AS p ON p.transaction = w.transactionid
 WHERE w.pid = %s AND w.locktype = 'transactionid' AND NOT w.granted
 """
+_LAG_TIMEOUT = 5.0
+"""Seconds in which the server may look for the oldest change that is not read."""
 _FIRST_LOOK, _LOOK_AGAIN = 1.0, 5.0
 """Seconds until it is looked for whom a new slot waits, and between two looks."""
 
@@ -100,10 +102,10 @@ class Slot(msgspec.Struct, frozen=True):
 class Lag(msgspec.Struct, frozen=True):
     """What is still to be read: ``bytes`` of log, and how many ``seconds`` ago the oldest change in
     them was committed. Both are 0 where the log has no change of the publication; a slot may
-    keep some of that all the same."""
+    keep some of that all the same. ``seconds`` is None where there was too much to look through."""
 
     bytes: int
-    seconds: float
+    seconds: float | None
 
 
 class CreatedSlot(msgspec.Struct, frozen=True):
@@ -333,6 +335,8 @@ class _Wait:
                 self._on_wait("")
 
     def _run(self) -> None:
+        import psycopg
+
         deadline = self._began + self._timeout
         pause = min(_FIRST_LOOK, self._timeout / 2)
         while not self._ended.wait(min(pause, max(0.0, deadline - time.monotonic()))):
@@ -344,7 +348,10 @@ class _Wait:
                     self.said, self.remedy = found
                     self._on_wait(f"a new slot waits for a transaction: {self.said}")
                 if time.monotonic() >= deadline:
-                    self._replication.cancel_safe(timeout=5.0)
+                    # tried again: the server may not answer, or the command may begin only now
+                    with suppress(psycopg.Error):
+                        self._replication.cancel_safe(timeout=5.0)
+                    deadline = time.monotonic() + _LOOK_AGAIN
 
     def _look(self) -> tuple[str, str] | None:
         """Who holds what is waited for now, in words, and what ends it; None for nothing seen.
@@ -488,7 +495,9 @@ def lag(
     Without ``committed``, or where the server is another one, the slot's own position counts.
     Raises SlotInUse while a batch is read from the slot.
     """
-    with session(connection, timeout=5.0) as opened:
+    import psycopg
+
+    with session(connection, timeout=_LAG_TIMEOUT) as opened:
         found = read_slot(opened, slot)
         if found is None or found.lost:
             return None
@@ -499,13 +508,18 @@ def lag(
             return Lag(0, 0.0)
         # a few messages are enough where all of them are behind the position
         limit = _FEW if start == confirmed else "NULL"
-        rows = opened.execute(
-            PEEK.format(lsn=0, limit=limit).encode(),
-            (slot, lsn_text(found.log_end), quote_postgres(publication)),
-        ).fetchall()
+        try:
+            rows = opened.execute(
+                PEEK.format(lsn=0, limit=limit).encode(),
+                (slot, lsn_text(found.log_end), quote_postgres(publication)),
+            ).fetchall()
+        except psycopg.errors.QueryCanceled:
+            return Lag(found.log_end - start, None)
         oldest = oldest_change((bytes(data) for _, data in rows), start)
         if oldest is None:
-            return Lag(found.log_end - start if len(rows) == limit else 0, 0.0)
+            # more may follow behind a few messages without a change
+            cut = isinstance(limit, int) and len(rows) >= limit
+            return Lag(found.log_end - start if cut else 0, 0.0)
         now = opened.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
         assert now is not None
         return Lag(found.log_end - start, max(0.0, now[0] - oldest / 1_000_000))

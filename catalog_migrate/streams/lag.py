@@ -151,7 +151,11 @@ def slot_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
     Raises ConnectionFailed, UnresolvedSecret, and SlotInUse while a batch is read from the slot.
     """
     lag = ports.databases.lag(spec_of(state, item_id, resolve=ports.resolve))
-    return None if lag is None else Lag(bytes=lag.bytes, seconds=round(lag.seconds, 1))
+    if lag is None:
+        return None
+    return Lag(
+        bytes=lag.bytes, seconds=None if lag.seconds is None else round(lag.seconds, 1)
+    )
 
 
 def with_sink_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:

@@ -174,7 +174,9 @@ def with_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
             except CatalogMigrateError:
                 break
             else:
-                return (None, None) if lag is None else (lag.bytes, round(lag.seconds, 1))
+                if lag is None:
+                    return None, None
+                return lag.bytes, None if lag.seconds is None else round(lag.seconds, 1)
         return None, None
 
     def waiting(found: dependencies.CatalogEntry) -> tuple[int | None]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import psycopg
 import pytest
 
 from catalog_migrate.connections.findings import ConnectionFailed
@@ -396,6 +399,7 @@ def test_lag(upstream: Upstream) -> None:
     behind = lag()
     assert behind is not None
     assert behind.bytes > 300_000
+    assert behind.seconds is not None
     assert 1.0 <= behind.seconds < 60.0
     assert lag(read) == server.Lag(0, 0.0)
     upstream.sql("INSERT INTO other VALUES (0, 'more of what is not published')")
@@ -404,11 +408,54 @@ def test_lag(upstream: Upstream) -> None:
     behind = lag(read)
     assert behind is not None
     assert 0 < behind.bytes <= end().lsn - read.lsn < 100_000
+    assert behind.seconds is not None
     assert behind.seconds < 1.0
     # a position of another server means nothing here
     whole = lag(msgspec.structs.replace(read, system="1", lsn=1 << 60))
     assert whole is not None
     assert whole.bytes > 300_000
+
+
+def test_a_lag_that_takes_too_long(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are known all the same, and the age of the oldest change is not."""
+    upstream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with new_slot(upstream) as slot:
+        pass
+    upstream.sql("INSERT INTO t SELECT * FROM generate_series(1, 500)")
+    monkeypatch.setattr(server, "_LAG_TIMEOUT", 0.2)
+    monkeypatch.setattr(server, "PEEK", server.PEEK.replace("data FROM", "data, pg_sleep(5) FROM"))
+    behind = server.lag(upstream.connection, slot.name, "p")
+    assert behind is not None
+    assert behind.bytes > 10_000
+    assert behind.seconds is None
+
+
+def test_a_wait_whose_command_is_not_cancelled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled again after a pause, also when the server did not answer the first time, and
+    nothing is asked of the server in between."""
+    cancelled: list[float] = []
+    looked: list[float] = []
+    again = threading.Event()
+
+    class Replication:
+        info = SimpleNamespace(backend_pid=1)
+
+        def cancel_safe(self, *, timeout: float) -> None:
+            assert timeout == 5.0
+            cancelled.append(time.monotonic())
+            if len(cancelled) > 1:
+                again.set()
+            raise psycopg.OperationalError("no answer")
+
+    monkeypatch.setattr(server, "_LOOK_AGAIN", 0.5)
+    monkeypatch.setattr(server._Wait, "_look", lambda _: looked.append(time.monotonic()))
+    wait = server._Wait({}, cast("Any", Replication()), 0.2, lambda _: None)
+    assert again.wait(30)
+    wait.end()
+    assert cancelled[1] - cancelled[0] >= 0.4
+    assert len(looked) <= 5
 
 
 def test_a_lost_slot_and_a_promoted_server(upstream: Upstream) -> None:
