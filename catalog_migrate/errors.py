@@ -239,8 +239,8 @@ _DEFINED_IN = {
     "api.status": ("UnknownObject",),
     "catalog.errors": (
         "CatalogCorrupt", "CatalogExported", "CatalogMoved", "CatalogNotFound", "CheckFailed",
-        "CommitConflict", "CommitOutcomeUnknown", "LeaseHeld", "LeaseLost", "NotACatalog",
-        "UnknownSerial", "UnknownSession",
+        "CommitConflict", "CommitOutcomeUnknown", "LeaseExpired", "LeaseHeld", "LeaseLost",
+        "NotACatalog", "UnknownSerial", "UnknownSession",
     ),
     "config": ("InvalidConfiguration",),
     "connections.findings": ("ConnectionFailed",),
@@ -256,9 +256,9 @@ _DEFINED_IN = {
     "reconciler.execution_context": ("PrepareFailed",),
     "reconciler.reconcile": ("NotReconciled",),
     "replication.sessions": (
-        "OtherServer", "OtherTimeline", "PublicationMissing", "ReplicationFailed",
-        "ReplicationNotAllowed", "SlotAhead", "SlotInUse", "SlotLost", "SlotMissing",
-        "TableChanged", "UnfitValue", "UnreadableMessage",
+        "ChangesMissing", "OtherServer", "OtherTimeline", "PublicationMissing",
+        "ReplicationFailed", "ReplicationNotAllowed", "RowsHidden", "SlotAhead", "SlotInUse",
+        "SlotLost", "SlotMissing", "TableChanged", "UnfitValue", "UnreadableMessage",
     ),
     "sql.cursor": ("SyntaxProblem",),
     "store.object_store": ("StoreFailure",),

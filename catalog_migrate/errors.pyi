@@ -42,6 +42,9 @@ from catalog_migrate.catalog.errors import (
     CommitOutcomeUnknown as CommitOutcomeUnknown,
 )
 from catalog_migrate.catalog.errors import (
+    LeaseExpired as LeaseExpired,
+)
+from catalog_migrate.catalog.errors import (
     LeaseHeld as LeaseHeld,
 )
 from catalog_migrate.catalog.errors import (
@@ -78,6 +81,9 @@ from catalog_migrate.planner.planfile import (
 from catalog_migrate.reconciler.execution_context import PrepareFailed as PrepareFailed
 from catalog_migrate.reconciler.reconcile import NotReconciled as NotReconciled
 from catalog_migrate.replication.sessions import (
+    ChangesMissing as ChangesMissing,
+)
+from catalog_migrate.replication.sessions import (
     OtherServer as OtherServer,
 )
 from catalog_migrate.replication.sessions import (
@@ -91,6 +97,9 @@ from catalog_migrate.replication.sessions import (
 )
 from catalog_migrate.replication.sessions import (
     ReplicationNotAllowed as ReplicationNotAllowed,
+)
+from catalog_migrate.replication.sessions import (
+    RowsHidden as RowsHidden,
 )
 from catalog_migrate.replication.sessions import (
     SlotAhead as SlotAhead,
