@@ -256,15 +256,15 @@ class StreamReader(DataSourceStreamReader):
             if settings.max_bytes:
                 end = min(end, here.lsn + settings.max_bytes)
             if end <= here.lsn or self._nothing == (here.lsn, end):
-                return self._beaten(opened, here)
+                return self._beaten(opened, here, catalog)
             if end - here.lsn > FOREIGN or _patiently(
                 lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
             ):
                 return msgspec.structs.replace(here, lsn=end, catalog=catalog)
             self._nothing = (here.lsn, end)
-            return self._beaten(opened, here)
+            return self._beaten(opened, here, catalog)
 
-    def _beaten(self, opened: Connection[Any], here: Position) -> Position:
+    def _beaten(self, opened: Connection[Any], here: Position, catalog: str) -> Position:
         """Where an idle stream stands: moved on by a heartbeat when one is due."""
         settings = self.settings
         if not settings.heartbeat or time.monotonic() - self._moved < settings.heartbeat:
@@ -272,7 +272,9 @@ class StreamReader(DataSourceStreamReader):
         server.heartbeat(opened)
         slot = server.read_slot(opened, settings.slot)
         slot = server.check_slot(slot, settings.slot, here)
-        return msgspec.structs.replace(here, lsn=max(here.lsn, slot.log_end))
+        return msgspec.structs.replace(
+            here, lsn=max(here.lsn, slot.log_end), catalog=catalog
+        )
 
     @contextmanager
     def _asking(self) -> Iterator[Connection[Any]]:

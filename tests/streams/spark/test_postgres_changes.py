@@ -318,6 +318,12 @@ def test_the_reader_looks_upstream(upstream: Upstream) -> None:
     assert second["catalog"] != first["catalog"]
     restarted = postgres_changes.StreamReader(settings)
     assert restarted.latestOffset(second, None) == second
+    upstream.sql("GRANT DELETE ON t TO PUBLIC")
+    settings.heartbeat = 0.001
+    idle = restarted.latestOffset(second, None)
+    settings.heartbeat = 0.0
+    assert idle["lsn"] != second["lsn"]
+    assert idle["catalog"] not in ("", second["catalog"])
     upstream.sql("INSERT INTO t VALUES (3)")
     third = reader.latestOffset(second, None)
     upstream.sql(
