@@ -11,13 +11,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 import msgspec
 
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.streams.errors import EndpointFailed
 from catalog_migrate.streams.exposition import CONTENT_TYPE, exposition
 from catalog_migrate.streams.lag import Lag, unreported_lags
@@ -129,9 +130,10 @@ class Endpoint:
             runtime = self.runtime
             report = None if runtime is None else runtime.reported
             if runtime is not None and runtime.supervisor is not None and report is not None:
-                self._lags = unreported_lags(
-                    report.state, report.statuses, ports=runtime.supervisor.ports
-                )
+                with suppress(CatalogMigrateError, OSError):  # the lags of before are kept
+                    self._lags = unreported_lags(
+                        report.state, report.statuses, ports=runtime.supervisor.ports
+                    )
         finally:
             self._measured = time.monotonic()
             self._measuring.release()

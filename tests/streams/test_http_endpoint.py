@@ -19,8 +19,8 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CatalogWriteRefused, UsageError
-from catalog_migrate.streams import dependencies
+from catalog_migrate.errors import CatalogWriteRefused, EngineFailure, UsageError
+from catalog_migrate.streams import dependencies, http_endpoint
 from catalog_migrate.streams.errors import EndpointFailed
 from catalog_migrate.streams.exposition import exposition
 from catalog_migrate.streams.http_endpoint import Address, Endpoint, parse_address
@@ -313,6 +313,26 @@ def test_from_start_to_stop(endpoint: Endpoint, runtime: Runtime, log: MemoryLog
     runtime.request_stop()
     assert ask(endpoint, "/readyz")[:2] == (503, "it stops\n")
     assert ask(endpoint, "/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is full"), EngineFailure("no answer")])
+def test_lags_that_cannot_be_measured(
+    endpoint: Endpoint, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The lags of before are shown, and measured again after the usual time."""
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(http_endpoint, "unreported_lags", fail)
+    runtime.start()
+    until(lambda: runtime.reported is not None)
+    endpoint.runtime = runtime
+    endpoint._lags = lags = {"i1": Lag(records=7)}
+    before = endpoint._measured
+    endpoint._measure()
+    assert endpoint._lags is lags
+    assert endpoint._measured > before
+    assert not endpoint._measuring.locked()
 
 
 def test_a_lease_that_is_not_renewed(endpoint: Endpoint, runtime: Runtime, log: MemoryLog) -> None:
