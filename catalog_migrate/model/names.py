@@ -42,6 +42,12 @@ def quote_postgres(part: str) -> str:
     return '"' + part.replace('"', '""') + '"'
 
 
+def quote_datafusion(part: str) -> str:
+    """A part of a name as the SQL of DataFusion (delta-rs) takes it: always in quotes, so that its
+    case is kept."""
+    return '"' + part.replace('"', '""') + '"'
+
+
 def quote_sql(part: str) -> str:
     """One part of a name for generated Spark SQL: always in backticks, so keywords are safe too."""
     return "`" + part.replace("`", "``") + "`"

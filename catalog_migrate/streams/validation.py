@@ -24,7 +24,7 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.model.names import fold
+from catalog_migrate.model.names import fold, quote_datafusion
 from catalog_migrate.replication.sessions import SlotAhead, SlotInUse
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql import statements as st
@@ -351,10 +351,13 @@ class _Comparison:
     def _find_standstill(self, seconds: float) -> str:
         """Why a mirror that has not moved for so long will not do so soon; "" where it may."""
         state = self.follow()
+        item = state.items.get(self.item_id)
+        if item is None:
+            return "it was dropped"
         holds = held_by(state, self.item_id)
         if holds:
             return f"it is held: {'; '.join(holds)}"
-        if not runtime_lives(state, state.items[self.item_id].links.get("cluster", "")):
+        if not runtime_lives(state, item.links.get("cluster", "")):
             return "no runtime of its cluster is alive"
         return f"it has not moved for {_STILL:.0f} s" if seconds > _STILL else ""
 
@@ -523,19 +526,14 @@ def _batches(path: str, names: Sequence[str], *, alive: bool) -> Iterator[list[A
 
     from catalog_migrate.delta.table import open_table
 
-    listed = ", ".join(_quote(name) for name in names)
-    where = f" WHERE {_quote(DELETED.name)} IS NULL" if alive else ""
+    listed = ", ".join(map(quote_datafusion, names))
+    where = f" WHERE {quote_datafusion(DELETED.name)} IS NULL" if alive else ""
     table = open_table(path)
     try:
         for batch in QueryBuilder().register("t", table).execute(f"SELECT {listed} FROM t{where}"):
             yield list(pa.record_batch(batch).columns)
     except (DeltaError, OSError) as error:
         raise EngineFailure(f"cannot read the rows of {path}: {error}") from error
-
-
-def _quote(name: str) -> str:
-    """A name in standard SQL, as DataFusion reads it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _stored_columns(path: str) -> Sequence[Any]:

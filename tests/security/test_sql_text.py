@@ -24,6 +24,7 @@ QUOTING = {
     "quote_sql", "quote_part", "string_literal", "by_path", "at_version", "column_definition",
     "select", "_names", "_comment", "_properties", "_argument", "_fitted_body", "_fitted", "_like",
     "_literal", "_path", "_name", "int", "len", "canonical_type", "quoted_name", "violate",
+    "quote_datafusion",
 }
 """Functions whose result is safe in a statement."""
 

@@ -11,18 +11,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
 
 from catalog_migrate.api import Catalog
+from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import ResetSplits, Unsafe
 from catalog_migrate.streams import validation
 from catalog_migrate.streams.errors import RefusedStatement, SourceDiffers, SourceNotCompared
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.validation import PROGRESS, Progress
 from tests.services.mirror import Follower
 
@@ -292,6 +295,15 @@ def test_what_cannot_be_told(mirrored: Mirrored) -> None:
     assert mirrored.run("EXPLAIN VALIDATE SOURCE m").summary.startswith("compares public.t")
     mirrored.run("DROP SOURCE m")
     assert mirrored.kept() == []
+
+
+def test_a_source_that_is_dropped_meanwhile() -> None:
+    """Its mirror is not waited for, and the reason is said."""
+    comparison = validation._Comparison(
+        "i9", cast("Any", None), lambda: cast("Any", SimpleNamespace(items={})), Ports(),
+        SystemClock(), print, 1,
+    )
+    assert comparison._find_standstill(0.0) == "it was dropped"
 
 
 def test_killed_and_gone_on_with(

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from catalog_migrate.delta.table import at_this_version, load_table, require_plain, write_rows
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.names import quote_sql
+from catalog_migrate.model.names import quote_datafusion, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.pgoutput import COMMIT, TABLE
 from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS, UnfitValue
@@ -283,9 +283,9 @@ def _merge_rows(
     if different != rows.num_rows or any(column.null_count for column in keys.columns):
         raise EngineFailure(f"a key of {table.name} is NULL, or two rows have it")
     names = [*(column.name for _, column in table.mapped_columns), "_lsn"]
-    values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
-    newer, deleted = "s._lsn >= t._lsn", _quoted(DELETED.name)
-    on = " AND ".join(f"t.{name} = s.{name}" for name in map(_quoted, keys.column_names))
+    values = {quote_datafusion(name): f"s.{quote_datafusion(name)}" for name in names}
+    newer, deleted = "s._lsn >= t._lsn", quote_datafusion(DELETED.name)
+    on = " AND ".join(f"t.{name} = s.{name}" for name in map(quote_datafusion, keys.column_names))
     merger = opened.merge(
         rows, on, source_alias="s", target_alias="t",
         commit_properties=at_this_version(transaction=transaction),
@@ -299,11 +299,6 @@ def _merge_rows(
     merger.when_matched_update(kept, f"{newer} AND NOT s._gone").when_not_matched_insert(
         values, "NOT s._gone"
     ).execute()
-
-
-def _quoted(name: str) -> str:
-    """A column as DataFusion's SQL spells it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 _OF_VALUES = (
