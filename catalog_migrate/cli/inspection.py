@@ -70,7 +70,7 @@ def status(serial: int | None, streams: bool, format_: str, detailed_exitcode: b
         shown = status_document(found) if format_ == "json" else {}
         emit(as_json(shown) if format_ == "json" else status_text(found, past=past))
     if health is not None and not health.ok:
-        return options.STREAMS_NEED_SOMEBODY
+        return options.STREAMS_NOT_WELL
     return 2 if detailed_exitcode and found is not None and found.pending else 0
 
 

@@ -90,7 +90,7 @@ downgrade = click.option(
 detailed = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 instead of 0 when changes are pending."
 )
-STREAMS_NEED_SOMEBODY = 7
+STREAMS_NOT_WELL = 7
 """Exit code: a source or sink is held, backs off, has no runtime or is behind a limit of lag."""
 bind = click.option(
     "--bind", is_flag=True, help="Bind every view by Spark's analyser (starts Spark)."

@@ -146,7 +146,7 @@ def _convert(column: ComparedColumn, texts: Any) -> Any:
     except (ValueError, OverflowError):
         # no value of a row goes into a message
         raise ReplicationFailed(
-            f"a value of column {column.upstream} is no {column.type}, as which it stands here",
+            f"a value of column {column.upstream} is no {column.type}, the type of its column here",
             remedy="correct the value upstream, or leave the column out of the publication",
         ) from None
 

@@ -348,7 +348,7 @@ def _column_cause(column: SurveyedColumn, now: SurveyedColumn, rewritten: set[in
     if any(now.labels.get(label, text) != text for label, text in column.labels.items()):
         return "has another text for a label of its enumeration"
     if now.version != column.version and now.version in rewritten:
-        return "was given another type, and its values were written anew"
+        return "was given another type, and its values were rewritten"
     return ""
 
 

@@ -227,7 +227,7 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
         )
     kept = "" if slot.restart is None else f" keeps {slot.log_end - slot.restart:,} bytes of log"
     limit = "" if row is None or row[0] == "-1" else f" of {row[0]} at most"
-    reader = f"process {slot.active_pid} reads it" if slot.active_pid else "nobody reads it now"
+    reader = f"process {slot.active_pid} reads it" if slot.active_pid else "no process reads it"
     text = f"source {name}: slot {slot.name}{kept}{limit} ({slot.wal_status}), {reader}"
     if slot.wal_status == "unreserved":
         return Finding(

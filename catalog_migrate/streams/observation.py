@@ -1,6 +1,6 @@
 """What a runtime knows of itself and its queries, read beside it.
 
-No lock is taken, no server and no JVM is asked, so that whoever looks cannot slow it down.
+No lock is taken, no server and no JVM is asked, so that a reader cannot slow it down.
 """
 
 from __future__ import annotations

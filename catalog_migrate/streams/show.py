@@ -476,21 +476,21 @@ def _still(
     status = current(state, found.item, statuses.get(found.item_id))
     reasons: tuple[str, ...] = ()
     if found.item.quarantined is not None:
-        stands, reasons = "quarantined", (found.item.quarantined,)
+        shown, reasons = "quarantined", (found.item.quarantined,)
         step = _Step((f"SHOW CREATE {kind.upper()} {name}",), f"fix it, or DROP {kind.upper()} it")
     elif holds:
-        stands, reasons = "held", tuple(map(hold_text, holds))
+        shown, reasons = "held", tuple(map(hold_text, holds))
         step = _lifting(state, found, holds[0])
     elif not _runs(state, found):
-        stands, step = "no runtime", _start(state, found)
+        shown, step = "no runtime", _start(state, found)
     else:
         again = status is not None and status.state == "starting" and bool(status.error)
         if status is None or not (status.state in _STILL or again):
             return None
-        stands, reasons = status.state, (status.error or "",)
+        shown, reasons = status.state, (status.error or "",)
         failure = known_failure(status) or Failure(code="", message="")
         step = _onward(kind, name, _connection(state, found), failure)
-    return StalledQuery(kind, name, stands, reasons, step.next, step.statements, step.remedy)
+    return StalledQuery(kind, name, shown, reasons, step.next, step.statements, step.remedy)
 
 
 def _runs(state: State, found: dependencies.CatalogEntry) -> bool:

@@ -264,7 +264,7 @@ def test_slots(
     (finding,) = place.found()["slot"]
     assert finding.ok
     assert finding.message.startswith(f"source default.s: slot {slot} keeps ")
-    assert finding.message.endswith(" bytes of log (reserved), nobody reads it now")
+    assert finding.message.endswith(" bytes of log (reserved), no process reads it")
     kept = int(finding.message.partition(" keeps ")[2].partition(" ")[0].replace(",", ""))
     assert kept > 10_000
 
