@@ -303,6 +303,7 @@ class Runtime:
         self._fenced = 0.0
         self._fencing: Running | None = None
         self._dropping: Running | None = None
+        self._tidying: Running | None = None
         self.cluster_id = ""
         self._reported = 0.0
         self._thread: Running | None = None
@@ -540,6 +541,8 @@ class Runtime:
             status.write(statuses)
         except CatalogWriteRefused as error:
             self._say(str(error))
+        if status.untidy and not (self._tidying and self._tidying.is_alive()):
+            self._tidying = self._ports.threads.run(status.tidy, "tidy log")
 
     def _count(self, supervisor: Supervisor, state: State) -> None:
         """What unsafe operations really doubled and skipped; in vain now is again later."""

@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,9 +24,6 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import Failure, told_place
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 CHECKPOINT_INTERVAL = 50
 """Commits between two Delta checkpoints of a cluster's log."""
@@ -116,7 +113,13 @@ def known_failure(status: QueryStatus) -> Failure | None:
 
 
 class ClusterLog:
-    """Appends status rows; thread-safe. ``path`` is the shard's absolute directory."""
+    """Appends status rows; thread-safe. ``path`` is the shard's absolute directory.
+
+    ``untidy`` is whether its files are to be put together by :meth:`tidy`, which takes long on a
+    large log.
+    """
+
+    untidy = False
 
     def __init__(self, path: str, runtime: str) -> None:
         self._path = path
@@ -133,6 +136,20 @@ class ClusterLog:
             self._append(changed)
             self._last.update({each.item_id: each for each in changed})
             return len(changed)
+
+    def tidy(self) -> None:
+        """Put the files of the log together; rows may be appended meanwhile, also by others."""
+        from deltalake.exceptions import DeltaError
+
+        self.untidy = False
+        try:
+            table = load_table(self._path)
+            table.optimize.compact()
+            table.vacuum(
+                retention_hours=_KEPT_HOURS, enforce_retention_duration=False, dry_run=False
+            )
+        except (DeltaError, OSError):
+            return  # the next time does it
 
     def _append(self, rows: list[QueryStatus]) -> None:
         from arro3.core import Array, DataType, Table
@@ -170,25 +187,12 @@ class ClusterLog:
             if table.version() % CHECKPOINT_INTERVAL == 0:
                 table.create_checkpoint()
             if table.version() % TIDY_INTERVAL == 0:
-                tidy(table)
+                self.untidy = True
         except (DeltaError, OSError) as error:
             raise CatalogWriteRefused(
                 f"the cluster's log at {self._path} cannot be written: {error}",
                 remedy="look at disk space and permissions; queries go on meanwhile",
             ) from error
-
-
-def tidy(table: DeltaTable) -> None:
-    """Put the files of a cluster's log together; another process may be at it too."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        table.optimize.compact()
-        table.vacuum(
-            retention_hours=_KEPT_HOURS, enforce_retention_duration=False, dry_run=False
-        )
-    except (DeltaError, OSError):
-        return  # the next time does it
 
 
 def log_path(state: State, cluster_id: str) -> str:

@@ -57,7 +57,10 @@ class Place:
 
     def reports(self, *statuses: QueryStatus, runtime: str = "here") -> None:
         path = log_path(read_state(self.log), self.id("cluster", "main"))
-        ClusterLog(path, runtime).write(statuses)
+        log = ClusterLog(path, runtime)
+        log.write(statuses)
+        if log.untidy:
+            log.tidy()
 
     def status(self, state: str, **more: Any) -> QueryStatus:
         return QueryStatus(self.id("source", "s"), "default.s", "source", state, **more)

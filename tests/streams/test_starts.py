@@ -23,7 +23,13 @@ from catalog_migrate.streams.queries import QueryFailure, is_late_worker
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.starts import TURN, Starts, starts_by_cores
 from catalog_migrate.testing.world import SimulatedClock
-from tests.simulation.stream_ports import SimulatedUpstreams, _InPlace, simulated_ports
+from tests.simulation.stream_ports import (
+    NoLog,
+    SimulatedThreads,
+    SimulatedUpstreams,
+    _InPlace,
+    simulated_ports,
+)
 from tests.simulation.stream_run import SETTING
 from tests.simulation.streaming import (
     SimulatedQueries,
@@ -303,6 +309,32 @@ class TestLease:
         error = LeaseLost("taken over")
         with pytest.raises(LeaseLost):
             self.runtime._refresh_surveys(supervisor, state)
+
+    def test_its_log_is_put_together_beside_its_work(self) -> None:
+        """By one thread at a time: the rounds of the runtime do not wait for it."""
+        begun = []
+
+        class Threads(SimulatedThreads):
+            def run(self, act: Any, name: str) -> Any:
+                begun.append((act, name))
+                return SimpleNamespace(is_alive=lambda: len(begun) < 2)
+
+        class Log(NoLog):
+            untidy = True
+
+        log = Log("", "")
+        self.runtime._ports = replace(self.ports, threads=Threads(self.clock))
+        supervisor: Any = SimpleNamespace(statuses=lambda _: ())
+        for _ in range(2):
+            self.runtime._report(supervisor, read_state(self.log), log)
+        assert begun == [(log.tidy, "tidy log")]
+        log.untidy = False
+        begun.append(begun[0])
+        self.runtime._report(supervisor, read_state(self.log), log)
+        assert len(begun) == 2
+        log.untidy = True
+        self.runtime._report(supervisor, read_state(self.log), log)
+        assert len(begun) == 3
 
     def suspend(self) -> None:
         """The process stands still."""
