@@ -21,6 +21,7 @@ from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.replication.sessions import (
+    ChangesMissing,
     SlotMissing,
     TableChanged,
     UnreadableMessage,
@@ -31,7 +32,7 @@ from catalog_migrate.replication.types import Column
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.store.object_store import StoreFailure
-from catalog_migrate.streams import dependencies, failures
+from catalog_migrate.streams import dependencies, failures, supervisor
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
 from catalog_migrate.streams.failures import Failure
@@ -39,8 +40,10 @@ from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.queries import QueryFailure
 from catalog_migrate.streams.show import show, stalled_queries
 from catalog_migrate.streams.status import FAILURE, FENCE, OPERATION, OPERATOR, UPSTREAM
+from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.upstream_tables import FINAL, hold_of
+from tests.simulation.databases import SimulatedDatabases
 from tests.streams.test_operations import Stage, StreamWorld
 from tests.streams.test_show import runtime
 
@@ -279,6 +282,36 @@ def test_causes_without_end() -> None:
 def test_a_store_or_a_lease_is_never_a_hold(error: CatalogMigrateError) -> None:
     """An outage ends by itself, however often a query fails of it."""
     assert failures.of_error(error, "a.b").passing
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ChangesMissing("it was altered"), "source default.s is not held yet: no space left"),
+        (
+            changed(Column("id", 20, key=True), Column("a", 25), Column("b", 25)),
+            "source default.s: column change not applied yet: no space left",
+        ),
+    ],
+)
+def test_what_became_of_a_table_cannot_be_written(
+    error: CatalogMigrateError, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is reported, and the next failure meets the change again."""
+    stage = Stage(tmp_path, StreamWorld({"t": [3, 2], "u": [4]}))
+    stage.run_all()
+    source = dependencies.find(stage.state, "source", "s").item_id
+    monkeypatch.setattr(Supervisor, "_table", lambda *_: None)
+    monkeypatch.setattr(supervisor, "tables_to_copy", lambda *_: None)
+    monkeypatch.setattr(SimulatedDatabases, "survey", lambda *_: None)
+
+    def full(*_: object) -> None:
+        raise CatalogWriteRefused("no space left")
+
+    monkeypatch.setattr(Supervisor, "commit", full)
+    stage.supervisor._upstream_failed(source, error)
+    assert stage.said[-1] == told
+    assert not stage.state.holds
 
 
 def test_a_hold_that_cannot_be_written(tmp_path: Path) -> None:
