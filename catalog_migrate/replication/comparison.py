@@ -17,7 +17,7 @@ from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication import server
 from catalog_migrate.replication.sessions import ReplicationFailed, session
-from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
+from catalog_migrate.replication.snapshot import chunks, read_texts, selection
 from catalog_migrate.replication.types import DiscoveredTable, Position, lsn_number
 from catalog_migrate.replication.values import (
     bucket_sql,
@@ -98,7 +98,7 @@ def look(
     """The published rows of one bucket, in one moment.
 
     Raises ReplicationFailed where the server refuses, also because row security would hide rows,
-    and ConnectionFailed.
+    UnfitValue for a value that is no text, and ConnectionFailed.
     """
     with session(connection, timeout=timeout) as opened:
         begun = _log_end(opened)
@@ -117,19 +117,20 @@ def look(
                  f"concat_ws('/', {_VERSION})"],
                 where=where,
             )
-            rows = _read_rows(opened, query, columns)
+            rows = _read_rows(opened, query, table.full_name, columns)
     return Look(begun, lsn, rows)
 
 
 def _read_rows(
-    opened: psycopg.Connection[Any], query: str, columns: Sequence[ComparedColumn]
+    opened: psycopg.Connection[Any], query: str, table: str, columns: Sequence[ComparedColumn]
 ) -> Rows:
     import numpy as np
     import pyarrow as pa
 
     width = len(columns) + 1
     parts = []
-    for values in chunks(copied_lines(opened, query), width, _ROWS):
+    lines = read_texts(opened, query, table, [each.upstream for each in columns])
+    for values in chunks(lines, width, _ROWS):
         texts = [pa.array(values[place::width], pa.string()) for place in range(width)]
         parts.append((*digests(columns, [
             _convert(column, text) for column, text in zip(columns, texts, strict=False)

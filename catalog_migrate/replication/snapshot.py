@@ -118,7 +118,7 @@ def _stage_table(
     query = selection(opened, table, publication, list(map(quote_postgres, names)))
     files: list[str] = []
     done = 0
-    for values in chunks(_texts(opened, table, query), width, rows):
+    for values in chunks(read_texts(opened, query, table.full_name, names), width, rows):
         name = f"{number:04}-{len(files):06}.parquet"
         put(name, _parquet(snapshot_batch(
             table.full_name, slot.position.lsn, taken, done, values, width
@@ -130,14 +130,18 @@ def _stage_table(
     return StagedTable(table.full_name, tuple(names), done, tuple(files))
 
 
-def _texts(
-    opened: psycopg.Connection[Any], table: DiscoveredTable, query: str
+def read_texts(
+    opened: psycopg.Connection[Any], query: str, table: str, columns: Sequence[str]
 ) -> Iterator[str]:
-    """The rows of a table; UnfitValue for a value that is no text."""
+    """The rows of a query as :func:`copied_lines` has them; UnfitValue for a value that is no text.
+
+    The error names ``table`` and which of ``columns``, those of the query in their order, and has
+    nothing of the row.
+    """
     try:
         yield from copied_lines(opened, query)
     except UnicodeDecodeError as error:
-        raise _no_text(table, error.object) from None
+        raise _no_text(table, columns, error.object) from None
 
 
 def selection(
@@ -166,7 +170,7 @@ def copied_lines(opened: psycopg.Connection[Any], query: str) -> Iterator[str]:
             yield str(line, "utf-8")[:-1]
 
 
-def _no_text(table: DiscoveredTable, line: bytes) -> UnfitValue:
+def _no_text(table: str, columns: Sequence[str], line: bytes) -> UnfitValue:
     """The typed error for a row of which a value cannot be read as UTF-8."""
     def is_text(field: bytes) -> bool:
         try:
@@ -175,7 +179,7 @@ def _no_text(table: DiscoveredTable, line: bytes) -> UnfitValue:
             return False
 
     unread = [is_text(field) for field in line.split(b"\t")].index(False)
-    return unfit_text(table.full_name, table.published[unread].name)
+    return unfit_text(table, columns[unread])
 
 
 def chunks(lines: Iterator[str], width: int, rows: int) -> Iterator[list[str | None]]:

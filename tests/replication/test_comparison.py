@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication import server
+from catalog_migrate.replication import server, snapshot
 from catalog_migrate.replication.comparison import (
     Bucket,
     ComparedColumn,
@@ -16,7 +17,7 @@ from catalog_migrate.replication.comparison import (
     is_behind,
     look,
 )
-from catalog_migrate.replication.sessions import ReplicationFailed, SlotMissing, session
+from catalog_migrate.replication.sessions import ReplicationFailed, SlotMissing, UnfitValue, session
 from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
 from catalog_migrate.replication.survey import discover
 from catalog_migrate.replication.types import DiscoveredTable, Position
@@ -128,6 +129,26 @@ def test_what_the_server_refuses(upstream: Upstream) -> None:
     with pytest.raises(ReplicationFailed, match="row-level security") as caught:
         look(upstream.connection, table, columns_of(table), one, publication="p")
     assert f"ALTER ROLE {upstream.role} BYPASSRLS" in str(caught.value.remedy)
+
+
+def test_a_value_that_is_no_text(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a database without an encoding any bytes may come: the column is named, and nothing of the
+    row is in the error."""
+    upstream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, left_out text, v text)",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    (table,) = discover(upstream.connection, ["t"], publication="p")
+    columns = [each for each in columns_of(table) if each.upstream != "left_out"]
+
+    def lines(*_: object) -> Iterator[str]:
+        yield str(b"1\tconfidential\xff\t1/2/3", "utf-8")
+
+    monkeypatch.setattr(snapshot, "copied_lines", lines)
+    with pytest.raises(UnfitValue, match=r"column v of public\.t is no text") as caught:
+        look(upstream.connection, table, columns, Bucket(0, 1), publication="p")
+    assert caught.value.data["column"] == "v"
+    assert "confidential" not in f"{caught.value} {caught.value.data} {caught.value.__cause__}"
 
 
 def test_whether_a_reader_is_behind(upstream: Upstream) -> None:
