@@ -15,18 +15,27 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import numpy as np
 import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.replication.comparison import Look, Rows
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import ResetSplits, Unsafe
 from catalog_migrate.streams import validation
 from catalog_migrate.streams.errors import RefusedStatement, SourceDiffers, SourceNotCompared
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.validation import PROGRESS, Progress
+from catalog_migrate.streams.validation import (
+    PROGRESS,
+    ComparedBucket,
+    ComparedTable,
+    Progress,
+    _Kept,
+    find_differences,
+)
 from tests.services.mirror import Follower
 
 if TYPE_CHECKING:
@@ -295,6 +304,37 @@ def test_what_cannot_be_told(mirrored: Mirrored) -> None:
     assert mirrored.run("EXPLAIN VALIDATE SOURCE m").summary.startswith("compares public.t")
     mirrored.run("DROP SOURCE m")
     assert mirrored.kept() == []
+
+
+def test_how_long_progress_counts(tmp_path: Path) -> None:
+    """For a day since it was written last, however long ago the comparison began."""
+    now = 0.0
+    clock = cast("Any", SimpleNamespace(wall=lambda: now))
+    spec = cast("Any", SimpleNamespace(checkpoint=f"{tmp_path}/m/checkpoint"))
+    state = cast("Any", SimpleNamespace(streams={}))
+    for number in range(4):
+        kept = _Kept.take(spec, 100, clock, state, "i1")
+        assert kept.compared == number
+        done = tuple(ComparedBucket(each, 1, 100) for each in range(number + 1))
+        kept._replace("public.t", ComparedTable("s1", (), 9, done))
+        kept.save()
+        now += 20 * 3600
+    now += 5 * 3600
+    assert _Kept.take(spec, 100, clock, state, "i1").compared == 0
+
+
+def test_rows_that_are_there_twice() -> None:
+    """A row differs as well by how often it is there; the others of its bucket do not."""
+    there = Look(1, 2, rows(1, 1, 2, 3))
+    assert find_differences(there, rows(3, 2, 1, 1)) == {}
+    assert set(find_differences(there, rows(1, 2, 3, 3))) == {1, 3}
+    assert set(find_differences(there, rows())) == {1, 2, 3}
+    assert set(find_differences(Look(1, 2, rows()), rows(4, 4))) == {4}
+
+
+def rows(*keys: int) -> Rows:
+    """Rows by their keys."""
+    return Rows(*(np.array(keys, kind) for kind in (np.uint64, np.uint64, np.int64)))
 
 
 def test_a_source_that_is_dropped_meanwhile() -> None:
