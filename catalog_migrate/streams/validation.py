@@ -337,8 +337,9 @@ class _Comparison:
                 except SlotInUse:
                     stood = None  # a batch is being read
                 except SlotAhead:
-                    if position == stood:
-                        raise  # the slot has not only moved on since the position was read
+                    # a batch is committed before the slot moves on, maybe since the first look
+                    if postgres_position(Checkpoint(spec.checkpoint), spec) == position:
+                        raise
             if position != stood:
                 stood, since = position, now
             reason = self._find_standstill(now - since)
