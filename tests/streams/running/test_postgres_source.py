@@ -111,7 +111,7 @@ def bank(
     postgres: PostgresServer,
 ) -> Iterator[Bank]:
     """A bank with both sources and a runtime."""
-    if not postgres.execute("SELECT FROM pg_roles WHERE rolname = 'cdc'"):
+    if not postgres.execute("SELECT 1 FROM pg_roles WHERE rolname = 'cdc'"):
         postgres.create_user("cdc", "cdc's secret word", replication=True)
     postgres.execute("GRANT CREATE ON DATABASE shop TO app", database="shop")
     with pytest.MonkeyPatch.context() as monkeypatch:
