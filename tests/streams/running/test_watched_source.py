@@ -62,7 +62,7 @@ def bank(
     postgres: PostgresServer,
 ) -> Iterator[Watched]:
     """A bank with both sources, and a runtime with an open gate."""
-    if not postgres.execute("SELECT FROM pg_roles WHERE rolname = 'cdc'"):
+    if not postgres.execute("SELECT 1 FROM pg_roles WHERE rolname = 'cdc'"):
         postgres.create_user("cdc", "cdc's secret word", replication=True)
     postgres.execute("GRANT CREATE ON DATABASE shop TO app", database="shop")
     with pytest.MonkeyPatch.context() as monkeypatch:
