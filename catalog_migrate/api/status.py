@@ -109,9 +109,9 @@ def _refused(state: State) -> tuple[str, ...]:
     """Definitions that an earlier version has let in."""
     if not any(mapping.kind == "connection" for mapping in state.mappings.values()):
         return ()
-    from catalog_migrate.streams.accepted import described_refused
+    from catalog_migrate.streams.accepted import describe_refused
 
-    return described_refused(state)
+    return describe_refused(state)
 
 
 def described(state: State, name: str) -> dict[str, Any]:
@@ -177,9 +177,9 @@ def _earlier(state: State) -> tuple[str, ...]:
     """Sources whose definitions lack what CREATE stores by now."""
     if not any(mapping.kind == "source" for mapping in state.mappings.values()):
         return ()
-    from catalog_migrate.streams.earlier_options import described_earlier
+    from catalog_migrate.streams.earlier_options import describe_earlier
 
-    return described_earlier(state)
+    return describe_earlier(state)
 
 
 def _slots(state: State) -> tuple[str, ...]:

@@ -137,11 +137,11 @@ def effective(
     return {**defaults, **options}
 
 
-def recorded(
+def complete_options(
     connector: str, section: SectionName, options: Mapping[str, OptionValue], *,
     connection: Mapping[str, OptionValue], before: Collection[str] | None = None,
 ) -> tuple[dict[str, OptionValue], dict[str, OptionValue]]:
-    """``options`` with what CREATE stores unasked (:attr:`Option.earlier`), and what stays out.
+    """Return ``options`` with what CREATE stores unasked (:attr:`Option.earlier`), and the rest.
 
     ``connection`` are the effective options of the connection used. ``before`` are the names that
     the definition has which is altered, None for a new one: what it lacks stays out, and goes on
@@ -163,10 +163,10 @@ def recorded(
     return found, absent
 
 
-def over_connection(
+def override_connection(
     connector: str, section: SectionName, options: Mapping[str, OptionValue]
 ) -> dict[str, str]:
-    """What the options of a source or sink put over those of its connection."""
+    """Return what the options of a source or sink put in the place of its connection's."""
     table = section_of(connector, section)
     return {
         option.from_connection: str(options[option.name]) for option in _all(table)

@@ -124,8 +124,8 @@ def _of_clauses(kind: QueryKind, section: Section, external: External) -> Iterat
         )
 
 
-def described_refused(state: State) -> tuple[str, ...]:
-    """What is in the catalog and no CREATE would let in any more, in words: it goes on as it is."""
+def describe_refused(state: State) -> tuple[str, ...]:
+    """Describe what is in the catalog and CREATE would refuse now; it goes on as it is."""
     found: list[str] = []
     for mapping in sorted(state.mappings.values(), key=lambda each: str(each.key)):
         if mapping.kind not in ("source", "sink", "connection"):
@@ -134,7 +134,7 @@ def described_refused(state: State) -> tuple[str, ...]:
         try:
             problems = _of_entry(state, entry)
         except CatalogMigrateError:
-            continue  # it has a worse fault, which is told elsewhere
+            continue  # it has a worse fault, which is reported elsewhere
         found += [
             f"{entry.text}: {each.message}; it goes on as before, and CREATE refuses it now"
             + (f" ({each.remedy})" if each.remedy else "")

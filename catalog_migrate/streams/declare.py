@@ -12,7 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS, TIMESTAMP_UNIT
-from catalog_migrate.connections.options import check, recorded, section_of
+from catalog_migrate.connections.options import check, complete_options, section_of
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import (
     Column,
@@ -317,7 +317,7 @@ def checked_query(
     """The external part of a source or sink with canonical options, and its connection's link.
 
     ``before`` are the names of the options of what is altered, None for a CREATE; see
-    :func:`~catalog_migrate.connections.options.recorded`.
+    :func:`~catalog_migrate.connections.options.complete_options`.
     """
     connector = _connector(external.connector)
     where = f"{kind} {named(kind, name).item_name}"
@@ -331,7 +331,7 @@ def checked_query(
         )
     section_of(connector, kind, where=where)
     whole = dependencies.effective(state, connection.item_id)
-    given, absent = recorded(
+    given, absent = complete_options(
         connector, kind, external.options, connection=whole.options, before=before
     )
     options, settings = check(

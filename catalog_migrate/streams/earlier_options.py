@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import DECODING, ISOLATION_LEVEL
-from catalog_migrate.connections.options import recorded, section_of
+from catalog_migrate.connections.options import complete_options, section_of
 from catalog_migrate.model.objects import OptionValue
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import AlterItem, QueryKind, SetOptions
@@ -28,22 +28,22 @@ def unstored_options(
     """The options that a source's or sink's definition was stored without, and what they mean."""
     external = found.external
     connection = dependencies.effective(state, found.item.links["connection"])
-    _, absent = recorded(
+    _, absent = complete_options(
         external.connector or "", _kind(found), external.options, connection=connection.options,
         before=external.options,
     )
     return absent
 
 
-def described_earlier(state: State) -> tuple[str, ...]:
-    """For ``status``: each source that reads as before, in what, and the ALTER that changes it."""
+def describe_earlier(state: State) -> tuple[str, ...]:
+    """Describe each source that reads as before, in what, and the ALTER that changes it."""
     return tuple(
         line for found in dependencies.queries(state)
-        if (line := _described(state, found)) is not None
+        if (line := _describe(state, found)) is not None
     )
 
 
-def _described(state: State, found: dependencies.CatalogEntry) -> str | None:
+def _describe(state: State, found: dependencies.CatalogEntry) -> str | None:
     external = found.external
     section = section_of(external.connector or "", _kind(found))
     absent = unstored_options(state, found)

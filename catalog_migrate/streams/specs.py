@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
-from catalog_migrate.connections.options import over_connection, section_of
+from catalog_migrate.connections.options import override_connection, section_of
 from catalog_migrate.connections.secrets import HIDDEN, Secret, UnresolvedSecret
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
@@ -191,7 +191,7 @@ def spec_of(
         columns=columns,
         connection={
             **resolved_connection(state, item.links["connection"], resolve=resolve),
-            **over_connection(external.connector or "", kind, external.options),
+            **override_connection(external.connector or "", kind, external.options),
             **_overrides(state, item, resolve),
         },
         shard=dependencies.location(state, shard),

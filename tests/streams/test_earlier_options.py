@@ -18,7 +18,7 @@ from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.bundled_streams import bundled_statements, plan_bundled_streams
-from catalog_migrate.streams.earlier_options import described_earlier
+from catalog_migrate.streams.earlier_options import describe_earlier
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.show import show_create
 from catalog_migrate.streams.specs import spec_of
@@ -81,7 +81,7 @@ class TestNewSources:
         assert isolation(state(), "r") == "read_uncommitted"
         sink = dependencies.find(state(), "sink", "k")
         assert set(sink.external.options) == {"TOPIC"}
-        assert described_earlier(state()) == ()
+        assert describe_earlier(state()) == ()
 
     @pytest.mark.usefixtures("setting")
     def test_the_connection_says_so(self, do: Do, state: Now) -> None:
@@ -186,7 +186,7 @@ class TestEarlierSources:
         """Who wants it as it is says so, and is asked no more."""
         as_was("s")
         do("ALTER SOURCE s SET (DECODING = 'lenient', ISOLATION LEVEL = 'read_uncommitted')")
-        assert described_earlier(state()) == ()
+        assert describe_earlier(state()) == ()
 
     def test_show_create(self, state: Now, do: Do, as_was: Callable[..., None]) -> None:
         """The statement that is shown would create a source that reads as this one does."""

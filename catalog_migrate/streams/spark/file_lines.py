@@ -55,13 +55,13 @@ def json_lines(
     lines: DataFrame, spec: QuerySpec, exact: Exact, options: Mapping[str, str]
 ) -> DataFrame:
     """One row of each line that is not empty."""
-    return _all_or_fail(decoded_lines(lines, spec, exact, options), spec.columns)
+    return _all_or_fail(decode_lines(lines, spec, exact, options), spec.columns)
 
 
-def decoded_lines(
+def decode_lines(
     lines: DataFrame, spec: QuerySpec, exact: Exact, options: Mapping[str, str]
 ) -> DataFrame:
-    """Row and problem of each line that is not empty."""
+    """Return row and problem of each line that is not empty."""
     steps, row, problem = decoding.json_steps(
         spec.columns, "value", exact=exact, options=options
     )
@@ -83,11 +83,11 @@ def csv_columns(columns: Sequence[Column], exact: Exact) -> tuple[Column, ...]:
 
 def csv_values(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
     """The rows that were read as :func:`csv_columns` says, in the declared types."""
-    return _all_or_fail(decoded_csv(rows, spec, exact), spec.columns)
+    return _all_or_fail(decode_csv(rows, spec, exact), spec.columns)
 
 
-def decoded_csv(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
-    """Row and problem of each of them."""
+def decode_csv(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
+    """Return row and problem of each of them."""
     parts, rules = [], []
     for column in spec.columns:
         name, value = quote_sql(column.name), quote_sql(column.name)

@@ -307,7 +307,7 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
     ))
     read = ", ".join(ddl(each) for each in file_lines.csv_columns(columns, Exact()))
     rows = session.read.schema(read).option("mode", "FAILFAST").csv(str(tmp_path / "a.csv"))
-    found = file_lines.decoded_csv(rows, source, Exact()).selectExpr(*outcome).collect()
+    found = file_lines.decode_csv(rows, source, Exact()).selectExpr(*outcome).collect()
     assert [
         Bad(row["problem"]) if row["problem"] is not None else row["row"][name]
         for row, (name, _, _) in zip(found, CSV, strict=True)
@@ -315,10 +315,10 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
 
     (tmp_path / "a.json").write_text("\n\n".join(text for text, _ in LINES) + "\n  \n")
     lines = session.read.text(str(tmp_path / "a.json"))
-    decoded_lines = file_lines.decoded_lines(lines, source, Exact(), {}).selectExpr(*outcome)
+    decoded = file_lines.decode_lines(lines, source, Exact(), {}).selectExpr(*outcome)
     assert [
         Bad(row["problem"]) if row["problem"] is not None else row["row"]["d"]
-        for row in decoded_lines.collect()
+        for row in decoded.collect()
     ] == [expected for _, expected in LINES]
     with pytest.raises(Exception, match=r"cannot read the record at file .*a\.json: its d is no"):
         file_lines.json_lines(lines, source, Exact(), {}).collect()
