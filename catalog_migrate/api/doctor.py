@@ -146,12 +146,12 @@ def _secrets(settings: Settings) -> str:
 
 def _streams(settings: Settings) -> tuple[Finding, ...]:
     """What there is of streams; one finding where that cannot be read."""
-    from catalog_migrate.api.streams import examined_streams
+    from catalog_migrate.api.streams import examine_streams
 
     try:
         return tuple(
             Finding(each.subject, each.ok, each.message, each.remedy)
-            for each in examined_streams(settings)
+            for each in examine_streams(settings)
         )
     except CatalogMigrateError as error:
         return (Finding("streams", False, f"{error.code} {error.message}", error.remedy),)

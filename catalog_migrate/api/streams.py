@@ -134,13 +134,13 @@ def streams_health(
     )
 
 
-def examined_streams(settings: Settings) -> tuple[StreamFinding, ...]:
+def examine_streams(settings: Settings) -> tuple[StreamFinding, ...]:
     """What ``doctor`` finds of streams: servers are asked, nothing is written, no Spark starts."""
-    from catalog_migrate.streams.examination import examine_streams
+    from catalog_migrate.streams import examination
     from catalog_migrate.streams.ports import Ports
 
     opened = open_catalog(settings)
-    return examine_streams(
+    return examination.examine_streams(
         opened.state(), opened.log, ports=Ports(), now=datetime.now(timezone.utc).timestamp(),
         silent_after=_silent_after(settings),
     )

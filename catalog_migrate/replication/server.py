@@ -99,7 +99,7 @@ class Slot(msgspec.Struct, frozen=True):
         return self.wal_status == "lost" or bool(self.invalidation)
 
 
-class Lag(msgspec.Struct, frozen=True):
+class SlotLag(msgspec.Struct, frozen=True):
     """What is still to be read: ``bytes`` of log, and how many ``seconds`` ago the oldest change in
     them was committed. Both are 0 where the log has no change of the publication; a slot may
     keep some of that all the same. ``seconds`` is None where there was too much to look through."""
@@ -488,7 +488,7 @@ def peek_truncates(
 
 def lag(
     connection: Resolved, slot: str, publication: str, committed: Position | None = None
-) -> Lag | None:
+) -> SlotLag | None:
     """How far what is ``committed`` is behind the server; None where there is no slot, or it is
     lost.
 
@@ -505,7 +505,7 @@ def lag(
         if committed is not None and read_identity(opened)[0] == committed.system:
             start = max(confirmed, committed.lsn)
         if start >= found.log_end:
-            return Lag(0, 0.0)
+            return SlotLag(0, 0.0)
         # a few messages are enough where all of them are behind the position
         limit = _FEW if start == confirmed else "NULL"
         try:
@@ -514,15 +514,15 @@ def lag(
                 (slot, lsn_text(found.log_end), quote_postgres(publication)),
             ).fetchall()
         except psycopg.errors.QueryCanceled:
-            return Lag(found.log_end - start, None)
+            return SlotLag(found.log_end - start, None)
         oldest = oldest_change((bytes(data) for _, data in rows), start)
         if oldest is None:
             # more may follow behind a few messages without a change
             cut = isinstance(limit, int) and len(rows) >= limit
-            return Lag(found.log_end - start if cut else 0, 0.0)
+            return SlotLag(found.log_end - start if cut else 0, 0.0)
         now = opened.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
         assert now is not None
-        return Lag(found.log_end - start, max(0.0, now[0] - oldest / 1_000_000))
+        return SlotLag(found.log_end - start, max(0.0, now[0] - oldest / 1_000_000))
 
 
 @contextmanager

@@ -296,7 +296,7 @@ def resume(state: State, statement: st.Resume) -> Effect:
         changes.delete("hold", key)
     stream = state.streams.get(found.item_id)
     if stream is not None and any(hold.holder in OF_QUERIES for hold in gone.values()):
-        accepted = surveys.resumed(stream)
+        accepted = surveys.accept_hold(stream)
         if accepted != stream:
             changes.put("stream", found.item_id, accepted)
     return Effect(f"{found.text} resumed", changes, notices)

@@ -21,7 +21,7 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
-    from catalog_migrate.replication.server import Lag
+    from catalog_migrate.replication.server import SlotLag
     from catalog_migrate.replication.snapshot import Put
     from catalog_migrate.replication.survey import Survey
     from catalog_migrate.replication.types import DiscoveredTable, Position
@@ -92,7 +92,7 @@ class Databases(Protocol):
         name.
         """
 
-    def lag(self, spec: QuerySpec) -> Lag | None:
+    def lag(self, spec: QuerySpec) -> SlotLag | None:
         """How far what a POSTGRES source has committed is behind its server; None where there is
         no slot.
 
@@ -254,7 +254,7 @@ def copy(
         stage(connection, made, tables, put, publication=publication, on_progress=on_progress)
 
 
-def lag(spec: QuerySpec) -> Lag | None:
+def lag(spec: QuerySpec) -> SlotLag | None:
     """How far what a POSTGRES source has committed is behind its server; see the port."""
     from catalog_migrate.replication import server
 

@@ -13,7 +13,7 @@ from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server, sessions
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.failures import named
+from catalog_migrate.streams.failures import insert_name
 from catalog_migrate.streams.health import (
     SILENT_AFTER,
     QueryHealth,
@@ -213,7 +213,7 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
             row = opened.execute("SHOW max_slot_wal_keep_size").fetchone()
     except CatalogMigrateError as error:
         return Finding("slot", None, False, f"source {name}: {error.message}", error.remedy)
-    again = named(sessions.RESET_SPLITS[0], name)
+    again = insert_name(sessions.RESET_SPLITS[0], name)
     if slot is None:
         return Finding(
             "slot", None, False, f"source {name}: there is no slot {spec.slot}",

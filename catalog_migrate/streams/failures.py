@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,11 +24,8 @@ from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.streams.queries import CAUSED_BY, QueryFailure
 
-if TYPE_CHECKING:
-    pass
-
 SOURCE = "{source}"
-"""Stands in the statements of an error for the name of the source or sink."""
+"""In the statements of an error, in place of the name of the source or sink."""
 
 HOLD_AFTER = 8
 """Failures of the same cause in a row after which a query is held: a minute with the pauses."""
@@ -44,7 +41,7 @@ _UNREADABLE = re.compile(
 )
 _KEY = re.compile(r"\(key sha256 ([0-9a-f]+)\)")
 _LOST = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
-"""What Spark's planner, and what its readers, say of records that are no longer there."""
+"""What Spark's planner, and what its readers, report of records that are no longer there."""
 
 _VARYING = re.compile(
     r"'[^']*'|\"[^\"]*\"|(?i:request id): [^\s,;)]+"
@@ -80,8 +77,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
         innermost = self.message.rsplit(CAUSED_BY, 1)[-1]
         return f"{self.code} {_VARYING.sub('…', innermost)}"
 
-    def held(self, item_id: str, holder: str, since: str) -> HoldRecord:
-        """The hold that says so."""
+    def to_hold(self, item_id: str, holder: str, since: str) -> HoldRecord:
+        """Make the hold of this failure."""
         return HoldRecord(
             item_id, holder, self.message, since, code=self.code, remedy=self.remedy,
             statements=self.statements, place=self.place, tries=self.tries,
@@ -93,8 +90,8 @@ def of_error(error: CatalogMigrateError, name: str) -> Failure:
     condition = error.condition if isinstance(error, EngineFailure) else None
     return Failure(
         code=condition or error.code, message=error.message,
-        remedy=named(error.remedy or "", name),
-        statements=tuple(named(each, name) for each in error.data.get("statements", ())),
+        remedy=insert_name(error.remedy or "", name),
+        statements=tuple(insert_name(each, name) for each in error.data.get("statements", ())),
         place=place_of(error.data), passing=is_passing(error),
     )
 
@@ -119,14 +116,14 @@ def of_query(found: QueryFailure, kind: QueryKind, name: str) -> Failure:
         place = {**own.place, **place}
         remedy, statements = remedy or own.remedy, statements or own.statements
     return Failure(
-        code=found.condition, message=message, remedy=named(remedy, name),
-        statements=tuple(named(each, name) for each in statements),
+        code=found.condition, message=message, remedy=insert_name(remedy, name),
+        statements=tuple(insert_name(each, name) for each in statements),
         place=place, passing=found.passing or (found.error is not None and is_passing(found.error)),
     )
 
 
-def named(text: str, name: str) -> str:
-    """A remedy or a statement with the name of the source or sink in it."""
+def insert_name(text: str, name: str) -> str:
+    """Put the name of the source or sink into a remedy or a statement."""
     return text.replace(SOURCE, name)
 
 
@@ -157,8 +154,8 @@ def place_of(data: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def told_place(place: Mapping[str, str]) -> list[str]:
-    """Where, in words: ``topic t``, ``offset 5``."""
+def describe_place(place: Mapping[str, str]) -> list[str]:
+    """Say where in words: ``topic t``, ``offset 5``."""
     words = {"lsn": "LSN", "key": "key sha256"}
     return [f"{words.get(name, name)} {place[name]}" for name in PLACES if name in place]
 
@@ -186,9 +183,9 @@ PARTITIONS: tuple[tuple[str, ...], str] = (
 """The same where partitions are missing."""
 
 
-def counted(failure: Failure, causes: dict[str, int]) -> Failure:
-    """The failure with how often its cause was met; ``causes`` counts them since the last success.
-    """
+def count_try(failure: Failure, causes: dict[str, int]) -> Failure:
+    """Add one to the tries of its cause in ``causes``, which counts those since the last success;
+    return the failure with that number."""
     cause = failure.cause
     causes[cause] = tries = causes.pop(cause, 0) + 1
     while len(causes) > CAUSES:
@@ -196,29 +193,29 @@ def counted(failure: Failure, causes: dict[str, int]) -> Failure:
     return msgspec.structs.replace(failure, tries=tries)
 
 
-def expired(
+def describe_expired(
     lost: Iterable[tuple[str, int, int, int, int]], name: str
 ) -> Failure | None:
-    """The hold of a source whose position the broker has nothing at; None where it has.
+    """Make the failure of a source whose position the broker has nothing at; None where it has.
 
     ``lost`` are (topic, partition, position, oldest, one past the newest).
     """
-    told: list[str] = []
+    expired: list[str] = []
     first: dict[str, str] = {}
     for topic, partition, position, oldest, end in lost:
         there = (
             f"the broker's oldest record is {oldest}" if position < oldest
             else f"the broker's log ends at {end}"
         )
-        told.append(f"topic {topic}, partition {partition}: the position is {position}, {there}")
+        expired.append(f"topic {topic}, partition {partition}: the position is {position}, {there}")
         first = first or {
             "topic": topic, "partition": str(partition), "offset": str(position),
         }
-    if not told:
+    if not expired:
         return None
     statements, remedy = EXPIRED
     return Failure(
         code="CM0752", message=f"records that source {name} was to read next are no longer there: "
-        + "; ".join(told), remedy=remedy, place=first,
-        statements=tuple(named(each, name) for each in statements),
+        + "; ".join(expired), remedy=remedy, place=first,
+        statements=tuple(insert_name(each, name) for each in statements),
     )

@@ -31,7 +31,7 @@ from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.earlier_options import unstored_options
-from catalog_migrate.streams.failures import Failure, named, of_hold, of_query
+from catalog_migrate.streams.failures import Failure, insert_name, of_hold, of_query
 from catalog_migrate.streams.operation_records import kind_of
 from catalog_migrate.streams.queries import QueryFailure
 from catalog_migrate.streams.specs import (
@@ -553,9 +553,9 @@ def _of_before(kind: str, name: str, hold: HoldRecord) -> Failure:
     if kind == "sink":
         statement = f"SHOW CREATE SINK {name}"
     elif "UNSAFE RESET SPLITS REASON" in hold.reason:
-        statement = named(RESET_SPLITS[0], name)
+        statement = insert_name(RESET_SPLITS[0], name)
     elif "create it again" not in hold.reason:
-        statement = named(NEW_TOPIC[0], name)
+        statement = insert_name(NEW_TOPIC[0], name)
     else:
         statement = f"SHOW CREATE SOURCE {name}"
     return Failure("", hold.reason, statements=(statement,))

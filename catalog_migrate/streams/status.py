@@ -22,7 +22,7 @@ from catalog_migrate.delta.table import load_table, options_for
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.failures import Failure, told_place
+from catalog_migrate.streams.failures import Failure, describe_place
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
 CHECKPOINT_INTERVAL = 50
@@ -248,7 +248,7 @@ def held_by(state: State, item_id: str) -> tuple[str, ...]:
 def hold_text(hold: HoldRecord) -> str:
     """``holder: reason`` of a hold, how often it was tried, where, and since when if it is known.
     """
-    details = [f"{hold.tries} tries"] * (hold.tries > 1) + told_place(hold.place)
+    details = [f"{hold.tries} tries"] * (hold.tries > 1) + describe_place(hold.place)
     details += [f"since {hold.since}"] * bool(hold.since)
     return f"{hold.holder}: {hold.reason}" + (f" ({', '.join(details)})" if details else "")
 

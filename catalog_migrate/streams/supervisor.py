@@ -337,7 +337,7 @@ class Supervisor:
             lost = expired_positions(spec, self.checkpoint(state, item_id), self.ports.upstreams)
         except CatalogMigrateError:
             return  # a broker or a secret that is not there now: the next try meets it again
-        found = failures.expired(lost, name)
+        found = failures.describe_expired(lost, name)
         if found is not None:
             self.hold(item_id, found)
 
@@ -365,7 +365,7 @@ class Supervisor:
                     return
                 changes.merge(found)
                 if copied is not None and item_id in current.streams:
-                    record = surveys.retaken(current.streams[item_id], copied)
+                    record = surveys.copy_again(current.streams[item_id], copied)
                     changes.put("stream", item_id, record)
 
             try:
@@ -419,7 +419,7 @@ class Supervisor:
             self._starts.slow_down()
         else:
             each.failures += 1
-            each.failure = failures.counted(failure, each.causes)
+            each.failure = failures.count_try(failure, each.causes)
             pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
             each.next_try = self.clock.monotonic() + pause
         short = shortly(failure.message)
@@ -663,7 +663,7 @@ class Supervisor:
         if not spec.tables:
             return stream
         return self._record_survey(
-            spec, stream, self.ports.databases.look(spec, surveys.planned(checkpoint))
+            spec, stream, self.ports.databases.look(spec, surveys.read_planned(checkpoint))
         )
 
     def refresh_survey(self, state: State, item_id: str) -> None:
@@ -675,7 +675,7 @@ class Supervisor:
         stream = state.streams.get(item_id)
         if stream is None:
             return
-        position = surveys.planned(self.checkpoint(state, item_id))
+        position = surveys.read_planned(self.checkpoint(state, item_id))
         recorded = survey_from(stream.survey)
         if position is None or recorded is None or position.catalog in ("", recorded.fingerprint):
             return
@@ -743,7 +743,7 @@ class Supervisor:
         since = moment(self.clock)
         each = self.managed.get(item_id)
         name = each.name if each is not None and each.name else item_id
-        record = failure.held(item_id, holder, since)
+        record = failure.to_hold(item_id, holder, since)
         news = False
 
         def put(changes: Changes, state: State) -> None:

@@ -34,8 +34,9 @@ def watch_of(spec: QuerySpec) -> Watch:
     )
 
 
-def planned(checkpoint: Checkpoint) -> Position | None:
-    """The position that the newest batch of a POSTGRES source leads to; None before the first."""
+def read_planned(checkpoint: Checkpoint) -> Position | None:
+    """Read the position that the newest batch of a POSTGRES source ends at; None before the first.
+    """
     newest = checkpoint.latest_offsets
     return None if newest is None else PostgresCodec().read(checkpoint.entry(newest).sources[0])
 
@@ -59,15 +60,16 @@ def with_hold(stream: StreamRecord, found: Survey | None) -> StreamRecord:
     return msgspec.structs.replace(stream, survey_at_hold=seen.json())
 
 
-def resumed(stream: StreamRecord) -> StreamRecord:
-    """The record once an operator goes on from what a hold was set for."""
+def accept_hold(stream: StreamRecord) -> StreamRecord:
+    """Take the survey that a hold was set for as the one on record: an operator resumes it."""
     if not stream.survey_at_hold:
         return stream
     return msgspec.structs.replace(stream, survey=stream.survey_at_hold, survey_at_hold="")
 
 
-def retaken(stream: StreamRecord, tables: Collection[str]) -> StreamRecord:
-    """The record before a new snapshot of ``tables`` (``schema.table``; none: of all)."""
+def copy_again(stream: StreamRecord, tables: Collection[str]) -> StreamRecord:
+    """Ask for a new snapshot of ``tables`` (``schema.table``; none: of all), under the next number.
+    """
     recorded = survey_from(stream.survey)
     kept = "" if recorded is None or not tables else recorded.without(tables).json()
     return msgspec.structs.replace(

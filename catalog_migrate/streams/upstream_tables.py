@@ -38,7 +38,7 @@ from catalog_migrate.replication.sessions import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.errors import RefusedStatement
-from catalog_migrate.streams.failures import Failure, of_error
+from catalog_migrate.streams.failures import Failure, insert_name, of_error
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ItemRecord
@@ -296,7 +296,7 @@ def hold_of(error: CatalogMigrateError, name: str) -> Failure:
         return found
     if _keys_unsent(error):
         return msgspec.structs.replace(
-            found, statements=tuple(each.format(source=name) for each in RESET_SPLITS),
+            found, statements=tuple(insert_name(each, name) for each in RESET_SPLITS),
             remedy=f"upstream: ALTER TABLE {error.table} REPLICA IDENTITY DEFAULT (or FULL), so"
             " that the server sends the key of a row that was changed; then take a new snapshot",
         )

@@ -380,7 +380,7 @@ def test_lag(upstream: Upstream) -> None:
     )
     connection = upstream.connection
 
-    def lag(committed: Position | None = None) -> server.Lag | None:
+    def lag(committed: Position | None = None) -> server.SlotLag | None:
         return server.lag(connection, slot.name, "p", committed)
 
     def end() -> Position:
@@ -392,7 +392,7 @@ def test_lag(upstream: Upstream) -> None:
     with new_slot(upstream) as slot:
         pass
     upstream.sql("INSERT INTO other SELECT n, repeat('x', 1000) FROM generate_series(1, 300) AS n")
-    assert lag() == server.Lag(0, 0.0)
+    assert lag() == server.SlotLag(0, 0.0)
     upstream.sql("INSERT INTO t SELECT * FROM generate_series(1, 500)")
     read = end()
     time.sleep(1.1)
@@ -401,9 +401,9 @@ def test_lag(upstream: Upstream) -> None:
     assert behind.bytes > 300_000
     assert behind.seconds is not None
     assert 1.0 <= behind.seconds < 60.0
-    assert lag(read) == server.Lag(0, 0.0)
+    assert lag(read) == server.SlotLag(0, 0.0)
     upstream.sql("INSERT INTO other VALUES (0, 'more of what is not published')")
-    assert lag(read) == server.Lag(0, 0.0)
+    assert lag(read) == server.SlotLag(0, 0.0)
     upstream.sql("INSERT INTO t VALUES (0)")
     behind = lag(read)
     assert behind is not None

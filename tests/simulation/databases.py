@@ -20,7 +20,7 @@ import msgspec
 from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.replication.server import Lag
+from catalog_migrate.replication.server import SlotLag
 from catalog_migrate.replication.sessions import (
     OtherTimeline,
     SlotAhead,
@@ -199,10 +199,10 @@ class SimulatedDatabases:
         del slots[name]
         return True
 
-    def lag(self, spec: QuerySpec) -> Lag | None:
+    def lag(self, spec: QuerySpec) -> SlotLag | None:
         """How far a slot is behind; nobody knows since when."""
         confirmed = self._server.at(spec.connection, "source").slots.get(spec.slot)
-        return None if confirmed is None else Lag(self._server.end - confirmed, 0.0)
+        return None if confirmed is None else SlotLag(self._server.end - confirmed, 0.0)
 
     @contextmanager
     def slot(

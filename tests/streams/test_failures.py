@@ -105,7 +105,7 @@ def test_every_error_that_holds_has_its_statements(path: str, call: ast.Call) ->
         return
     assert found
     for each in found:
-        (parsed,) = parse(failures.named(each, AWKWARD))
+        (parsed,) = parse(failures.insert_name(each, AWKWARD))
         named = parsed.statement
         assert getattr(named, "name", AWKWARD) == AWKWARD
         assert "…" not in each
@@ -131,7 +131,7 @@ def of_errors(name: str) -> dict[str, Failure]:
         UpstreamChanged("another topic", statements=("ALTER SOURCE {source} UNSAFE RESET SPLITS "
                         "WITH (ACCEPT NEW TOPIC = true) REASON 'r'",)), name
     )
-    expired = failures.expired([("t", 0, 5, 10, 20)], name)
+    expired = failures.describe_expired([("t", 0, 5, 10, 20)], name)
     assert expired is not None
     found["expired"] = expired
     for kind, text in (
@@ -191,9 +191,9 @@ def test_next_can_be_pasted(
     item = dependencies.find(state, "source", name).item_id
     failure = HOLDERS[holder]
     failure = msgspec.structs.replace(
-        failure, statements=tuple(failures.named(each, name) for each in failure.statements)
+        failure, statements=tuple(failures.insert_name(each, name) for each in failure.statements)
     )
-    put(log, f"{item}/{holder}", failure.held(item, holder.split("/")[0], "2026-01-31"))
+    put(log, f"{item}/{holder}", failure.to_hold(item, holder.split("/")[0], "2026-01-31"))
     (found,) = (each for each in stalled_queries(read_state(log)) if each.name == name)
     words = shlex.split(found.next)
     if not found.statements:
@@ -270,8 +270,8 @@ def test_causes_without_end() -> None:
     causes: dict[str, int] = {}
     for number in range(10 * failures.CAUSES):
         word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
-        failures.counted(Failure("C", f"other {word}"), causes)
-        again = failures.counted(Failure("C", "the same"), causes)
+        failures.count_try(Failure("C", f"other {word}"), causes)
+        again = failures.count_try(Failure("C", "the same"), causes)
         assert again.tries == number + 1
     assert len(causes) == failures.CAUSES
 

@@ -27,22 +27,22 @@ def test_resumed_from_a_hold() -> None:
     other = SurveyedTable("public.a", 9, 20)
     held = surveys.with_hold(RECORDED, Survey("f2", "p", (other,)))
     assert held.survey == RECORDED.survey
-    resumed = surveys.resumed(held)
+    resumed = surveys.accept_hold(held)
     assert survey_from(resumed.survey) == Survey("", "p", (other, B))
-    assert surveys.resumed(resumed) == resumed
+    assert surveys.accept_hold(resumed) == resumed
     assert surveys.with_survey(held, FIRST) == RECORDED
 
 
 def test_resumed_from_a_server_that_did_not_answer() -> None:
     """Whatever is there at the next start is recorded then."""
-    resumed = surveys.resumed(surveys.with_hold(RECORDED, None))
+    resumed = surveys.accept_hold(surveys.with_hold(RECORDED, None))
     assert survey_from(resumed.survey) == Survey()
 
 
 def test_a_new_snapshot() -> None:
     """Of all tables, or of those that it takes, nothing is on record until the next start."""
     held = surveys.with_hold(RECORDED, FIRST)
-    assert surveys.retaken(held, ()) == StreamRecord("c", snapshot=2)
-    some = surveys.retaken(held, ["public.a"])
+    assert surveys.copy_again(held, ()) == StreamRecord("c", snapshot=2)
+    some = surveys.copy_again(held, ["public.a"])
     assert survey_from(some.survey) == Survey("", "p", (B,))
     assert (some.snapshot, some.snapshot_tables) == (2, ("public.a",))

@@ -445,7 +445,7 @@ def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> Stre
     known = standing.known_topics
     retaken = prepared.retaken.get(item_id)
     standing = (
-        surveys.resumed(standing) if retaken is None else surveys.retaken(standing, retaken)
+        surveys.accept_hold(standing) if retaken is None else surveys.copy_again(standing, retaken)
     )
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,
