@@ -33,7 +33,7 @@ class SlotContents(msgspec.Struct, frozen=True):
     ``earliest`` is the LSN from which the slot has the changes, None with a ``problem`` when it has
     none that can be read; ``latest`` is the end of the server's log. ``here`` is the position on
     the server's timeline; None, with why in ``foreign``, for one that its log does not have.
-    ``counts`` gives the changes of each table between two LSNs, None where nobody can say.
+    ``counts`` gives the changes of each table between two LSNs, None where that is not known.
     """
 
     system: str
@@ -106,7 +106,7 @@ class Databases(Protocol):
         """Drop a replication slot of a PostgreSQL server; whether there was one.
 
         With ``confirmed_upto`` only one whose changes were confirmed up to that LSN at most. Raises
-        ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while somebody
+        ConnectionFailed, OtherServer where it is not ``upstream``, and SlotInUse while a process
         reads from the slot.
         """
 
@@ -258,19 +258,8 @@ def lag(spec: QuerySpec) -> SlotLag | None:
     """How far what a POSTGRES source has committed is behind its server; see the port."""
     from catalog_migrate.replication import server
 
-    return server.lag(spec.connection, spec.slot, spec.publication, committed_position(spec))
-
-
-def committed_position(spec: QuerySpec) -> Position | None:
-    """Where the next batch of a POSTGRES source begins; None before its first one.
-
-    Raises CheckpointCorrupt, UnsupportedCheckpoint and InvalidPosition.
-    """
-    checkpoint = Checkpoint(spec.checkpoint)
-    batch = checkpoint.latest_commits
-    if batch is None:
-        return None
-    return PostgresCodec().read(checkpoint.entry(batch).sources[0])
+    committed = PostgresCodec().read(Checkpoint(spec.checkpoint).committed_line)
+    return server.lag(spec.connection, spec.slot, spec.publication, committed)
 
 
 def drop_slot(

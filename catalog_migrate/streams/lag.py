@@ -22,7 +22,6 @@ from catalog_migrate.streams.show import Rows
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import QueryStatus
 from catalog_migrate.streams.tables import Tables
-from catalog_migrate.streams.upstream import committed_line
 
 _ONE_BY_ONE = 100
 """So many versions are looked at one by one; of more only the first and the last."""
@@ -71,7 +70,7 @@ def sink_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
     checkpoint = ports.checkpoint(dependencies.location(state, stream.checkpoint))
     if stream.edit and needs_edit(checkpoint, stream.generation):
         return None
-    position: DeltaPosition | None = DeltaCodec().read(committed_line(checkpoint))
+    position: DeltaPosition | None = DeltaCodec().read(checkpoint.committed_line)
     table = state.items.get(state.items[item_id].links.get("reads", ""))
     reads = stream.reads or (table.shard if table is not None else None)
     if table is None or not reads:

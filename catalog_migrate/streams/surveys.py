@@ -37,8 +37,7 @@ def watch_of(spec: QuerySpec) -> Watch:
 def read_planned(checkpoint: Checkpoint) -> Position | None:
     """Read the position that the newest batch of a POSTGRES source ends at; None before the first.
     """
-    newest = checkpoint.latest_offsets
-    return None if newest is None else PostgresCodec().read(checkpoint.entry(newest).sources[0])
+    return PostgresCodec().read(checkpoint.planned_line)
 
 
 def with_survey(stream: StreamRecord, found: Survey) -> StreamRecord:

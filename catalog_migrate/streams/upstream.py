@@ -36,7 +36,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import External
 from catalog_migrate.replication.sessions import RESET_ELSEWHERE
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.targets import (
@@ -334,16 +334,10 @@ def expired_positions(
     ]
 
 
-def committed_line(checkpoint: Checkpoint) -> str:
-    """The line after the newest committed batch; START without one."""
-    batch = checkpoint.latest_commits
-    return START if batch is None else checkpoint.entry(batch).sources[0]
-
-
 def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
     """The next records to read, also of a source that has its first positions but no batch."""
     codec = KafkaCodec()
-    positions = codec.read(committed_line(checkpoint))
+    positions = codec.read(checkpoint.committed_line)
     if positions is not None:
         return positions
     if checkpoint.latest_commits is not None:
@@ -383,10 +377,9 @@ def require_ended_transactions(
     That is after an ALTER to read_committed, while a transaction is open of which it has records.
     Spark would take the last stable offset behind its position for lost records.
     """
-    newest = checkpoint.latest_offsets
-    if not found.open_records or newest is None:
+    positions = KafkaCodec().read(checkpoint.planned_line) if found.open_records else None
+    if positions is None:
         return
-    positions = KafkaCodec().read(checkpoint.entry(newest).sources[0]) or {}
     with upstreams.contents(spec, sample=False) as contents:
         beyond = sorted(
             f"{topic}-{number}" for (topic, number), at in positions.items()

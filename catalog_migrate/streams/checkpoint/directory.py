@@ -128,6 +128,19 @@ class Checkpoint:
         return max(self._numbers("commits"), default=None)
 
     @property
+    def planned_line(self) -> str:
+        """The line of the first source after the newest planned batch; START without one."""
+        return self._line(self.latest_offsets)
+
+    @property
+    def committed_line(self) -> str:
+        """The line of the first source after the newest committed batch; START without one."""
+        return self._line(self.latest_commits)
+
+    def _line(self, batch: int | None) -> str:
+        return START if batch is None else self.entry(batch).sources[0]
+
+    @property
     def is_stateful(self) -> bool:
         """Whether the query keeps state between batches."""
         return any(self._names("state"))

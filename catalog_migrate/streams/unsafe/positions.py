@@ -51,7 +51,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     translate,
 )
 from catalog_migrate.streams.unsafe.requests import ItemRequest, lsn_target
-from catalog_migrate.streams.upstream import TopicContents, committed_line, kafka_positions
+from catalog_migrate.streams.upstream import TopicContents, kafka_positions
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 
@@ -103,7 +103,7 @@ class SurveyRequest(msgspec.Struct, frozen=True):
 
 def postgres_position(checkpoint: Checkpoint, spec: QuerySpec) -> Position | None:
     """Where a POSTGRES source reads on, also one that has taken its snapshot and has no batch."""
-    position = PostgresCodec().read(committed_line(checkpoint))
+    position = PostgresCodec().read(checkpoint.committed_line)
     if position is not None or awaits_snapshot(spec):
         return position
     return Position.of(store_at(spec.snapshot).read(SNAPSHOT_LOADED).decode())
@@ -207,7 +207,7 @@ def _snapshot_taken(
                 f"source {spec.name} cannot read on where it is, nothing was changed",
                 problems=[problem], remedy="take a snapshot of all of its tables: RESET SPLITS",
             )
-        line = committed_line(asked.checkpoint)
+        line = asked.checkpoint.committed_line
     else:
         known, cluster = asked.stream.upstream, asked.ports.upstreams.identify(spec).upstream
         if known and known != cluster:
@@ -355,7 +355,7 @@ def _files(asked: SurveyRequest) -> Survey:
     if asked.part.reset is None:
         return Survey(NOTHING)
     note = f"all files of {asked.spec.name} are listed and read again, however many rows they hold"
-    line = committed_line(asked.checkpoint)
+    line = asked.checkpoint.committed_line
     return Survey(Forecast({}, (), Totals(exact=False), notes=(note,)), START, standing=line)
 
 
@@ -365,7 +365,7 @@ def _sink(asked: SurveyRequest) -> Survey:
         return Survey(NOTHING)
     tables, codec = asked.ports.tables, DeltaCodec()
     bounds = tables.bounds(spec.shard)
-    standing = codec.read(committed_line(asked.checkpoint))
+    standing = codec.read(asked.checkpoint.committed_line)
     wanted = min(max(part.version, bounds.earliest), bounds.latest + 1)
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

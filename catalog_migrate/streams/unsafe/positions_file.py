@@ -22,7 +22,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
-from catalog_migrate.streams.upstream import committed_line, kafka_positions
+from catalog_migrate.streams.upstream import kafka_positions
 
 
 class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,14 +51,14 @@ def export(state: State, kind: str, name: str) -> Exported:
     positions: dict[str, dict[str, Any]] = {}
     version = None
     if kind == "sink":
-        standing = DeltaCodec().read(committed_line(checkpoint))
+        standing = DeltaCodec().read(checkpoint.committed_line)
         version = None if standing is None else standing.version
     elif found.external.connector == "KAFKA":
         for (topic, number), offset in sorted((kafka_positions(checkpoint) or {}).items()):
             positions.setdefault(topic, {})[str(number)] = offset
     elif found.external.connector == "POSTGRES":
         # of a source that has read nothing yet: where its snapshot lies is in the warehouse
-        position = PostgresCodec().read(committed_line(checkpoint))
+        position = PostgresCodec().read(checkpoint.committed_line)
         if position is not None:
             return Exported(
                 {}, str(found.item.definition.item_name), position.system, {}, stream.generation,

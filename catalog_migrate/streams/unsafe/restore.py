@@ -47,7 +47,6 @@ from catalog_migrate.streams.tables import Tables, transaction
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
 from catalog_migrate.streams.unsafe.positions import NOTHING, Survey, SurveyRequest
 from catalog_migrate.streams.unsafe.requests import ItemRequest, Request, bound_hash, request_in
-from catalog_migrate.streams.upstream import committed_line
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -170,9 +169,7 @@ def _reader_obstacles(
     if stream.reads and stream.reads != shard:
         return [f"{name} below still reads an earlier shard: let it catch up"]
     skip = dependencies.skips_changes(item)
-    batch = checkpoint.latest_commits
-    line = "-" if batch is None else checkpoint.entry(batch).sources[0]
-    position = DeltaCodec().read(line)
+    position = DeltaCodec().read(checkpoint.committed_line)
     if position is not None and position.version > to and not position.starting:
         return []  # it has what stays, be it in the midst of what goes
     if not is_drained(
@@ -277,7 +274,7 @@ def passed(asked: SurveyRequest, restore: Restore | None, positions: KafkaPositi
 
     ``positions`` are those that its source goes back to; doubled are rows that it sends again.
     """
-    line = committed_line(asked.checkpoint)
+    line = asked.checkpoint.committed_line
     position = DeltaCodec().read(line)
     if restore is None or asked.checkpoint.latest_offsets is None or position is None:
         return Survey(NOTHING, standing=line)
