@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kinds import Section
+from catalog_migrate.connections.kinds import DECODING, Section
 from catalog_migrate.connections.options import effective, section_of
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.objects import Column, External, OptionValue
@@ -25,6 +25,8 @@ WHOLE_VALUE: Mapping[str, Column] = MappingProxyType(
 """Formats whose value is one column, and that column where none is declared."""
 
 CODE = "CM0751"
+
+_NOT_OF_LINES = frozenset({"files.multiline", "files.encoding", "files.charset"})
 
 
 def format_of(external: External, connection: Mapping[str, OptionValue]) -> str:
@@ -59,13 +61,10 @@ def _of_format(
     written, connector = external.format, external.connector
     if written is None or external.registry is not None or written in section.registered_formats:
         return
-    formats = [*section.formats, *(f"{each} with a schema registry"
-                                   for each in section.registered_formats)]
     if written not in section.formats:
         yield Problem(
             CODE, f"{connector} {kind}s have no FORMAT {written}",
-            remedy=f"write FORMAT {' or '.join(formats)}" if formats else
-            "leave FORMAT out: its rows go to the columns of the table",
+            remedy=_formats_of(section, external, connection),
         )
     elif connector == "FILES" and written != format_of(external, connection):
         files = format_of(external, connection)
@@ -74,6 +73,20 @@ def _of_format(
             remedy=f"write FORMAT {files}, leave it out, or name a connection whose FORMAT is "
             f"{written.lower()}",
         )
+
+
+def _formats_of(
+    section: Section, external: External, connection: Mapping[str, OptionValue]
+) -> str:
+    if external.connector == "FILES":
+        return f"write FORMAT {format_of(external, connection)}, as its connection says, or leave" \
+            " it out"
+    if not section.formats:
+        return "leave FORMAT out: its rows go to the columns of the table"
+    registered = section.registered_formats
+    return f"write FORMAT {' or '.join(section.formats)}" + (
+        f"; with a schema registry there are {', '.join(registered)}" if registered else ""
+    )
 
 
 def _of_columns(
@@ -101,6 +114,32 @@ def _of_columns(
                     CODE, f"FORMAT CSV has no {column.type} (column {column.name})",
                     remedy=f"declare {column.name} STRING",
                 )
+
+
+def problems_of_lines(
+    external: External, connection: Mapping[str, OptionValue]
+) -> tuple[Problem, ...]:
+    """Return what keeps a source of files from DECODING 'exact', which reads JSON line by line."""
+    if (
+        external.connector != "FILES" or external.options.get(DECODING) != "exact"
+        or format_of(external, connection) != "JSON"
+    ):
+        return ()
+    return tuple(
+        Problem(
+            CODE, f"DECODING 'exact' reads JSON by lines of UTF-8, its connection says {name}",
+            remedy=f"write DECODING 'lenient' for the source, or take {name} from the connection",
+        )
+        for name in options_not_of_lines(connection)
+    )
+
+
+def options_not_of_lines(options: Mapping[str, OptionValue]) -> list[str]:
+    """Return the options of files by which a record of JSON is no line of UTF-8."""
+    return sorted(
+        name for name, value in options.items()
+        if name.lower() in _NOT_OF_LINES and str(value).lower() not in ("false", "utf-8", "utf8")
+    )
 
 
 def _of_clauses(kind: QueryKind, section: Section, external: External) -> Iterator[Problem]:

@@ -27,11 +27,13 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED, QueryKind
 from catalog_migrate.streams import dependencies, surveys
+from catalog_migrate.streams.accepted import problems_of_lines
 from catalog_migrate.streams.declare import (
     check_input,
     check_reference,
     checked_connection,
     checked_query,
+    require_lines,
 )
 from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import (
@@ -85,7 +87,9 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     )
     effect = _altered(state, found, definition, links, statement.validate)
     if effect.changes is not None:
-        _check_inheriting_connections(effect, state, found)
+        after = state.changed(state.version + 1, effect.changes.effective(state))
+        _check_inheriting_connections(state, after, found)
+        _check_lines(state, after, found)
         changed = diff(external.options, definition.external.options if definition.external else {})
         effect = msgspec.structs.replace(
             effect, notices=(*effect.notices, *_unmoved(state, found, changed))
@@ -118,14 +122,12 @@ def _unmoved(
 
 
 def _check_inheriting_connections(
-    effect: Effect, state: State, found: dependencies.CatalogEntry
+    state: State, after: State, found: dependencies.CatalogEntry
 ) -> None:
-    """Who inherits from this connection must still be whole, and nothing that is fixed may change.
+    """What inherits from this connection must still be whole, and nothing that is fixed may change.
 
     All errors name the connection.
     """
-    assert effect.changes is not None
-    after = state.changed(state.version + 1, effect.changes.effective(state))
     for item_id, item in after.items.items():
         if item.definition.kind != "connection":
             continue
@@ -139,6 +141,15 @@ def _check_inheriting_connections(
             check(whole.connector, "connection", whole.options, where=where, before=standing)
         before = dependencies.effective(state, item_id)
         alterable(whole.connector, "connection", diff(before.options, whole.options), where=where)
+
+
+def _check_lines(state: State, after: State, found: dependencies.CatalogEntry) -> None:
+    """Refuse an alteration that keeps a source of files from the DECODING that it has."""
+    for item_id in dependencies.dependents(after, found.item_id):
+        query = dependencies.by_id(after, item_id)
+        used = query.item.links["connection"]
+        if not problems_of_lines(query.external, dependencies.effective(state, used).options):
+            require_lines(query.text, query.external, dependencies.effective(after, used).options)
 
 
 def _altered(

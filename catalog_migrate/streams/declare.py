@@ -13,6 +13,7 @@ from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS, TIMESTAMP_UNIT
 from catalog_migrate.connections.options import check, complete_options, section_of
+from catalog_migrate.errors import Problem
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import (
     Column,
@@ -27,7 +28,12 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import USED_CONNECTIONS, QueryKind
 from catalog_migrate.streams import avro, dependencies
-from catalog_migrate.streams.accepted import WHOLE_VALUE, format_of, problems_of
+from catalog_migrate.streams.accepted import (
+    WHOLE_VALUE,
+    format_of,
+    problems_of,
+    problems_of_lines,
+)
 from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
@@ -289,7 +295,10 @@ def _require_accepted(
 ) -> None:
     """RefusedStatement with everything that a source or sink of that kind does not take."""
     columns = getattr(statement, "columns", ())
-    problems = problems_of(kind, external, columns, connection)
+    _refuse(where, problems_of(kind, external, columns, connection))
+
+
+def _refuse(where: str, problems: Sequence[Problem]) -> None:
     if problems:
         raise RefusedStatement(
             f"{where}: {'; '.join(each.message for each in problems)}",
@@ -342,6 +351,7 @@ def checked_query(
     links = {"connection": connection.item_id}
     _check_format(where, connector, kind, external)
     _check_unit(where, connector, external, options, whole.options)
+    require_lines(where, msgspec.structs.replace(external, options=options), whole.options)
     if external.registry is not None:
         registry = dependencies.find(state, "connection", external.registry)
         if registry.external.connector != "SCHEMA REGISTRY":
@@ -361,6 +371,13 @@ def checked_query(
         ),
         links,
     )
+
+
+def require_lines(
+    where: str, external: External, connection: Mapping[str, OptionValue]
+) -> None:
+    """Raise RefusedStatement where DECODING 'exact' cannot read the files of a connection."""
+    _refuse(where, problems_of_lines(external, connection))
 
 
 def _check_unit(

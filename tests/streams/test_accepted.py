@@ -29,6 +29,8 @@ CREATE CONNECTION p TO POSTGRES (HOST 'db.example.com', DATABASE 'd', USER 'u');
 CREATE CONNECTION f TO FILES (PATH '/data');
 CREATE CONNECTION csv TO FILES (PATH '/data', FORMAT csv);
 CREATE CONNECTION txt TO FILES (PATH '/data', FORMAT text);
+CREATE CONNECTION whole TO FILES (PATH '/data', files.multiLine true, files.encoding 'UTF-16');
+CREATE SOURCE old (v STRING) FROM FILES CONNECTION whole (PATH 'x', DECODING 'lenient');
 CREATE CONNECTION r TO SCHEMA REGISTRY (URL 'https://r.example.com');
 CREATE SOURCE s (id BIGINT, v STRING) FROM KAFKA CONNECTION c (TOPIC 'in') FORMAT JSON;
 CREATE SOURCE j (id BIGINT, v STRING) FROM FILES CONNECTION f (PATH 'x')
@@ -114,6 +116,11 @@ def test_formats_of_sinks(plan: Plan, place: tuple[str, ...]) -> None:
         "CREATE SOURCE x (v BIGINT) FROM KAFKA CONNECTION c (TOPIC 't')",
         "CREATE SINK x FROM s INTO POSTGRES CONNECTION p (TABLE 'x') KEY (id)",
         "CREATE SINK x FROM j INTO POSTGRES CONNECTION p (TABLE 'x') KEY (id) ORDER BY (id)",
+        "CREATE SOURCE x (v INT) FROM FILES CONNECTION whole (PATH 'x', DECODING 'lenient')",
+        "ALTER SOURCE old SET (TRIGGER = '2 seconds')",
+        "ALTER CONNECTION f SET (files.multiLine = false, files.encoding = 'utf-8')",
+        "ALTER CONNECTION whole SET (files.charset = 'latin1')",
+        "ALTER CONNECTION csv SET (files.multiLine = true)",
         "CREATE SECRET x AS 'file:/etc/secret'",
         "CREATE CONNECTION x TO KAFKA (BROKER 'h:1', kafka.max.poll.records = 5)",
         "CREATE CONNECTION x TO KAFKA (BROKER 'h:1', kafka.socket.timeout.ms = 5)",
@@ -144,6 +151,14 @@ def test_taken(plan: Plan, text: str) -> None:
         ("CREATE SECRET x AS 'file:etc/secret'", "does not begin at the root"),
         ("CREATE SECRET x AS 'file:~/secret'", "does not begin at the root"),
         ("CREATE SECRET x AS 'file:./secret'", "does not begin at the root"),
+        ("CREATE SOURCE x (v INT) FROM FILES CONNECTION whole (PATH 'x')", "its connection says"
+         " files.encoding; DECODING 'exact' reads JSON by lines of UTF-8, its connection says"
+         " files.multiline"),
+        ("ALTER SOURCE old SET (DECODING = 'exact')", "its connection says files.multiline"),
+        ("ALTER SOURCE j SET CONNECTION whole", "its connection says files.multiline"),
+        ("ALTER CONNECTION f SET (files.charset = 'latin1')",
+         "source default.j: DECODING 'exact' reads JSON by lines of UTF-8, its connection says"
+         " files.charset"),
         ("CREATE SOURCE x (v BIGINT) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT CSV INCLUDE KEY"
          " ON ERROR INTO dead", "KAFKA sources have no FORMAT CSV"),
         ("CREATE SOURCE x (v BIGINT) FROM FILES CONNECTION f (PATH 'x') FORMAT BYTES INCLUDE KEY"

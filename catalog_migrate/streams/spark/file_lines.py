@@ -15,6 +15,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import parse_type
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.streams import exact_values
+from catalog_migrate.streams.accepted import options_not_of_lines
 from catalog_migrate.streams.exact_values import Exact
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _OF_LINES = frozenset({
     "pathglobfilter", "maxfilespertrigger", "linesep", "compression", "wholetext",
 })  # fmt: skip
-_NOT_BY_LINES = ("multiline", "encoding", "charset")
 _FILE = "__catalog_migrate_file"
 _PROBLEM = decoding.PROBLEM
 
@@ -37,15 +37,15 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
 
 
 def require_lines(spec: QuerySpec, options: Mapping[str, str]) -> None:
-    """:class:`EngineFailure` for options by which a record of JSON is no line of UTF-8."""
-    found = sorted(
-        name for name, value in options.items()
-        if name.lower() in _NOT_BY_LINES and value.lower() not in ("false", "utf-8", "utf8")
-    )
+    """Refuse options by which a record of JSON is no line of UTF-8, with EngineFailure.
+
+    CREATE and ALTER refuse them too; this is for what an earlier version let in.
+    """
+    found = options_not_of_lines({f"files.{name}": value for name, value in options.items()})
     if found:
         raise EngineFailure(
             f"source {spec.name}: DECODING 'exact' reads JSON by lines of UTF-8, its connection"
-            f" says {', '.join(f'files.{name}' for name in found)}",
+            f" says {', '.join(found)}",
             condition="NOT_SUPPORTED",
             remedy=f"ALTER SOURCE {spec.name} SET (DECODING = 'lenient'), or take the option away",
         )
