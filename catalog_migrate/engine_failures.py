@@ -190,7 +190,7 @@ def _metastore_address() -> str | None:
 
 
 @contextmanager
-def muted() -> Iterator[None]:
+def mute() -> Iterator[None]:
     """Have PySpark print no copy of an error on this thread: who is inside reports it."""
     _working.depth = getattr(_working, "depth", 0) + 1
     try:
@@ -208,7 +208,7 @@ def failing(doing: str) -> Iterator[None]:
     as that of a store which does not answer, has its own code and remedy and stays.
     """
     try:
-        with muted():
+        with mute():
             yield
     except CatalogMigrateError:
         raise

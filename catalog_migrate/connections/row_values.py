@@ -13,7 +13,7 @@ from typing import Any
 from catalog_migrate.errors import CatalogMigrateError
 
 HIDDEN = "…"
-"""Stands where a value was."""
+"""In the place of a value."""
 
 _NESTED = re.compile(r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b)(?::| - ).*", re.DOTALL)
 """Another exception within a text: what it says is told by the exception itself, if at all."""
@@ -46,7 +46,9 @@ _VOUCHED_CLASSES = frozenset({
 _OF_DELTA = re.compile(r"invariant|cast error|violated|arrow error|parser error", re.IGNORECASE)
 """What delta-rs says of rows and not of a log."""
 
-_COPIED = re.compile(r"COPY (?P<table>\S+), line \d+(?:, column (?P<column>[^:]+))?")
+_COPIED = re.compile(
+    r"COPY (?P<table>.+?), line \d+(?:, column (?P<column>.+?)(?:: |$))?", re.MULTILINE
+)
 _FUNCTION = re.compile(r"PL/\w+ function [^\n]*")
 
 

@@ -96,7 +96,7 @@ def require_plain(table: DeltaTable, *, rewritten: int | None = None) -> None:
     """EngineFailure for an open table whose rows are Spark's to write: one with constraints, or
     with features that delta-rs keeps to in part.
 
-    ``rewritten``: files are to be written anew; not where there are more bytes than these, or rows
+    ``rewritten``: files are to be written again; not where there are more bytes than these, or rows
     are only appended.
     """
     protocol = table.protocol()

@@ -71,8 +71,8 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Rows as digests: of keys, of values; ``marks`` of versions of rows, or what else tells when a
-    row changed."""
+    """Rows as digests: of keys, of values; ``marks`` of versions of rows, or what else shows when
+    a row changed."""
 
     keys: Any
     digests: Any

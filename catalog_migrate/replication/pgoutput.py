@@ -150,7 +150,7 @@ def _runs(
                 _refuse(data, "the commit of a transaction that was never streamed")
             relations.update(done.relations)
             if start <= lsn < end:
-                yield from done.committed(lsn, since + _EPOCH)
+                yield from done.read_runs(lsn, since + _EPOCH)
         elif kind == 65:  # A: abort of a streamed transaction, or of a part of it
             xid, part = _STREAM_ABORT.unpack_from(data)
             if xid == part:
@@ -207,7 +207,7 @@ def count(messages: Iterable[tuple[int, bytes]], *, start: int, end: int) -> dic
     return found
 
 
-def truncating(messages: Iterable[bytes], table: int) -> frozenset[int]:
+def find_truncates(messages: Iterable[bytes], table: int) -> frozenset[int]:
     """The transactions that truncate a table, by its oid. For protocol 1 only."""
     found, transaction = set(), 0
     for data in messages:
@@ -413,7 +413,7 @@ class _Stream:
         """A subtransaction was rolled back."""
         self._rows = [row for row in self._rows if row[0] != part]
 
-    def committed(self, lsn: int, committed: int) -> Iterator[_Run]:
+    def read_runs(self, lsn: int, committed: int) -> Iterator[_Run]:
         """What it has changed, once it has committed."""
         for sequence, (_, relation, data) in enumerate(self._rows):
             if relation.expected is not None:

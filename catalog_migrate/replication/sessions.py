@@ -45,6 +45,10 @@ RESET_ELSEWHERE = (
 """The same where the server is another one."""
 
 
+RESUME = ("RESUME SOURCE {source}",)
+"""Where nothing else is to be done here."""
+
+
 class ReplicationFailed(CatalogMigrateError, RuntimeError):
     """The server would not give its changes, for a reason that has no class of its own."""
 
@@ -261,7 +265,7 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         return RowsHidden(
             f"role {user} may see some rows only: {text}",
             remedy=f"{see_all_rows(user)}, then resume the source",
-            statements=("RESUME SOURCE {source}",),
+            statements=RESUME,
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
         return PublicationMissing(

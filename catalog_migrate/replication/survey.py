@@ -1,7 +1,7 @@
 """What a source depends on in a server's catalog, read as one value: a survey.
 
 Tables by their oid, how the publication gives their changes, unique indexes, columns by number and
-type, partitions and tables that inherit. Beside what stands there, a survey has the transaction
+type, partitions and tables that inherit. Beside these, a survey has the transaction
 that wrote each row of the catalog last (its xmin): DDL that was undone since leaves another one.
 The fingerprint is one short text over oid and xmin of all those rows, cheap enough for every batch.
 What differs between two surveys is in :mod:`catalog_migrate.replication.drift`.

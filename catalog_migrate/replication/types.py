@@ -298,7 +298,7 @@ class Position(msgspec.Struct, frozen=True):
 
     A transaction whose commit record begins at ``lsn`` or later is still to come. ``catalog`` is
     the fingerprint of what the tables depend on, as it was when this position was reached
-    (:mod:`catalog_migrate.replication.survey`); empty where nobody looked.
+    (:mod:`catalog_migrate.replication.survey`); empty where it was not read.
     """
 
     lsn: int

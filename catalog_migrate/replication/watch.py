@@ -16,9 +16,15 @@ from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.replication import server
 from catalog_migrate.replication.drift import Difference, Doubt, compare, sql_name
-from catalog_migrate.replication.pgoutput import truncating
+from catalog_migrate.replication.pgoutput import find_truncates
 from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import RESET_SPLITS, ChangesMissing, refusals
+from catalog_migrate.replication.sessions import (
+    NEW_SNAPSHOT,
+    RESET_SPLITS,
+    RESUME,
+    ChangesMissing,
+    refusals,
+)
 from catalog_migrate.replication.survey import Survey, Watch, read_fingerprint, read_survey
 from catalog_migrate.replication.types import Position
 
@@ -26,7 +32,6 @@ if TYPE_CHECKING:
     import psycopg
 
 
-_RESUME = ("RESUME SOURCE {source}",)
 _CREATE = ("SHOW CREATE SOURCE {source}",)
 
 
@@ -77,7 +82,7 @@ def changes_missing(differences: Sequence[Difference], position: Position) -> Ch
     by_table: dict[str, list[str]] = {}
     for each in differences:
         by_table.setdefault(each.table, []).append(each.cause)
-    causes = "; ".join(f"{table}: {', and '.join(said)}" for table, said in by_table.items())
+    causes = "; ".join(f"{table}: {', and '.join(found)}" for table, found in by_table.items())
     before = "; ".join(dict.fromkeys(each.before for each in differences if each.before))
     first = f"upstream: {before}; then " if before else ""
     kinds = {each.remedy for each in differences}
@@ -90,12 +95,12 @@ def changes_missing(differences: Sequence[Difference], position: Position) -> Ch
         )
     if "snapshot" in kinds:
         return ChangesMissing(
-            message, remedy=f"{first}take a new snapshot (UNSAFE RESET SPLITS), or resume the"
-            " source to go on without what is missing",
+            message, remedy=f"{first}{NEW_SNAPSHOT}, or resume the source to go on"
+            " without what is missing",
             statements=RESET_SPLITS, table=table, lsn=position.lsn,
         )
     return ChangesMissing(
-        message, remedy=f"{first}resume the source", statements=_RESUME, table=table,
+        message, remedy=f"{first}resume the source", statements=RESUME, table=table,
         lsn=position.lsn,
     )
 
@@ -106,7 +111,7 @@ def _not_readable(findings: Sequence[Finding], position: Position) -> ChangesMis
         f"changes may be missing: {'; '.join(each.message for each in findings)}",
         remedy="upstream: " + "; ".join(dict.fromkeys(each.remedy or "" for each in findings))
         + "; then resume the source",
-        statements=_RESUME, lsn=position.lsn,
+        statements=RESUME, lsn=position.lsn,
     )
 
 
@@ -126,7 +131,7 @@ def _is_confirmed(
         if slot is None or slot.lost:
             return True
         messages = server.peek_truncates(opened, watch.slot, watch.publication, slot.log_end)
-        return doubt.part.version not in truncating(messages, table.oid)
+        return doubt.part.version not in find_truncates(messages, table.oid)
 
 
 _OLDER = (

@@ -12,7 +12,6 @@ source's checkpoints, so that a comparison that was cut off goes on; it goes wit
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ import msgspec
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.engine_failures import failing
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import fold, quote_datafusion
 from catalog_migrate.replication.sessions import SlotAhead, SlotInUse
 from catalog_migrate.replication.types import lsn_text
@@ -58,8 +58,8 @@ _LOOKS = 8
 """How often a bucket is looked at whose rows go on changing."""
 _PAUSE = 1.0
 """Seconds between two looks; a commit is in the server's log a moment before others see it."""
-_STILL = 120.0
-"""Seconds for which a running source may stand still before it is not waited for any longer."""
+_PATIENCE = 120.0
+"""Seconds without a commit after which a running source is not waited for any longer."""
 _OLDEST = 86_400.0
 """Seconds without a bucket after which what was compared is no longer gone on from."""
 _LISTED = 20
@@ -96,16 +96,17 @@ class ComparedTable(msgspec.Struct, frozen=True):
 
 class Progress(msgspec.Struct, frozen=True):
     """How far a comparison is: ``run`` is of the process that goes on with it, ``saved`` when that
-    was written, in seconds since 1970, ``tables`` by their names upstream."""
+    was written, in seconds since 1970, ``generation`` of the source's positions, which an UNSAFE
+    statement raises, ``tables`` by their names upstream."""
 
     run: str
     saved: float
     bucket_rows: int
-    snapshot: int
+    generation: int
     tables: Mapping[str, ComparedTable] = {}
 
 
-class Difference(msgspec.Struct, frozen=True):
+class DifferingKey(msgspec.Struct, frozen=True):
     """A key whose rows differ: digests and versions upstream, and when ours changed last."""
 
     upstream: tuple[tuple[int, int], ...]
@@ -166,7 +167,7 @@ def validate_source(
     """Compare; (a row for each table, what is to be said beside them).
 
     ``follow`` gives the newest state. Raises RefusedStatement, SourceDiffers with every bucket that
-    differs, SourceNotCompared for what could not be told, and what the server refuses.
+    differs, SourceNotCompared for what could not be decided, and what the server refuses.
     """
     found = dependencies.find(state, "source", statement.name)
     require_mirror(found)
@@ -189,7 +190,7 @@ class _Comparison:
     rate: int
     _notes: list[str] = field(default_factory=list)
     _undecided: dict[str, list[int]] = field(default_factory=dict)
-    _stands: str = ""
+    _standstill: str = ""
 
     @property
     def name(self) -> str:
@@ -286,7 +287,7 @@ class _Comparison:
                 looks[number] = look
             else:
                 table.kept.put(table.name, ComparedBucket(number, look.lsn, len(look.rows)))
-        before: dict[int, dict[int, Difference]] = {number: {} for number in looks}
+        before: dict[int, dict[int, DifferingKey]] = {number: {} for number in looks}
         for turn in range(_LOOKS):
             if turn and looks:
                 self.clock.sleep(_PAUSE)
@@ -300,7 +301,7 @@ class _Comparison:
             here = table.rows_here(list(looks))
             for number, look in list(looks.items()):
                 found = find_differences(look, here[number])
-                result, known = judge(number, look, found, before[number])
+                result, known = classify_bucket(number, look, found, before[number])
                 before[number] = found
                 if known or turn == _LOOKS - 1:
                     table.kept.put(table.name, result)
@@ -324,7 +325,7 @@ class _Comparison:
         """Wait until the mirror has passed an LSN; False where it does not come so far."""
         from catalog_migrate.replication.comparison import is_behind
 
-        spec, stood, since, told = self.spec, None, self.clock.monotonic(), False
+        spec, last, since, reported = self.spec, None, self.clock.monotonic(), False
         while True:
             position = postgres_position(Checkpoint(spec.checkpoint), spec)
             now = self.clock.monotonic()
@@ -335,19 +336,21 @@ class _Comparison:
                     ):
                         return True
                 except SlotInUse:
-                    stood = None  # a batch is being read
+                    last = None  # a batch is being read
                 except SlotAhead:
                     # a batch is committed before the slot moves on, maybe since the first look
                     if postgres_position(Checkpoint(spec.checkpoint), spec) == position:
                         raise
-            if position != stood:
-                stood, since = position, now
+            if position != last:
+                last, since = position, now
             reason = self._find_standstill(now - since)
             if reason:
-                self._stands = f"its mirror is at {position}, before {lsn_text(lsn)}, and {reason}"
+                self._standstill = (
+                    f"its mirror is at {position}, before {lsn_text(lsn)}, and {reason}"
+                )
                 return False
-            if not told:
-                told = True
+            if not reported:
+                reported = True
                 self.say(f"{self.name}: waits until the mirror has passed {lsn_text(lsn)}")
             self.clock.sleep(_PAUSE)
 
@@ -362,7 +365,7 @@ class _Comparison:
             return f"it is held: {'; '.join(holds)}"
         if not runtime_lives(state, item.links.get("cluster", "")):
             return "no runtime of its cluster is alive"
-        return f"it has not moved for {_STILL:.0f} s" if seconds > _STILL else ""
+        return f"it has not moved for {_PATIENCE:.0f} s" if seconds > _PATIENCE else ""
 
     def _require_unchanged(self) -> None:
         """SourceNotCompared where the source was altered, reset or migrated meanwhile."""
@@ -387,17 +390,18 @@ class _Comparison:
 
     def _not_compared(self, kept: _Kept) -> SourceNotCompared:
         open_ = "; ".join(
-            f"{name}: {_list_buckets(numbers, kept.table(name).buckets)}"
+            f"{name}: "
+            + _list_buckets([str(each) for each in sorted(numbers)], kept.table(name).buckets)
             for name, numbers in self._undecided.items()
         )
         return SourceNotCompared(
-            f"{self.name} differs from its tables upstream by more than it can be told to lag:"
-            f" {self._stands}; not decided are {open_}",
+            f"{self.name} differs from its tables upstream by more than its lag explains:"
+            f" {self._standstill}; not decided are {open_}",
             remedy=f"let it go on until it has caught up, then {self._statement}",
         )
 
     def _refuse_differences(self, kept: _Kept) -> None:
-        """SourceDiffers with every table and bucket, and the statement that copies these anew."""
+        """SourceDiffers with every table and bucket, and the statement that copies these again."""
         lines, tables, total = [], [], 0
         for table in self.spec.tables:
             name = table.upstream.full_name
@@ -446,18 +450,16 @@ def _describe_counts(buckets: Sequence[ComparedBucket]) -> str:
 
 def _describe_buckets(bad: Sequence[ComparedBucket], buckets: int) -> str:
     """Which buckets, and at which LSN each."""
-    told = ", ".join(
+    return _list_buckets([
         f"{each.number} at {lsn_text(each.lsn)} ({each.differing})"
-        for each in sorted(bad, key=lambda each: each.number)[:_LISTED]
-    )
-    more = f" and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
-    return f"bucket {told}{more} of {buckets}"
+        for each in sorted(bad, key=lambda each: each.number)
+    ], buckets)
 
 
-def _list_buckets(numbers: Sequence[int], buckets: int) -> str:
-    told = ", ".join(map(str, sorted(numbers)[:_LISTED]))
-    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
-    return f"bucket {told}{more} of {buckets}"
+def _list_buckets(texts: Sequence[str], buckets: int) -> str:
+    listed = ", ".join(texts[:_LISTED])
+    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+    return f"bucket {listed}{more} of {buckets}"
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -483,6 +485,7 @@ class _Table:
     def rows_here(self, numbers: Sequence[int]) -> dict[int, Rows]:
         """The rows of the mirror in its newest version, by bucket; marks are their LSNs."""
         import numpy as np
+        import pyarrow as pa
 
         from catalog_migrate.replication.comparison import Rows, digests, texts_of_keys
         from catalog_migrate.replication.values import bucket_numbers, table_values
@@ -500,7 +503,7 @@ class _Table:
             if self.buckets > 1:
                 found = bucket_numbers(texts_of_keys(self.columns, values), self.buckets)
                 wanted = np.isin(found, numbers)
-                values = [value.filter(_mask(wanted)) for value in values]
+                values = [value.filter(pa.array(wanted)) for value in values]
                 found, at = found[wanted], at[wanted]
             if len(at):
                 parts.append((found, *digests(self.columns, values), at))
@@ -514,29 +517,20 @@ class _Table:
         }
 
 
-def _mask(wanted: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(wanted)
-
-
 def _batches(path: str, names: Sequence[str], *, alive: bool) -> Iterator[list[Any]]:
     """The columns of the newest version of a table, some rows at a time; ``alive`` leaves out rows
     that were deleted upstream."""
     import pyarrow as pa
     from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
 
     from catalog_migrate.delta.table import open_table
 
     listed = ", ".join(map(quote_datafusion, names))
     where = f" WHERE {quote_datafusion(DELETED.name)} IS NULL" if alive else ""
     table = open_table(path)
-    try:
+    with failing(f"read the rows of {path}"):
         for batch in QueryBuilder().register("t", table).execute(f"SELECT {listed} FROM t{where}"):
             yield list(pa.record_batch(batch).columns)
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot read the rows of {path}: {error}") from error
 
 
 def _stored_columns(path: str) -> Sequence[Any]:
@@ -551,7 +545,7 @@ def _rows_here(table: OutputTable) -> int:
     return shard_size(table.shard)[0]
 
 
-def find_differences(look: Look, here: Rows) -> dict[int, Difference]:
+def find_differences(look: Look, here: Rows) -> dict[int, DifferingKey]:
     """The keys whose rows upstream and here are not the same, by digest; none when count and
     checksum are equal."""
     import numpy as np
@@ -581,7 +575,7 @@ def find_differences(look: Look, here: Rows) -> dict[int, Difference]:
     for key, lsn in zip(here.keys[of_keys].tolist(), here.marks[of_keys].tolist(), strict=True):
         lsns[key].append(lsn)
     return {
-        key: Difference(
+        key: DifferingKey(
             tuple(sorted(versions[key])), len(lsns[key]), max(lsns[key], default=0)
         )
         for key in versions
@@ -595,8 +589,9 @@ def _checksums(rows: Rows) -> Any:
     return rows.keys * np.uint64(0x9E3779B97F4A7C15) + rows.digests
 
 
-def judge(
-    number: int, look: Look, found: Mapping[int, Difference], before: Mapping[int, Difference]
+def classify_bucket(
+    number: int, look: Look, found: Mapping[int, DifferingKey],
+    before: Mapping[int, DifferingKey],
 ) -> tuple[ComparedBucket, bool]:
     """What a bucket comes to, and whether that is known: no row differs, or each that does was so
     in the look ``before`` too, the same version of it upstream, and was not changed here since this
@@ -642,7 +637,7 @@ class _Kept:
             old = msgspec.json.decode(data, type=Progress)
         except (FileNotFoundError, msgspec.MsgspecError):
             old = new
-        if (old.bucket_rows, old.snapshot) == (new.bucket_rows, new.snapshot) and (
+        if (old.bucket_rows, old.generation) == (new.bucket_rows, new.generation) and (
             0 <= now - old.saved < _OLDEST
         ):
             new = msgspec.structs.replace(old, run=new.run)
@@ -675,7 +670,7 @@ class _Kept:
         """Note what came of a bucket; it is written within a second."""
         old = self.table(name)
         self._replace(name, msgspec.structs.replace(old, done=(*old.done, bucket)))
-        if time.monotonic() - self._saved >= 1.0:
+        if self._clock.monotonic() - self._saved >= 1.0:
             self.save()
 
     def save(self) -> None:
@@ -691,10 +686,10 @@ class _Kept:
         found, self._tag = self._store.read_tagged(PROGRESS)
         if found != data:
             raise _taken_over_error()
-        self._saved = time.monotonic()
+        self._saved = self._clock.monotonic()
 
     def end(self) -> None:
-        """It is over: the next comparison begins anew."""
+        """It is over: the next comparison begins with the first bucket."""
         self._store.delete(PROGRESS)
 
     def _replace(self, name: str, table: ComparedTable) -> None:

@@ -16,7 +16,7 @@ from catalog_migrate.replication.pgoutput import (
     count,
     decode,
     decode_batches,
-    truncating,
+    find_truncates,
 )
 from catalog_migrate.replication.sessions import (
     ChangesMissing,
@@ -322,8 +322,8 @@ class TestOids:
             *RELATIONS, *transaction(m.truncate(1, 2), xid=7), *transaction(m.truncate(2), xid=8),
             *transaction(m.insert(1, [1, "a", "d"]), m.truncate(1), xid=9),
         ]
-        assert truncating(sent, 1) == {7, 9}
-        assert truncating(sent, 3) == frozenset()
+        assert find_truncates(sent, 1) == {7, 9}
+        assert find_truncates(sent, 3) == frozenset()
 
 
 def _row(table: int, kind: str, text: str | None, xid: int | None) -> bytes:

@@ -309,7 +309,7 @@ def test_what_cannot_be_told(mirrored: Mirrored) -> None:
 def test_how_long_progress_counts(tmp_path: Path) -> None:
     """For a day since it was written last, however long ago the comparison began."""
     now = 0.0
-    clock = cast("Any", SimpleNamespace(wall=lambda: now))
+    clock = cast("Any", SimpleNamespace(wall=lambda: now, monotonic=time.monotonic))
     spec = cast("Any", SimpleNamespace(checkpoint=f"{tmp_path}/m/checkpoint"))
     state = cast("Any", SimpleNamespace(streams={}))
     for number in range(4):

@@ -36,7 +36,7 @@ MOVED = (
 
 
 @contextmanager
-def made_whole(rows: DataFrame, table: OutputTable) -> Iterator[DataFrame]:
+def complete_rows(rows: DataFrame, table: OutputTable) -> Iterator[DataFrame]:
     """The changes of a batch with the unsent values of rows that got another key in their places.
 
     Changes that the mirror has already (of a table that was copied again, or of a position that was
@@ -57,9 +57,9 @@ def made_whole(rows: DataFrame, table: OutputTable) -> Iterator[DataFrame]:
             " INSERT of an UPDATE)"
         ))
     with ExitStack() as stack:
-        entries = [_sent(rows, found.sent)] if found.sent else []
+        entries = [_read_sent(rows, found.sent)] if found.sent else []
         if found.carried:
-            carried = mirror.carried(found.carried, columns, unsent).persist()
+            carried = mirror.read_carried(found.carried, columns, unsent).persist()
             stack.callback(carried.unpersist)
             _require_found(carried, found, mirror, table)
             entries.append(carried.where("found").selectExpr(
@@ -67,7 +67,7 @@ def made_whole(rows: DataFrame, table: OutputTable) -> Iterator[DataFrame]:
             ))
         for more in entries[1:]:
             entries[0] = entries[0].unionByName(more)
-        yield _filled(rows, entries[0]) if entries else rows
+        yield _fill(rows, entries[0]) if entries else rows
 
 
 def _steps(rows: DataFrame, table: OutputTable) -> list[Step]:
@@ -126,7 +126,7 @@ class _Mirror(NamedTuple):
             rows = rows.where(F.col(quote_sql(DELETED.name)).isNull())
         return cls(rows, table, newest or 0)
 
-    def carried(
+    def read_carried(
         self, wanted: Sequence[Carried], columns: dict[int, Column], unsent: Sequence[int]
     ) -> DataFrame:
         """Of each wanted the values by place, as PostgreSQL's text, and whether its row was
@@ -142,7 +142,7 @@ class _Mirror(NamedTuple):
             "columns": pa.array([list(each.columns) for each in wanted], pa.list_(pa.int32())),
         }))
         values = ", ".join(f"{place}, {_text(columns[place])}" for place in unsent)
-        return self._joined(asked, "origin", "left").selectExpr(
+        return self._join(asked, "origin", "left").selectExpr(
             "wanted.lsn", "wanted.sequence", "wanted.key", "mirror._lsn IS NOT NULL AS found",
             f"map_filter(map({values}), (place, v) -> array_contains(wanted.columns, place))"
             " AS values",
@@ -150,9 +150,9 @@ class _Mirror(NamedTuple):
 
     def has(self, wanted: DataFrame) -> int:
         """Of how many wanted rows the mirror has the key, as it is after the change or later."""
-        return self._joined(wanted, "key", "inner").where("mirror._lsn >= wanted.lsn").count()
+        return self._join(wanted, "key", "inner").where("mirror._lsn >= wanted.lsn").count()
 
-    def _joined(self, wanted: DataFrame, key: str, how: str) -> DataFrame:
+    def _join(self, wanted: DataFrame, key: str, how: str) -> DataFrame:
         """Wanted rows beside those of the mirror, under names that no column takes."""
         same = " AND ".join(
             f"mirror.{quote_sql(column.name)} <=>"
@@ -196,7 +196,7 @@ def _unfit(
     )
 
 
-def _sent(rows: DataFrame, wanted: Sequence[SentBefore]) -> DataFrame:
+def _read_sent(rows: DataFrame, wanted: Sequence[SentBefore]) -> DataFrame:
     """The values that earlier changes of the batch have."""
     import pyarrow as pa
 
@@ -214,7 +214,7 @@ def _sent(rows: DataFrame, wanted: Sequence[SentBefore]) -> DataFrame:
     )
 
 
-def _filled(rows: DataFrame, entries: DataFrame) -> DataFrame:
+def _fill(rows: DataFrame, entries: DataFrame) -> DataFrame:
     """The changes with the values of (lsn, sequence, entry) in their images."""
     values = entries.groupBy("lsn", "sequence").agg(
         F.expr("map_from_entries(collect_list(entry))").alias("values")

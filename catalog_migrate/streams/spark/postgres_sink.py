@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 from pyspark.sql.window import Window
 
+from catalog_migrate.connections.row_values import place_in
 from catalog_migrate.connections.values import table_of
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
@@ -29,9 +30,9 @@ from catalog_migrate.streams.spark.refused_rows import (
     RefusedRow,
     SinkRow,
     append_refused,
-    divided,
-    kept_text,
-    read_kept,
+    decode_row,
+    divide,
+    encode_row,
     refused_error,
     sink_rows,
 )
@@ -102,7 +103,7 @@ class PostgresSink:
                     if self._ledger.claim(connection, batch.query_id, batch.number, spec.item_id):
                         refused = self._copy(connection, batch.frame)
                         if refused:
-                            rows = tuple(map(kept_text, refused))
+                            rows = tuple(map(encode_row, refused))
                             found = RefusedRows(batch.query_id, batch.number, rows)
                             self._ledger.keep_refused(connection, found, spec.item_id)
                 if refused:
@@ -127,7 +128,7 @@ class PostgresSink:
         with connection.transaction():  # each of its own: none may wait for the end of another
             waiting = self._ledger.refused(connection, self._spec.item_id)
         for found in waiting:
-            rows = [read_kept(text) for text in found.rows]
+            rows = [decode_row(text) for text in found.rows]
             append_refused(spark, self._spec, rows, found.query_id, found.batch)
             with connection.transaction():
                 self._ledger.forget_refused(connection, found)
@@ -167,7 +168,7 @@ class PostgresSink:
         else:
             return []
 
-        def tried(rows: Sequence[SinkRow]) -> Refusal | None:
+        def try_rows(rows: Sequence[SinkRow]) -> Refusal | None:
             try:
                 if self._key:
                     connection.execute(SQL("TRUNCATE {}").format(incoming))
@@ -182,30 +183,30 @@ class PostgresSink:
         # a Spark job begins while the transaction waits
         connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_DIVIDING}s'")
         found = []
-        for row, refusal in divided(self._rows(frame), tried):
+        for row, refusal in divide(self._rows(frame), try_rows):
             if self._spec.dead_letters is None:
                 raise refused_error(self._spec, f"table {self._target}", row, refusal) from None
             found.append((row, refusal))
-        refused = [row.refused(refusal) for row, refusal in found]
+        refused = [row.refuse(refusal) for row, refusal in found]
         if self._key and refused:
-            refused += self._before(ranked, {str(row.sent[1]) for row, _ in found}, tried)
+            refused += self._before(ranked, {str(row.sent[1]) for row, _ in found}, try_rows)
         return refused
 
     def _before(
         self, ranked: DataFrame, keys: set[str],
-        tried: Callable[[Sequence[SinkRow]], Refusal | None],
+        try_rows: Callable[[Sequence[SinkRow]], Refusal | None],
     ) -> Iterator[RefusedRow]:
-        """Let the row before the last one of each of those keys stand, if it can; the others that
-        were tried."""
+        """Put the row before the last one of each of those keys, if it can be; the others that were
+        tried."""
         key = self._whole_key()
         rows = ranked.where((F.col(_RANK) > 1) & key.isin(sorted(keys)))
         for row in self._rows(rows.orderBy(key, _RANK)):
             if row.sent[1] in keys:
-                refusal = tried([row])
+                refusal = try_rows([row])
                 if refusal is None:
                     keys.remove(str(row.sent[1]))
                 else:
-                    yield row.refused(refusal)
+                    yield row.refuse(refusal)
 
     def _rows(self, frame: DataFrame) -> Iterator[SinkRow]:
         key = self._whole_key() if self._key else F.lit(None).cast("string")
@@ -307,7 +308,6 @@ _OF_A_ROW = re.compile(r"22|23|44000|54000|P0001")
 """How SQLSTATEs begin that are about values of a row: what they cannot be, constraints, the check
 of a view, an entry that no index can hold, what a trigger refuses."""
 _WANTS_OTHERS = "23503"
-_COLUMN = re.compile(r"COPY .*, line \d+, column (.+?): ")
 
 
 def _refusal(
@@ -318,10 +318,7 @@ def _refusal(
     if _OF_A_ROW.match(state) is None:
         return None
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()
-    column = error.diag.column_name
-    copied = _COLUMN.match(error.diag.context or "")
-    if column is None and copied is not None:
-        column = copied[1]
+    column = place_in(error).get("column")
     if column is None and len(rows) == 1:  # the server reads a line before it tells its fields
         fields = str(rows[0].sent[0]).split("\t")
         column = next(

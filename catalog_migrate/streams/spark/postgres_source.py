@@ -29,7 +29,7 @@ from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
 from catalog_migrate.streams.errors import key_hash
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
-from catalog_migrate.streams.spark.moved_rows import made_whole
+from catalog_migrate.streams.spark.moved_rows import complete_rows
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
 from catalog_migrate.streams.spark.running import Batch, append_once, python_causes
 from catalog_migrate.streams.surveys import watch_of
@@ -146,7 +146,7 @@ def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> Data
 
 class _Facts(msgspec.Struct, frozen=True):
     """What a batch has for one table: values that were not sent, and whether of rows that are new
-    under their key, rows that are gone, and its last TRUNCATE: LSN, sequence, and when it was
+    under their key, rows that were deleted, and its last TRUNCATE: LSN, sequence, and when it was
     committed (microseconds since 1970). ``size`` are the bytes of the whole batch."""
 
     truncated: tuple[int, int, int] | None = None
@@ -228,7 +228,7 @@ class ChangesWriter:
         known = load_table(local_path(table.shard)).transaction_version(batch.query_id)
         if known is not None and known >= batch.number:
             return  # the rows that the values are of are those of after the batch
-        with made_whole(since_truncate(rows, facts), table) as whole:
+        with complete_rows(since_truncate(rows, facts), table) as whole:
             self._merge_last(whole, table, facts, batch)
 
     def _merge_last(

@@ -1,7 +1,7 @@
 """Rows that the destination of a sink does not take: which they are, why, and where they are kept.
 
 A batch goes out whole. Only when the destination refuses something in it is it divided, until every
-row that is refused stands alone. With ON ERROR INTO these rows go to a table of ours, in the form
+row that is refused is alone. With ON ERROR INTO these rows go to a table of ours, in the form
 of the records that a source could not read, and the others to the destination; else the first one
 is the error of the batch, which shows no value.
 """
@@ -75,7 +75,7 @@ class SinkRow(NamedTuple):
     key: bytes | None
     value: str
 
-    def refused(self, refusal: Refusal) -> RefusedRow:
+    def refuse(self, refusal: Refusal) -> RefusedRow:
         """The dead letter."""
         return RefusedRow(
             self.topic, self.partition, self.offset, self.timestamp, self.key, self.value,
@@ -114,7 +114,7 @@ def key_text(spec: QuerySpec) -> Expression:
     return value if only.type == "BINARY" else value.cast("string")
 
 
-def divided(
+def divide(
     rows: Iterable[SinkRow], put: Callable[[Sequence[SinkRow]], Refusal | None]
 ) -> Iterator[tuple[SinkRow, Refusal]]:
     """Put all rows that can be put; the others, each with its refusal.
@@ -123,20 +123,20 @@ def divided(
     other rows is tried again until no more of it goes.
     """
     waiting: list[tuple[SinkRow, Refusal]] = []
-    for row, refusal in _tried(rows, put):
+    for row, refusal in _put_in_pieces(rows, put):
         if refusal.again:
             waiting.append((row, refusal))
         else:
             yield row, refusal
     while waiting:
-        left = list(_tried([row for row, _ in waiting], put))
+        left = list(_put_in_pieces([row for row, _ in waiting], put))
         if len(left) == len(waiting):
             break
         waiting = left
     yield from waiting
 
 
-def _tried(
+def _put_in_pieces(
     rows: Iterable[SinkRow], put: Callable[[Sequence[SinkRow]], Refusal | None]
 ) -> Iterator[tuple[SinkRow, Refusal]]:
     left = iter(rows)
@@ -190,11 +190,11 @@ def append_refused(
     append_once(spark.createDataFrame(data), local_path(spec.dead_letters), query_id, batch)
 
 
-def kept_text(row: RefusedRow) -> str:
+def encode_row(row: RefusedRow) -> str:
     """A row as text that any database takes: in ASCII, without a NUL."""
     return json.dumps(msgspec.to_builtins(row))
 
 
-def read_kept(text: str) -> RefusedRow:
-    """The row of :func:`kept_text`."""
+def decode_row(text: str) -> RefusedRow:
+    """The row of :func:`encode_row`."""
     return msgspec.json.decode(text, type=RefusedRow)

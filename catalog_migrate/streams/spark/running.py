@@ -21,7 +21,7 @@ import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connections import row_values
-from catalog_migrate.engine_failures import failing, is_transient, muted
+from catalog_migrate.engine_failures import failing, is_transient, mute
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.sessions import ReplicationFailed, parse_failure
@@ -88,7 +88,7 @@ class BatchGate:
         try:
             # Within foreachBatch the calling thread is the stream's own, and carries its id.
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            with muted():
+            with mute():
                 self._writer.write(Batch(frame, number, str(query_id)))
         except Exception as error:
             self._error = self._scrubbed(error)

@@ -213,21 +213,23 @@ def rows_are_lost_here(bank: Bank) -> None:
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    against_the_source(path, lambda table: table.delete("id IN (30, 31)"))
-    against_the_source(
-        path, lambda table: table.update({"owner": "'somebody'"}, predicate="id = 32")
-    )
-    with pytest.raises(SourceDiffers) as caught:
+    try:
+        against_the_source(path, lambda table: table.delete("id IN (30, 31)"))
+        against_the_source(
+            path, lambda table: table.update({"owner": "'somebody'"}, predicate="id = 32")
+        )
+        with pytest.raises(SourceDiffers) as caught:
+            bank.run(f"VALIDATE SOURCE {bank.q('m')}")
+        (difference,) = caught.value.differences
+        assert "2 missing here, 1 with other values" in difference
+        bank.run(str(caught.value.remedy), confirm=lambda _: True)
+        bank.until(
+            lambda: len(bank.rows("accounts_m", "id")) == ACCOUNTS, "the snapshot of the one table"
+        )
         bank.run(f"VALIDATE SOURCE {bank.q('m')}")
-    (difference,) = caught.value.differences
-    assert "2 missing here, 1 with other values" in difference
-    bank.run(str(caught.value.remedy), confirm=lambda _: True)
-    bank.until(
-        lambda: len(bank.rows("accounts_m", "id")) == ACCOUNTS, "the snapshot of the one table"
-    )
-    bank.run(f"VALIDATE SOURCE {bank.q('m')}")
-    ended.set()
-    writer.join(60)
+    finally:
+        ended.set()
+        writer.join(60)
 
 
 def changes_were_not_published(bank: Bank) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.engine_failures import muted
+from catalog_migrate.engine_failures import mute
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams.failures import of_query
@@ -47,7 +47,7 @@ def quoted(text: str) -> bool:
 
 def told(work: Callable[[], object], *, show_values: bool) -> str:
     """What a failure comes to, with all of its causes."""
-    with pytest.raises(Exception) as caught, muted():
+    with pytest.raises(Exception) as caught, mute():
         work()
     found = explain(list(python_causes(caught.value, show_values)), Redactor([]))
     failure = of_query(found, "source", "s")
