@@ -407,6 +407,15 @@ def pipeline(
     made.stop()
 
 
+@pytest.fixture
+def publisher(postgres: PostgresServer) -> PostgresServer:
+    """The server with a role that may read changes, cdc, and one that may publish, app."""
+    if not postgres.execute("SELECT 1 FROM pg_roles WHERE rolname = 'cdc'"):
+        postgres.create_user("cdc", "cdc's secret word", replication=True)
+    postgres.execute("GRANT CREATE ON DATABASE shop TO app", database="shop")
+    return postgres
+
+
 @pytest.fixture(scope="module")
 def started(
     tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster,

@@ -108,15 +108,12 @@ class Bank(Pipeline):
 @pytest.fixture
 def bank(
     tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster,
-    postgres: PostgresServer,
+    publisher: PostgresServer,
 ) -> Iterator[Bank]:
     """A bank with both sources and a runtime."""
-    if not postgres.execute("SELECT 1 FROM pg_roles WHERE rolname = 'cdc'"):
-        postgres.create_user("cdc", "cdc's secret word", replication=True)
-    postgres.execute("GRANT CREATE ON DATABASE shop TO app", database="shop")
     with pytest.MonkeyPatch.context() as monkeypatch:
         directory: Path = tmp_path_factory.mktemp("bank")
-        made = Bank(directory, spark, kafka, postgres, monkeypatch)
+        made = Bank(directory, spark, kafka, publisher, monkeypatch)
         made.begin()
         made.lay_out()
         made.source_of("c", "CHANGES", "_c")

@@ -59,15 +59,12 @@ class Watched(Bank):
 @pytest.fixture
 def bank(
     tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster,
-    postgres: PostgresServer,
+    publisher: PostgresServer,
 ) -> Iterator[Watched]:
     """A bank with both sources, and a runtime with an open gate."""
-    if not postgres.execute("SELECT 1 FROM pg_roles WHERE rolname = 'cdc'"):
-        postgres.create_user("cdc", "cdc's secret word", replication=True)
-    postgres.execute("GRANT CREATE ON DATABASE shop TO app", database="shop")
     with pytest.MonkeyPatch.context() as monkeypatch:
         directory: Path = tmp_path_factory.mktemp("watched")
-        made = Watched(directory, spark, kafka, postgres, monkeypatch)
+        made = Watched(directory, spark, kafka, publisher, monkeypatch)
         made.begin()
         made.lay_out()
         for name, format_ in (("c", "CHANGES"), ("m", "MIRROR")):
@@ -75,7 +72,7 @@ def bank(
         made.start(unsafe=True)
         yield made
         made.stop()
-        postgres.execute("ALTER ROLE cdc NOBYPASSRLS")
+        publisher.execute("ALTER ROLE cdc NOBYPASSRLS")
         for name in "cm":
             made.run(f"DROP SOURCE IF EXISTS {made.q(name)}")
 
