@@ -21,7 +21,7 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
-    from catalog_migrate.replication.server import SlotLag
+    from catalog_migrate.replication.server import Slot, SlotLag
     from catalog_migrate.replication.snapshot import Put
     from catalog_migrate.replication.survey import Survey
     from catalog_migrate.replication.types import DiscoveredTable, Position
@@ -44,6 +44,14 @@ class SlotContents(msgspec.Struct, frozen=True):
     counts: Callable[[int, int], Mapping[str, int] | None]
     problem: str = ""
     foreign: str = ""
+
+
+class SlotState(msgspec.Struct, frozen=True):
+    """What a server reports of a slot itself: None where there is none; ``most`` is the setting
+    ``max_slot_wal_keep_size``, "-1" for no limit."""
+
+    slot: Slot | None
+    most: str
 
 
 class Databases(Protocol):
@@ -98,6 +106,10 @@ class Databases(Protocol):
 
         Raises ConnectionFailed, and SlotInUse while a batch is read from it.
         """
+
+    def slot_state(self, spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
+        """Whether the slot of a POSTGRES source is there, and what it keeps. Raises
+        ConnectionFailed."""
 
     def drop_slot(
         self, connection: Resolved, name: str, *, upstream: str = "",
@@ -262,6 +274,16 @@ def lag(spec: QuerySpec) -> SlotLag | None:
     return server.lag(spec.connection, spec.slot, spec.publication, committed)
 
 
+def slot_state(spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
+    """Whether the slot of a POSTGRES source is there, and what it keeps; see the port."""
+    from catalog_migrate.replication import server, sessions
+
+    subject = f"{spec.kind} {spec.name}"
+    with sessions.session(spec.connection, subject=subject, timeout=timeout) as opened:
+        row = opened.execute("SHOW max_slot_wal_keep_size").fetchone()
+        return SlotState(server.read_slot(opened, spec.slot), "-1" if row is None else str(row[0]))
+
+
 def drop_slot(
     connection: Resolved, name: str, *, upstream: str = "", confirmed_upto: int | None = None
 ) -> bool:
@@ -290,5 +312,6 @@ class ServerDatabases:
     here = staticmethod(here)
     copy = staticmethod(copy)
     lag = staticmethod(lag)
+    slot_state = staticmethod(slot_state)
     drop_slot = staticmethod(drop_slot)
     slot = staticmethod(slot)

@@ -11,7 +11,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.replication import server, sessions
+from catalog_migrate.replication import sessions
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import insert_name
 from catalog_migrate.streams.health import (
@@ -147,7 +147,7 @@ def _connections(state: State, ports: Ports) -> Iterator[Finding]:
 
 
 def _checkpoints(state: State, ports: Ports) -> Iterator[Finding]:
-    """Of queries that were started once: without its checkpoint one would begin anew."""
+    """Of queries that were started once: without its checkpoint one would begin at START again."""
 
     def look(found: dependencies.CatalogEntry) -> Finding | None:
         stream = state.streams[found.item_id]
@@ -208,11 +208,10 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
     name = str(found.item.definition.item_name)
     try:
         spec = spec_of(state, found.item_id, resolve=ports.resolve)
-        with sessions.session(spec.connection, subject=found.text, timeout=_TIMEOUT) as opened:
-            slot = server.read_slot(opened, spec.slot)
-            row = opened.execute("SHOW max_slot_wal_keep_size").fetchone()
+        there = ports.databases.slot_state(spec, timeout=_TIMEOUT)
     except CatalogMigrateError as error:
         return Finding("slot", None, False, f"source {name}: {error.message}", error.remedy)
+    slot = there.slot
     again = insert_name(sessions.RESET_SPLITS[0], name)
     if slot is None:
         return Finding(
@@ -226,7 +225,7 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
             f"{sessions.KEEP_MORE}: {again}",
         )
     kept = "" if slot.restart is None else f" keeps {slot.log_end - slot.restart:,} bytes of log"
-    limit = "" if row is None or row[0] == "-1" else f" of {row[0]} at most"
+    limit = "" if there.most == "-1" else f" of {there.most} at most"
     reader = f"process {slot.active_pid} reads it" if slot.active_pid else "no process reads it"
     text = f"source {name}: slot {slot.name}{kept}{limit} ({slot.wal_status}), {reader}"
     if slot.wal_status == "unreserved":

@@ -35,7 +35,7 @@ from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.databases import SlotContents
+from catalog_migrate.streams.databases import SlotContents, SlotState
 from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
@@ -198,6 +198,10 @@ class SimulatedDatabases:
             return False
         del slots[name]
         return True
+
+    def slot_state(self, spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
+        """``doctor`` is not played."""
+        raise NotImplementedError
 
     def lag(self, spec: QuerySpec) -> SlotLag | None:
         """How far a slot is behind; nobody knows since when."""
