@@ -36,7 +36,7 @@ class Status(msgspec.Struct, frozen=True):
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
     that nobody has acknowledged. ``sessions`` are processes that may
     live, by id, in the order of their starts. ``refused`` are definitions that go on as they are
-    and that no CREATE takes any more. ``still`` are sources and sinks that stand still,
+    and that no CREATE takes any more. ``still`` are sources and sinks that do not run,
     ``gone`` tables (or the warehouse) that are not where their rows should be, ``slots``
     replication slots of dropped sources that are still to be dropped, in words, ``earlier`` sources
     that read as the version that created them did.

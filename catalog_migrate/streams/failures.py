@@ -182,6 +182,12 @@ PARTITIONS: tuple[tuple[str, ...], str] = (
 )
 """The same where partitions are missing."""
 
+NEW_TOPIC = (
+    f"ALTER SOURCE {SOURCE} UNSAFE RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+    " REASON 'the upstream changed'",
+)
+"""Statements where a topic, or a cluster, is another one and is to be read from the beginning."""
+
 
 def count_try(failure: Failure, causes: dict[str, int]) -> Failure:
     """Add one to the tries of its cause in ``causes``, which counts those since the last success;

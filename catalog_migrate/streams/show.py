@@ -1,7 +1,7 @@
 """SHOW and SHOW CREATE: the catalog's objects as rows and as statements (secrets by name).
 
 What an older version stored of a secret as plain text is shown as ``***``, which no statement sets.
-And which sources and sinks stand still, why, and what to do next.
+And which sources and sinks do not run, why, and what to do next.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.earlier_options import unstored_options
-from catalog_migrate.streams.failures import Failure, insert_name, of_hold, of_query
+from catalog_migrate.streams.failures import NEW_TOPIC, Failure, insert_name, of_hold, of_query
 from catalog_migrate.streams.operation_records import kind_of
 from catalog_migrate.streams.queries import QueryFailure
 from catalog_migrate.streams.specs import (
@@ -56,7 +56,6 @@ from catalog_migrate.streams.status import (
     runtime_lives,
     shortly,
 )
-from catalog_migrate.streams.upstream import NEW_TOPIC
 
 _STILL = frozenset({"backing_off", "held"})
 
@@ -362,7 +361,7 @@ def _repaired(state: State) -> dict[str, str]:
 def _error(status: QueryStatus | None, repaired: str) -> str | None:
     """What a query failed of, unless it was put on another footing since and did not run yet.
 
-    ``repaired`` is for queries without a runtime: one that lives reports anew.
+    ``repaired`` is for queries without a runtime: one that lives reports again.
     """
     if status is None or status.error is None or _second(status.at) <= repaired:
         return None

@@ -47,14 +47,8 @@ from catalog_migrate.streams.checkpoint.targets import (
 )
 from catalog_migrate.streams.databases import preflight_of
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
-from catalog_migrate.streams.failures import SOURCE
+from catalog_migrate.streams.failures import NEW_TOPIC, SOURCE
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
-
-NEW_TOPIC = (
-    f"ALTER SOURCE {SOURCE} UNSAFE RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
-    " REASON 'the upstream changed'",
-)
-"""Statements where a topic, or a cluster, is another one and is to be read from the beginning."""
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -222,7 +216,7 @@ def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...
 
 
 def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
-    """As the port says; a client of registries is loaded by whoever has one."""
+    """As the port says; a client of registries is loaded for a query that has one."""
     if spec.registry is None:
         return ()
     from catalog_migrate.streams import schemas
