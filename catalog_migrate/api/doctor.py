@@ -137,11 +137,11 @@ def _secrets(settings: Settings) -> str:
     found = plain_secrets(open_catalog(settings).state())
     if found:
         raise InvalidOptions(
-            "the value of a secret stands in the catalog as plain text: "
+            "the value of a secret is in the catalog as plain text: "
             + "; ".join(map(str, found)),
             remedy="; ".join(each.remedy for each in found),
         )
-    return "none stands in the catalog as plain text"
+    return "none is in the catalog as plain text"
 
 
 def _streams(settings: Settings) -> tuple[Finding, ...]:

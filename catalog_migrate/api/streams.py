@@ -69,10 +69,10 @@ def cluster_runtime(
         starts_at_once=int(settings.number("streams.starts_at_once") or 0),
     )
     state = catalog.state()
-    found = find(state, "cluster", cluster)  # an unknown one is told before Spark starts
+    found = find(state, "cluster", cluster)  # an unknown one is reported before Spark starts
     name = str(found.item.definition.item_name)
     for secret in plain_secrets(state):
-        on_note(f"warning: {secret} stands in the catalog as plain text; `doctor` says what to do")
+        on_note(f"warning: {secret} is in the catalog as plain text; `doctor` says what to do")
     with ExitStack() as stack:
         endpoint = None if address is None else stack.enter_context(Endpoint(address, name))
         if endpoint is not None:
@@ -285,7 +285,7 @@ def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unhear
 
     refuse_remote(settings, "reading what was skipped")
     catalog = open_catalog(settings, write=True)
-    operation_row(catalog.state(), operation)  # an unknown one is told before Spark starts
+    operation_row(catalog.state(), operation)  # an unknown one is reported before Spark starts
     client = catalog.unsafe(on_progress=on_note)
     with local_spark(settings, on_note) as spark:
         return client.read_skipped(

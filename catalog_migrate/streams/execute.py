@@ -241,7 +241,7 @@ class Executor(OperationClient):
                 return
             judgement = judge(
                 before, after, change.item_id, effect.affected, ports=self.ports,
-                failing=lambda: failing_queries(before),
+                find_failing=lambda: failing_queries(before),
             )
             # the secrets of queries are there where they run
             late = [each for each in judgement.broken if each.unresolved and effect.affected]

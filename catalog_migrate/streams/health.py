@@ -21,7 +21,7 @@ from catalog_migrate.streams.slots import with_lag
 from catalog_migrate.streams.status import cluster_key
 
 NO_RUNTIME = "no runtime"
-"""The state of a query whose cluster nobody runs."""
+"""The state of a query whose cluster has no runtime."""
 
 SILENT_AFTER = 60.0
 """Seconds without a renewal after which a runtime counts as silent, at least; clocks differ."""
@@ -70,7 +70,7 @@ class QueryHealth(msgspec.Struct, frozen=True):
 class RuntimeHealth(msgspec.Struct, frozen=True):
     """The runtime of a cluster; ``heartbeat`` is how many seconds ago it renewed its lease.
 
-    ``holder`` is None where nobody has the lease; ``started``: one ever had. ``silent``: it has
+    ``holder`` is None where no process has the lease; ``started``: one ever had. ``silent``: it has
     the lease, and does not renew it.
     """
 

@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """A probe every few seconds is no news."""
+        """Log nothing: a probe comes every few seconds."""
 
     def send_error(self, code: int, *_: str | None) -> None:
         """Answer what is no request; nothing of it is repeated."""
@@ -207,7 +207,7 @@ class _Server(ThreadingMixIn, TCPServer):
     request_queue_size = 32
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that left in the middle is nobody to tell."""
+        """Ignore a client that left in the middle."""
 
 
 def _server(address: Address, answers: type[BaseHTTPRequestHandler]) -> _Server:

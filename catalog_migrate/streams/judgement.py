@@ -1,8 +1,8 @@
 """What an alteration breaks, and what was sick before it.
 
-An alteration is judged by what fails validation because of it. A finding that stands under the old
-definition too, for the same cause, has nothing to do with it: its query is *sick before*, which
-neither refuses the alteration nor takes it back. Where the old definition cannot be asked any more
+An alteration is judged by what fails validation because of it. A finding that the old definition
+has too, for the same cause, has nothing to do with it: its query is *sick before*, which neither
+refuses the alteration nor takes it back. Where the old definition cannot be asked any more
 (the broker has moved, the password was rotated at the server already), a query counts as sick that
 was failing for that cause when the alteration was asked for.
 """
@@ -34,7 +34,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("forbidden", r"may not|not authorized|permission denied|authorization"),
     )
 )
-"""What is wrong with an object upstream, in the words of whoever reports it."""
+"""What is wrong with an object upstream, in the words of the server or client that reports it."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -63,19 +63,19 @@ def sick_notice(finding: str) -> str:
 
 def judge(
     before: State, after: State, target: str, dependents: Sequence[str], *, ports: Ports,
-    failing: Callable[[], Mapping[str, str]],
-    refused: Callable[[State, Sequence[str]], Refusals] = lambda _state, _items: {},
+    find_failing: Callable[[], Mapping[str, str]],
+    plan: Callable[[State, Sequence[str]], Refusals] = lambda _state, _items: {},
 ) -> Judgement:
     """Validate ``target`` and its dependents under the new definition, and compare what fails with
     the old one.
 
-    ``failing`` gives the errors of queries that fail now, by item id; ``refused`` is asked for what
-    the engine refuses to plan of a state. The old definition is asked only about what fails.
+    ``find_failing`` gives the errors of queries that fail now, by item id; ``plan`` what the engine
+    refuses to plan of a state. The old definition is asked only about what fails.
     """
     verdicts = validate(after, target, dependents, ports=ports)
     named = {each.item_id for each in verdicts if not each.ok}
     refusals = {
-        item_id: error for item_id, error in refused(after, dependents).items()
+        item_id: error for item_id, error in plan(after, dependents).items()
         if item_id not in named
     }
     verdicts += _verdicts_of(after, refusals)
@@ -88,10 +88,10 @@ def judge(
         return Judgement(tuple(verdicts), tuple(bad))
     queries = sorted({each.item_id for each in bad if each.is_query})
     old = validate(before, target, queries, ports=ports)
-    old += _verdicts_of(before, refused(before, sorted(refusals)) if refusals else {})
+    old += _verdicts_of(before, plan(before, sorted(refusals)) if refusals else {})
     stood = {_cause(each) for each in old if not each.ok}
     unreachable = _unreachable(before, queries, ports)
-    errors = failing() if unreachable else {}
+    errors = find_failing() if unreachable else {}
 
     def is_sick(verdict: Verdict) -> bool:
         if _cause(verdict) in stood:

@@ -96,7 +96,7 @@ def _shards(
         if following is not None:
             shard, position = following[0], DeltaPosition("", (following[1].version or 0) + 1)
         elif table.definition.is_derived and table.shard is not None:
-            shard, position = table.shard, None  # it was filled anew
+            shard, position = table.shard, None  # it was filled again
         else:
             return
         yield shard, position

@@ -414,10 +414,10 @@ class OperationRun(ABC):
                 state, [step.id for step in wave], known=known, by=by, after=begun
             )
 
-    def validated(self, validate: Callable[[], Sequence[Verdict]]) -> Sequence[Verdict]:
+    def validate(self, probe: Callable[[], Sequence[Verdict]]) -> Sequence[Verdict]:
         """Validate all at once; what that said of each item is on record."""
         began = self.supervisor.clock.wall()
-        verdicts = validate()
+        verdicts = probe()
         bad = {each.item_id: each.message for each in reversed(verdicts) if not each.ok}
         for step in self.program:
             if isinstance(step, ValidateConnection):

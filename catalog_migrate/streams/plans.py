@@ -300,7 +300,7 @@ def _validation(before: State, after: State, effect: Effect, ports: Ports) -> li
     if change is not None:
         judgement = judge(
             before, after, change.item_id, effect.affected or _own(after, change.item_id),
-            ports=ports, failing=lambda: failing_queries(before),
+            ports=ports, find_failing=lambda: failing_queries(before),
         )
         lines += [
             f"  {'ok ' if verdict.ok else 'sick before' if verdict in judgement.sick else 'BAD'}"

@@ -553,7 +553,7 @@ class Runtime:
 
     def _poll_upstream(self, supervisor: Supervisor, state: State) -> None:
         """A topic that was recreated under a running query is silent otherwise, and a transaction
-        that nobody ends looks like nothing to read.
+        that is never ended looks like nothing to read.
 
         One that is held because its topic was gone says so too, once there is another one.
         """

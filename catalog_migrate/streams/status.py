@@ -30,7 +30,7 @@ CHECKPOINT_INTERVAL = 50
 
 TIDY_INTERVAL = 5 * CHECKPOINT_INTERVAL
 """Commits after which the files of a cluster's log are put together: each report adds a small one,
-and whoever looks reads them all."""
+and each reader reads them all."""
 
 _KEPT_HOURS = 1
 """How long files that were put together stay for those who read them."""

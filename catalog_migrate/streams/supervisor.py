@@ -154,8 +154,9 @@ class Managed:
         return None if self.failure is None else self.failure.message
 
     def forget_failures(self) -> None:
-        """Count from nothing: it works, or somebody has repaired what it failed of."""
-        self.failures, self.failure = 0, None
+        """Count from nothing, and wait for nothing: it works, or what it failed of may be repaired.
+        """
+        self.failures, self.failure, self.next_try = 0, None, 0.0
         self.causes.clear()
 
     @property
@@ -223,6 +224,9 @@ class Supervisor:
         Items in ``pinned`` are left alone: an operation is at work on them.
         """
         wanted = self._wants(state)
+        for hold in state.holds.values():
+            if hold.holder == FAILURE and hold.item_id in self.managed:
+                self.managed[hold.item_id].forget_failures()  # the hold has them
         for item_id, each in self.managed.items():
             if item_id not in self.pinned and each.fingerprint != wanted.fingerprint(item_id):
                 _call_back(each)
@@ -257,13 +261,6 @@ class Supervisor:
         """What a state wants; looked for once, for most rounds find the state of the last one."""
         if self._wanted is None or self._wanted.state is not state:
             mine = [found.item_id for found in dependencies.queries(state, self.cluster)]
-            failed = {
-                hold.item_id for hold in state.holds.values() if hold.holder == FAILURE
-            }
-            for item_id in failed & self.managed.keys():  # what starts it again begins at the first
-                each = self.managed[item_id]
-                each.failures, each.next_try = 0, 0.0
-                each.causes.clear()
             self._wanted = dependencies.WantedQueries(
                 state, (item_id for item_id in mine if not held_by(state, item_id))
             )
@@ -300,7 +297,7 @@ class Supervisor:
         if not isinstance(error, Exception):
             raise error
         if not isinstance(error, CatalogMigrateError):
-            self._failed(each, Failure(code=type(error).__name__, message=self._told(error)))
+            self._failed(each, Failure(code=type(error).__name__, message=self._describe(error)))
             return
         failure = failures.of_error(error, each.shown)
         if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
@@ -310,8 +307,9 @@ class Supervisor:
             self._upstream_failed(each.item_id, error)
         self._failed(each, failure)
 
-    def _told(self, error: Exception) -> str:
-        """What an error that is not ours says."""
+    def _describe(self, error: Exception) -> str:
+        """Return the text of an error that is not ours, without values of rows unless they may be
+        shown."""
         return str(error) if self.show_values else row_values.of_python(error)
 
     def _ended(self, each: Managed, found: QueryFailure | None) -> None:
@@ -370,8 +368,8 @@ class Supervisor:
 
             try:
                 self.commit(put, "evolve", error.message)
-                anew = "" if copied is None else "; its table is copied again for old rows"
-                self.say(f"source {name}: column change applied: {error.message}{anew}")
+                more = "" if copied is None else "; its table is copied again for old rows"
+                self.say(f"source {name}: column change applied: {error.message}{more}")
             except RefusedStatement as refused:
                 self.hold(item_id, hold_of(refused, name))
             except CatalogWriteRefused as refused:
@@ -423,7 +421,7 @@ class Supervisor:
             pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
             each.next_try = self.clock.monotonic() + pause
         short = shortly(failure.message)
-        if each.last_reported_error != short:  # the same over and over is said once
+        if each.last_reported_error != short:  # the same over and over is reported once
             each.last_reported_error = short
             self.say(f"{each.name} failed and is tried again: {short}")
         if (
@@ -586,7 +584,7 @@ class Supervisor:
                 checkpoint, item=item_id, sources=sources, generation=stream.generation,
                 sinks=batches,
             )
-            stream = self._surveyed(spec, stream, checkpoint)
+            stream = self._survey(spec, stream, checkpoint)
             spec = self.spec(state, item_id, stream)
             begin_at_offsets(spec, checkpoint, self.ports.upstreams, self.clock.wall())
             require_ended_transactions(spec, checkpoint, found, self.ports.upstreams)
@@ -603,7 +601,7 @@ class Supervisor:
             raise
         except Exception as error:  # noqa: BLE001 - a driver's own error may quote its input
             raise EngineFailure(
-                redactor.scrub(f"{type(error).__name__}: {self._told(error)}"),
+                redactor.scrub(f"{type(error).__name__}: {self._describe(error)}"),
                 condition=type(error).__name__,
             ) from None
 
@@ -653,10 +651,10 @@ class Supervisor:
 
         return self.commit(put, "stream").streams.get(spec.item_id) or known(stream)
 
-    def _surveyed(
+    def _survey(
         self, spec: QuerySpec, stream: StreamRecord, checkpoint: Checkpoint
     ) -> StreamRecord:
-        """The record with what the tables of a POSTGRES source depend on; committed when it is new.
+        """Look at what the tables of a POSTGRES source depend on, and commit what is new of that.
 
         Raises ChangesMissing where that was altered so that changes may be missing.
         """
@@ -762,8 +760,8 @@ class Supervisor:
             self.say(f"{name} is not held yet: {error.message}")
             return
         if news:
-            told = "; ".join(filter(None, (hold_text(record), record.remedy)))
-            self.say(f"{name} is held, {told}")
+            text = "; ".join(filter(None, (hold_text(record), record.remedy)))
+            self.say(f"{name} is held, {text}")
 
     @staticmethod
     def _held_for(state: State, item_id: str) -> Failure | None:

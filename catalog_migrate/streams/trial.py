@@ -135,18 +135,18 @@ class Trial(OperationRun):
         with self.supervisor.ports.threads.pool(1, "plans") as pool:
             planning = pool.submit(self.supervisor.prepare, after, row.dependents)
 
-            def refused(of: State, item_ids: Sequence[str]) -> Refusals:
+            def plan(of: State, item_ids: Sequence[str]) -> Refusals:
                 return planning.result() if of is after else self.supervisor.prepare(of, item_ids)
 
-            def validated() -> Sequence[Verdict]:
+            def probe() -> Sequence[Verdict]:
                 judged.append(judge(
                     before, after, row.target, row.dependents, ports=self.supervisor.ports,
-                    failing=lambda: failing, refused=refused,
+                    find_failing=lambda: failing, plan=plan,
                 ))
                 return judged[0].verdicts
 
             if row.validate:
-                self.validated(validated)
+                self.validate(probe)
         return judged[0] if judged else Judgement()
 
     def _failing(self, row: OperationRecord) -> dict[str, str]:
@@ -176,7 +176,7 @@ class Trial(OperationRun):
                 self.say(f"operation {self.key}: {late}")
                 problems = self._watch(row, probing)
         if not problems:
-            self.end("confirmed", late, detail=self._told_of_sick(row))
+            self.end("confirmed", late, detail=self._describe_sick(row))
         elif stays:
             self.end(UNCONFIRMED, f"{'; '.join(problems)}, and as long again; {stays}")
         else:
@@ -238,9 +238,9 @@ class Trial(OperationRun):
 
         Healthy is a first progress and a probe with the new options, asked since the stop; both
         are awaited side by side. Queries that were sick before are started and not waited for; so
-        are those that fail again of what they failed of before. The limit begins anew while queries
-        wait for their turn to start, and while all that is waited for is the first batch of queries
-        whose tasks get on: an outage's backlog takes longer than any limit.
+        are those that fail again of what they failed of before. The limit begins again while
+        queries wait for their turn to start, and while all that is waited for is the first batch of
+        queries whose tasks get on: an outage's backlog takes longer than any limit.
         """
         supervisor, clock = self.supervisor, self.supervisor.clock
         worked: dict[str, int] = {}
@@ -301,8 +301,8 @@ class Trial(OperationRun):
             self.record(self.step(ProbeQuery, item_id), began, f"failed: {complaint}")
         return list(complaints.values())
 
-    def _told_of_sick(self, row: OperationRecord) -> dict[str, str]:
-        """For the row: all that was sick before and was not waited for."""
+    def _describe_sick(self, row: OperationRecord) -> dict[str, str]:
+        """Return, for the row, all that was sick before and was not waited for."""
         found = {**row.sick, **self.found_sick}
         return {
             f"sick {number:03d}": found[item_id] for number, item_id in enumerate(sorted(found))

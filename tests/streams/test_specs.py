@@ -247,7 +247,7 @@ class TestCommandLine:
         assert main(["run"]) != 0
         told = capsys.readouterr().err
         assert (
-            "warning: source default.s: SASL PASSWORD stands in the catalog as plain text; `doctor`"
+            "warning: source default.s: SASL PASSWORD is in the catalog as plain text; `doctor`"
             " says what to do" in told
         )
         assert VALUE not in told
@@ -259,7 +259,7 @@ class TestCommandLine:
         found = _trial("secrets", capsys)
         assert found == {
             "name": "secrets", "ok": False,
-            "text": "CM0710 the value of a secret stands in the catalog as plain text: "
+            "text": "CM0710 the value of a secret is in the catalog as plain text: "
             "source default.s: SASL PASSWORD",
             "remedy": "put a secret in its place (ALTER SOURCE default.s UNSAFE SET (SASL "
             "PASSWORD = SECRET name) REASON 'rotated'), then rotate the value where it is checked: "

@@ -10,7 +10,7 @@ the rows that stood in the table at the first start are read, ``isStartingVersio
 
 Of a PostgreSQL source: one place in the server's log for all of its tables. The line is letter by
 letter what our stream reader gives Spark, ``{"lsn": "0/16B3748", "timeline": 1, "system": "7…"}``
-with a fourth key, ``catalog``, where somebody looked at that: Spark compares offsets by their text.
+with a fourth key, ``catalog``, where the reader has one: Spark compares offsets by their text.
 """
 
 from __future__ import annotations

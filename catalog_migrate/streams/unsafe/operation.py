@@ -219,7 +219,7 @@ class UnsafeOperation(OperationRun):
     def _validate(self, state: State, request: Request) -> None:
         bad = [
             str(verdict)
-            for verdict in self.validated(
+            for verdict in self.validate(
                 lambda: validated(state, request, ports=self.supervisor.ports)
             )
             if not verdict.ok
