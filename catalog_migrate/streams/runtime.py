@@ -581,13 +581,19 @@ class Runtime:
             if each.active and item_id in state.items and item_id not in supervisor.pinned
             and dependencies.external_of(state.items[item_id]).tables
         ]
-        for item_id in running:
+        if not running:
+            return
+
+        def refresh(item_id: str) -> None:
             try:
                 supervisor.refresh_survey(state, item_id)
             except LeaseLost:
                 raise
             except CatalogMigrateError:
-                continue  # a server or a store that is down, an entry half written: later
+                return  # a server or a store that is down, an entry half written: later
+
+        with self._ports.threads.pool(min(8, len(running)), "surveys") as pool:
+            list(pool.map(refresh, running))
 
     def _drop_slots(self, supervisor: Supervisor, state: State) -> None:
         """Slots of sources that were dropped and whose queries have stopped; in a thread."""
