@@ -42,7 +42,7 @@ help:
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there, ONLY=postgres one group"
 	@echo "make simulate        N=$(N) random schedules on the simulated engine; JOBS=…"
 	@echo "make crash           kill upgrades at every step, on real Spark; CRASH_FIRST=n goes on at a point"
-	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
+	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times; random DDL upstream"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
 	@echo "make docs            docs/states.md as the code has it"

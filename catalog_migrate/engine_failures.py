@@ -35,7 +35,7 @@ _TRANSIENT_CAUSES = re.compile(
     r"|Connection refused|error sending request|tcp connect error|dns error"
     r"|Generic \w+ error: .*(?:connection closed|operation timed out|status code: 5\d\d)"
 )
-"""The last two lines are of delta-rs' object stores, which tell an outage in words."""
+"""The last two lines are of delta-rs' object stores, which report an outage in words."""
 
 _OF_METASTORE = re.compile(r"hive\.ql\.metadata\.|MetaException|hive\.metastore\.")
 _AWAY = re.compile(
@@ -191,7 +191,7 @@ def _metastore_address() -> str | None:
 
 @contextmanager
 def mute() -> Iterator[None]:
-    """Have PySpark print no copy of an error on this thread: who is inside reports it."""
+    """Have PySpark print no copy of an error on this thread: the caller reports it."""
     _working.depth = getattr(_working, "depth", 0) + 1
     try:
         yield
@@ -204,8 +204,8 @@ def failing(doing: str) -> Iterator[None]:
     """Turn what Spark and delta-rs raise into :class:`EngineFailure`, the cause kept.
 
     ``doing`` says what was attempted and on what: ``create the view s.v``, and is kept with the
-    error. An error of ours, such
-    as that of a store which does not answer, has its own code and remedy and stays.
+    error. An error of ours, such as that of a store which does not answer, has its own code and
+    remedy and stays.
     """
     try:
         with mute():
@@ -224,4 +224,3 @@ def failing(doing: str) -> Iterator[None]:
             condition=condition or type(error).__name__,
             transient=is_transient(error, condition), remedy=_remedy_of_store(error), doing=doing,
         ) from shown_cause(error)
-

@@ -138,8 +138,8 @@ _MIGRATES = OperationKind(
         ),
         LATER: OperationState(
             (*COMMITTED, FAILED, ABANDONED, "undone", "done"),
-            "An intent names new shards for tables of a release in force: derived ones that nobody"
-            " had filled, or one whose change in place was refused; or seals that `rebuild` found.",
+            "An intent names new shards for tables of a release in force: derived ones not"
+            " filled yet, or one whose change in place was refused; or seals that `rebuild` found.",
             f"{_UNDO} Fills and copies into others.", refused="undone", outcomes=_AFTER,
         ),
         FAILED: OperationState(

@@ -16,7 +16,7 @@ HIDDEN = "…"
 """In the place of a value."""
 
 _NESTED = re.compile(r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b)(?::| - ).*", re.DOTALL)
-"""Another exception within a text: what it says is told by the exception itself, if at all."""
+"""Another exception within a text: what it says is reported by the exception itself, if at all."""
 
 _OF_ROWS = ("21", "22", "23", "38", "39", "XX")
 """Classes of SQLSTATE of which the message may quote a row: data, constraints, functions."""

@@ -2,6 +2,9 @@
 
 ``types`` are PostgreSQL's types and ours and a place in a server's log, ``pgoutput`` the pure
 decoder of what the server sends, ``sessions`` how a server is talked to and what it refuses,
-``server`` what is asked of a real one, ``snapshot`` the rows that stood before a slot. No
+``server`` what is asked of a real one, ``preflight`` the checks before a source, ``snapshot`` the
+rows that were there before a slot, ``moved_rows`` values that did not come with a key's change.
+``survey`` is what a source depends on upstream, ``watch`` the look at it with every batch,
+``drift`` what became of it; ``comparison`` and ``values`` compare a mirror with its tables. No
 module knows Spark: the stream reader is in ``catalog_migrate/streams/spark/postgres_changes.py``.
 """

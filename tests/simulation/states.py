@@ -168,7 +168,7 @@ AT_REST: tuple[DurableState, ...] = (
         "catalog created", "none",
         lambda state: state.release_in_force() is None,
         "The log has its settings, and maybe a lease of a process that died; nothing is in force.",
-        "whoever starts",
+        "the next start",
         Found("initialized", "brings in its release as the first"),
         _NOBODY,
         Found("initialized", "brings in its release as the first"),
@@ -283,7 +283,7 @@ def _declared(word: str) -> tuple[DurableState, ...]:
     return tuple(
         _operation(
             f"{kind.title}, {name}", state.stands,
-            f"{kind.holder}: {_after(state)}" if state.leads_to else "nobody", state.then,
+            f"{kind.holder}: {_after(state)}" if state.leads_to else "no process", state.then,
             *_SHOWN[word][name if state.leads_to else "ended"],
         )
         for name, state in kind.states.items()
@@ -309,7 +309,8 @@ INSTALLATIONS: tuple[DurableState, ...] = (
     _operation(
         "a session at an older serial",
         "A `session` row of a process that lives, or may live, with names and columns of before.",
-        "the process itself when it starts again; whoever finds it proven dead; `unlock --session`",
+        "the process itself when it starts again; another one that finds it proven dead;"
+        " `unlock --session`",
         "Columns that would be renamed, moved or dropped in place are copied instead.",
         "tests/catalog/test_sessions.py::test_the_proven_dead_do_not_count_and_go",
         "tests/administration/test_command_line.py::test_unlock_of_sessions",
@@ -348,7 +349,7 @@ INSTALLATIONS: tuple[DurableState, ...] = (
     _operation(
         "exported, or being exported",
         "The catalog is closed; names are, or are to become, plain registrations without marks.",
-        "the same `export`; then nobody",
+        "the same `export`; then no process",
         "Refused, and told to adopt the tables into a new catalog.",
         "tests/administration/test_export.py::test_killed_at_every_step_it_is_finished_by_running_it_again",
         "tests/administration/test_export.py::test_an_exported_table_may_be_adopted_by_another",
