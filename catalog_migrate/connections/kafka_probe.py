@@ -258,7 +258,7 @@ class KafkaProbe:
     def open_records(self, topics: Sequence[str]) -> int:
         """Offsets between the last stable offset and the high watermark, over all partitions.
 
-        They are of transactions that are open, or lie behind such ones; whoever reads committed
+        They are of transactions that are open, or lie behind such ones; a reader of committed
         transactions waits for their end. Raises as :meth:`bounds` does.
         """
         from confluent_kafka.admin import OffsetSpec

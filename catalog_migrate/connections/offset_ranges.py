@@ -1,7 +1,7 @@
 """Ranges of a topic's offsets, and whether they are records one by one.
 
 Markers of transactions take offsets and are no records, and so are offsets that compaction left
-empty; who reads committed transactions only gets no record of an aborted one either. Nothing in a
+empty; a reader of committed transactions gets no record of an aborted one either. Nothing in a
 topic's description tells of transactions, so a few records are read.
 """
 

@@ -119,7 +119,7 @@ def is_secret(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _behind_as_of_secrets(tokens: Sequence[Token]) -> list[Token]:
-    """What stands unquoted behind AS in CREATE SECRET and ALTER SECRET, up to their end or to WITH
+    """What is unquoted behind AS in CREATE SECRET and ALTER SECRET, up to their end or to WITH
     behind the reference."""
     found: list[Token] = []
     words: list[str] = []

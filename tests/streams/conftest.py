@@ -76,3 +76,15 @@ def state(log: MemoryLog) -> Callable[[], State]:
 def setting(do: Do) -> list[Effect]:
     """The setting of most tests: two branches of connections with sources and sinks."""
     return do(SETTING)
+
+
+@pytest.fixture
+def source_and_sink(do: Do) -> None:
+    """Source ``s`` on Kafka and sink ``k`` below it, in cluster ``main``."""
+    do(
+        "CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092');"
+        "CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') "
+        "FORMAT JSON;"
+        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
+        "FORMAT JSON"
+    )

@@ -83,15 +83,8 @@ def log(tmp_path: Path) -> MemoryLog:
 
 
 @pytest.fixture
-def place(log: MemoryLog, do: Do) -> Place:
+def place(log: MemoryLog, source_and_sink: None) -> Place:
     """All is declared and nothing runs."""
-    do(
-        "CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092');"
-        "CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') "
-        "FORMAT JSON;"
-        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
-        "FORMAT JSON"
-    )
     return Place(log)
 
 

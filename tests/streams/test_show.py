@@ -63,15 +63,8 @@ def log(tmp_path: Path) -> MemoryLog:
 
 
 @pytest.fixture
-def laid_out(log: MemoryLog, do: Do) -> MemoryLog:
+def laid_out(log: MemoryLog, source_and_sink: None) -> MemoryLog:
     """Source ``s`` and sink ``k`` below it."""
-    do(
-        "CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092');"
-        "CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') "
-        "FORMAT JSON;"
-        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
-        "FORMAT JSON"
-    )
     return log
 
 
