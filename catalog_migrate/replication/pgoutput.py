@@ -629,7 +629,7 @@ def _columnwise(run: _Run) -> pa.RecordBatch | None:
         place = place + np.where(null, 1, 5 + length)
     if (place != ends).any():
         return None
-    # as the columns expected stand, row by row; of a missing one NULL
+    # in the order of the columns expected, row by row; of a missing one NULL
     order = range(width) if relation.order is None else relation.order
     absent = np.zeros(len(found), np.int64)
     begin, length, null = (

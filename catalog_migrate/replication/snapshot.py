@@ -133,13 +133,13 @@ def _stage_table(
 def read_texts(
     opened: psycopg.Connection[Any], query: str, table: str, columns: Sequence[str]
 ) -> Iterator[str]:
-    """The rows of a query as :func:`copied_lines` has them; UnfitValue for a value that is no text.
+    """The rows of a query as :func:`copy_lines` has them; UnfitValue for a value that is no text.
 
     The error names ``table`` and which of ``columns``, those of the query in their order, and has
     nothing of the row.
     """
     try:
-        yield from copied_lines(opened, query)
+        yield from copy_lines(opened, query)
     except UnicodeDecodeError as error:
         raise _no_text(table, columns, error.object) from None
 
@@ -163,7 +163,7 @@ def selection(
     return f"{query} WHERE {' AND '.join(conditions)}" if conditions else query
 
 
-def copied_lines(opened: psycopg.Connection[Any], query: str) -> Iterator[str]:
+def copy_lines(opened: psycopg.Connection[Any], query: str) -> Iterator[str]:
     """The rows of a query as COPY writes them, without the ends of their lines."""
     with opened.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT".encode()) as copy:
         for line in copy:

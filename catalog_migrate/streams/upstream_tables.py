@@ -324,7 +324,7 @@ def _keys_unsent(error: TableChanged) -> bool:
 
 def columns_gone(error: TableChanged) -> tuple[str, ...] | None:
     """Names of columns that went, of one that was renamed the old one; None where no policy takes
-    the change over: another type, a key that is gone or no longer sent."""
+    the change over: another type, a key that is missing or no longer sent."""
     if _keys_unsent(error):
         return None
     new = {column.name: (column.type_oid, column.modifier) for column in error.new}

@@ -18,7 +18,7 @@ from catalog_migrate.replication.comparison import (
     look,
 )
 from catalog_migrate.replication.sessions import ReplicationFailed, SlotMissing, UnfitValue, session
-from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
+from catalog_migrate.replication.snapshot import chunks, copy_lines, selection
 from catalog_migrate.replication.survey import discover
 from catalog_migrate.replication.types import DiscoveredTable, Position
 from catalog_migrate.replication.values import (
@@ -65,7 +65,7 @@ def test_a_key_of_each_type_is_in_the_same_bucket_on_both_sides(upstream: Upstre
         number = number.removesuffix(" = 0")
         with session(upstream.connection) as opened:
             query = selection(opened, table, "p", [quote_postgres(column.name), number])
-            values = [each for part in chunks(copied_lines(opened, query), 2, 1000)
+            values = [each for part in chunks(copy_lines(opened, query), 2, 1000)
                       for each in part]
         ours = upstream_values(type_, pa.array(values[::2], pa.string()))
         found = bucket_numbers([key_texts(type_, ours)], BUCKETS)
@@ -74,7 +74,7 @@ def test_a_key_of_each_type_is_in_the_same_bucket_on_both_sides(upstream: Upstre
 
 def test_buckets_are_the_table(upstream: Upstream) -> None:
     """Together they have each published row once, and what differs in a value differs in its digest
-    alone; a row that is written anew is another version of itself."""
+    alone; a row that is written again is another version of itself."""
     upstream.sql(
         'CREATE TABLE "T" ("Id" int, part text, v numeric(10,2), PRIMARY KEY ("Id", part))',
         """INSERT INTO "T" SELECT n, 'é' || n % 3, n FROM generate_series(1, 300) AS n""",
@@ -144,7 +144,7 @@ def test_a_value_that_is_no_text(upstream: Upstream, monkeypatch: pytest.MonkeyP
     def lines(*_: object) -> Iterator[str]:
         yield str(b"1\tconfidential\xff\t1/2/3", "utf-8")
 
-    monkeypatch.setattr(snapshot, "copied_lines", lines)
+    monkeypatch.setattr(snapshot, "copy_lines", lines)
     with pytest.raises(UnfitValue, match=r"column v of public\.t is no text") as caught:
         look(upstream.connection, table, columns, Bucket(0, 1), publication="p")
     assert caught.value.data["column"] == "v"

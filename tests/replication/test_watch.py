@@ -102,7 +102,7 @@ CASES = {
     "longer varchar": goes_on("ALTER TABLE {t} ALTER c TYPE varchar(20)",
                               before=("CREATE TABLE {t} (id int PRIMARY KEY, c varchar(10))",)),
     "identity full and back": goes_on(FULL, "ALTER TABLE {t} REPLICA IDENTITY DEFAULT"),
-    "key anew under default": goes_on("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
+    "key again under default": goes_on("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
                                       "ALTER TABLE {t} ADD PRIMARY KEY (id)"),
     "schema published beside it": goes_on("ALTER PUBLICATION p_{t} ADD TABLES IN SCHEMA public"),
     "one membership of two": goes_on(
@@ -140,7 +140,7 @@ CASES = {
                                  "ALTER PUBLICATION p_{t} ADD TABLE {t}",
                                  publication="FOR TABLE {t}, other"),
     "publication dropped": both("publication p_{t} is missing", "DROP PUBLICATION p_{t}"),
-    "publication anew": both("publication p_{t} was dropped and created again",
+    "publication again": both("publication p_{t} was dropped and created again",
                              "DROP PUBLICATION p_{t}", "CREATE PUBLICATION p_{t} FOR TABLE {t}"),
     "publication renamed and back": both("publication p_{t} was altered, and altered back",
                                          "ALTER PUBLICATION p_{t} RENAME TO q_{t}",
@@ -173,18 +173,18 @@ CASES = {
                                    before=(TABLE, ROWS, FULL)),
     "key dropped": rows_only("its key (id) is not unique any more",
                              "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", FULL),
-    "key anew, full": rows_only("its key (id) was dropped, and added again",
+    "key again, full": rows_only("its key (id) was dropped, and added again",
                                 "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
                                 "ALTER TABLE {t} ADD PRIMARY KEY (id)",
                                 before=(TABLE, ROWS, FULL)),
-    "key anew, full meanwhile": rows_only("its key (id) was dropped, and added again",
+    "key again, full meanwhile": rows_only("its key (id) was dropped, and added again",
                                           "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", FULL,
                                           "ALTER TABLE {t} ADD PRIMARY KEY (id)",
                                           "ALTER TABLE {t} REPLICA IDENTITY DEFAULT"),
     "another key": rows_only("its key (id) is not unique any more",
                              "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey",
                              "ALTER TABLE {t} ADD PRIMARY KEY (id, n)"),
-    "identity by an index, anew": goes_on(
+    "identity by an index, again": goes_on(
         "REINDEX INDEX CONCURRENTLY {t}_i", before=(
             "CREATE TABLE {t} (id int NOT NULL, v text)", "CREATE UNIQUE INDEX {t}_i ON {t} (id)",
             "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_i")),
@@ -193,7 +193,7 @@ CASES = {
             "CREATE TABLE {t} (id int NOT NULL, v text)", "CREATE UNIQUE INDEX {t}_i ON {t} (id)",
             "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_i")),
     # columns
-    "column anew": rows_only("column v is another column than before",
+    "column again": rows_only("column v is another column than before",
                              "ALTER TABLE {t} DROP COLUMN v", "ALTER TABLE {t} ADD COLUMN v text"),
     "columns swapped": rows_only("column v is another column than before",
                                  "ALTER TABLE {t} RENAME v TO x", "ALTER TABLE {t} RENAME w TO v",

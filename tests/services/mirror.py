@@ -1,6 +1,6 @@
 """A mirror of PostgreSQL tables kept without Spark: the real snapshot, slot, decoder, checkpoint.
 
-Its tables are written anew by delta-rs at each batch.
+Its tables are written as a whole by delta-rs at each batch.
 
 For schedules: a batch ends where a test says, and a test may spoil the rows.
 """
@@ -148,7 +148,7 @@ class Follower:
                 self.go_on()
 
     def write(self, name: str) -> None:
-        """The rows of a table upstream into ours, in place of what stands there."""
+        """The rows of a table upstream into ours, in place of those that are there."""
         table = self._table(name)
         rows = list(self.rows[name].values())
         columns: dict[str, pa.Array] = {}

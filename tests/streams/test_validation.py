@@ -122,7 +122,7 @@ def running(*acts: Callable[[], None]) -> Iterator[None]:
 def test_every_kind_of_table_and_every_difference(mirrored: Mirrored) -> None:
     """Equal are mapped names, generated columns that are not published, partitions, rows that a
     filter leaves out or that inherit, and rows that were deleted and stay; of what
-    differs each table and bucket is named, with the statement that copies these tables anew."""
+    differs each table and bucket is named, with the statement that copies these tables again."""
     upstream = mirrored.upstream
     upstream.sql(
         "CREATE TABLE plain (id int PRIMARY KEY, v text,"

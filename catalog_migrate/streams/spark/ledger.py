@@ -107,7 +107,7 @@ class Ledger:
     def keep_refused(
         self, connection: Connection[Any], batch: RefusedRows, item: str
     ) -> None:
-        """Keep rows of a batch in the transaction that enters it, for :meth:`refused`."""
+        """Keep rows of a batch in the transaction that enters it, for :meth:`read_refused`."""
         from psycopg.sql import SQL
 
         statement = SQL("INSERT INTO {} (query_id, batch, number, item, row)"
@@ -119,7 +119,7 @@ class Ledger:
                  for number, row in enumerate(batch.rows)],
             )
 
-    def refused(self, connection: Connection[Any], item: str) -> list[RefusedRows]:
+    def read_refused(self, connection: Connection[Any], item: str) -> list[RefusedRows]:
         """Refused rows that an item has kept, of whatever query, by batch."""
         name = self._name(connection, REFUSED)
         if name is None or not _exists(connection, name):

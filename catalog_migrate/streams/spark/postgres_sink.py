@@ -126,7 +126,7 @@ class PostgresSink:
 
     def _deliver(self, connection: Connection[Any], spark: SparkSession) -> None:
         with connection.transaction():  # each of its own: none may wait for the end of another
-            waiting = self._ledger.refused(connection, self._spec.item_id)
+            waiting = self._ledger.read_refused(connection, self._spec.item_id)
         for found in waiting:
             rows = [decode_row(text) for text in found.rows]
             append_refused(spark, self._spec, rows, found.query_id, found.batch)
@@ -319,7 +319,7 @@ def _refusal(
         return None
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()
     column = place_in(error).get("column")
-    if column is None and len(rows) == 1:  # the server reads a line before it tells its fields
+    if column is None and len(rows) == 1:  # a NUL is refused before the line is split
         fields = str(rows[0].sent[0]).split("\t")
         column = next(
             (each.name for each, field in zip(columns, fields, strict=True) if "\0" in field), None

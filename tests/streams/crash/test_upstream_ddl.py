@@ -30,7 +30,7 @@ from tests.services.postgres import OWNER, PostgresServer
 
 from .conftest import Killable
 from .runtime_process import PATIENCE
-from .upstream_ddl import ROLE, STEPS, Subject, drawn_step
+from .upstream_ddl import ROLE, STEPS, Subject, draw_step
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash, pytest.mark.soak]
 
@@ -80,7 +80,7 @@ class Upstreams(Killable):
         """Another table and its source, which is running and equal."""
         with self._laying_out:
             self._number += 1
-            subject = Subject.drawn(self._number, chance)
+            subject = Subject.draw(self._number, chance)
             for statement in subject.laid_out:
                 self.sql(statement)
             more = "WITH (TRIGGER = '1 second')"
@@ -90,7 +90,7 @@ class Upstreams(Killable):
                 f" ({subject.table} AS {self.q(f'm{subject.number}')})) FORMAT MIRROR {more}"
             )
             self.locks[subject.number] = threading.Lock()
-        assert self.decided(subject) == "equal", f"{subject} is not mirrored at first"
+        assert self.decide(subject) == "equal", f"{subject} is not mirrored at first"
         self.subjects[subject.number] = subject
         return subject
 
@@ -107,7 +107,7 @@ class Upstreams(Killable):
         """One subject after the other, a step at a time."""
         subject = self.begin_subject(chance)
         while not self.ended.is_set():
-            name = drawn_step(subject, chance)
+            name = draw_step(subject, chance)
             subject.steps.append(name)
             step = STEPS[name]
             self.carry_out(step.do(subject, chance))
@@ -130,7 +130,7 @@ class Upstreams(Killable):
 
     def judge(self, subject: Subject, *, harmless: bool) -> str:
         """What became of a mirror after a step, its failure on record."""
-        found = self.decided(subject)
+        found = self.decide(subject)
         said = f"{subject}: seed {SEED}"
         if found == "equal":
             self.counts["equal"] += 1
@@ -138,7 +138,7 @@ class Upstreams(Killable):
                 self.run(f"VALIDATE SOURCE {self.q(f's{subject.number}')}")
                 self.counts["validated"] += 1
             except SourceDiffers as error:
-                if self.decided(subject) == "equal":
+                if self.decide(subject) == "equal":
                     self.failures.append(f"VALIDATE found what is not there: {said}: {error}")
             except (SourceNotCompared, CatalogMigrateError) as error:
                 self.counts[f"not validated: {error.code}"] += 1
@@ -157,10 +157,10 @@ class Upstreams(Killable):
     def holds_of(self, subject: Subject) -> tuple[str, ...]:
         return held_by(self.catalog.state(), self.id(f"s{subject.number}"))
 
-    def decided(self, subject: Subject) -> str:
+    def decide(self, subject: Subject) -> str:
         """``equal`` or ``held``, else what is wrong, with this subject's writers kept off.
 
-        A last change of it makes the server tell of its columns.
+        A last change of it makes the server send its columns.
         """
         deadline = time.monotonic() + DECIDED
         with self.locks[subject.number]:
@@ -179,7 +179,7 @@ class Upstreams(Killable):
                 time.sleep(0.5)
             state = self.catalog.state()
             status = latest(state).get(self.id(f"s{subject.number}"))
-            told = "without a status" if status is None else f"{status.state} {status.error or ''}"
+            found = "without a status" if status is None else f"{status.state} {status.error or ''}"
             validated = ""
             if status is not None and status.state == "running":
                 try:
@@ -187,7 +187,7 @@ class Upstreams(Killable):
                     validated = ", and VALIDATE did not see it"
                 except CatalogMigrateError as error:
                     validated = f", {error.code} {getattr(error, 'differences', '')}"
-            return f"{told}, and different{validated}"
+            return f"{found}, and different{validated}"
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class Subject:
     steps: list[str] = field(default_factory=list)
 
     @classmethod
-    def drawn(cls, number: int, chance: random.Random) -> Subject:
+    def draw(cls, number: int, chance: random.Random) -> Subject:
         """One of the kinds."""
         whole = chance.random() < 0.25
         identity = chance.choice(("default", "default", "full", "index"))
@@ -105,19 +105,19 @@ class Step(NamedTuple):
 
 def _each(*texts: str) -> Callable[[Subject, random.Random], list[list[str]]]:
     """Each statement by itself."""
-    return lambda subject, _: [[_filled(text, subject)] for text in texts]
+    return lambda subject, _: [[_fill(text, subject)] for text in texts]
 
 
 def _as_one(*texts: str) -> Callable[[Subject, random.Random], list[list[str]]]:
     """All in one transaction."""
-    return lambda subject, _: [[_filled(text, subject) for text in texts]]
+    return lambda subject, _: [[_fill(text, subject) for text in texts]]
 
 
 def _back(*texts: str) -> Callable[[Subject], list[list[str]]]:
-    return lambda subject: [[_filled(text, subject)] for text in texts]
+    return lambda subject: [[_fill(text, subject)] for text in texts]
 
 
-def _filled(text: str, subject: Subject) -> str:
+def _fill(text: str, subject: Subject) -> str:
     return text.format(t=subject.table, x=subject.schema, p=subject.publication, role=ROLE)
 
 
@@ -249,7 +249,7 @@ STEPS: Mapping[str, Step] = {
 }  # fmt: skip
 
 
-def drawn_step(subject: Subject, chance: random.Random) -> str:
+def draw_step(subject: Subject, chance: random.Random) -> str:
     """The name of one that the subject can take; half of the time a harmless one."""
     kind = "partitioned" if subject.partitioned else "plain"
     harmless = chance.random() < 0.5

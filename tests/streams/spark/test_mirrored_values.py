@@ -9,7 +9,7 @@ import pytest
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.replication.comparison import Bucket, ComparedColumn, digests, look
 from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import chunks, copied_lines, selection
+from catalog_migrate.replication.snapshot import chunks, copy_lines, selection
 from catalog_migrate.replication.survey import discover
 from catalog_migrate.replication.types import spark_value
 from catalog_migrate.replication.values import table_values
@@ -48,7 +48,7 @@ def test_each_type_of_postgres(workshop: Workshop, upstream: Upstream) -> None:
     width = len(columns)
     with session(upstream.connection) as opened:
         query = selection(opened, table, "p", [f'"{each.upstream}"' for each in columns])
-        (texts,) = chunks(copied_lines(opened, query), width, 1000)
+        (texts,) = chunks(copy_lines(opened, query), width, 1000)
     spark = query_session(workshop.spark)
     images = [(texts[at:at + width],) for at in range(0, len(texts), width)]
     path = str(workshop.directory / "values")

@@ -142,7 +142,7 @@ def test_rows_that_the_table_refuses(
 ) -> None:
     """With ON ERROR INTO they are among the dead letters with key, offset and reason, and every
     other row is in the table, once each, wherever the runtime dies; of a key the last row that the
-    table takes stands. Without it the error names table, column and the hash of the key, and
+    table takes is there. Without it the error names table, column and the hash of the key, and
     shows no value."""
     from catalog_migrate.streams.spark import postgres_sink
 

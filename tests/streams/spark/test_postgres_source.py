@@ -55,7 +55,7 @@ Row = tuple[str | None, ...]
 
 
 class Model:
-    """A table upstream: what is done to it, and what its server would tell of that.
+    """A table upstream: what is done to it, and what its server would send of that.
 
     While it is ``simple`` there is no TRUNCATE, and every value is sent.
     """
