@@ -182,13 +182,13 @@ def _altered(
 
 
 def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
-    """``ALTER SECRET s [AS 'ref']``: the revision rises, so whoever uses it restarts."""
+    """``ALTER SECRET s [AS 'ref']``: the revision rises, so that what uses it restarts."""
     nothing = _missing(state, "secret", statement.name, statement.if_exists)
     if nothing is not None:
         return nothing
     found = dependencies.find(state, "secret", statement.name)
     if statement.reference is not None:
-        check_reference(statement.reference)
+        check_reference(found.text, statement.reference)
     external = msgspec.structs.replace(
         found.external, revision=found.external.revision + 1,
         reference=statement.reference or found.external.reference,

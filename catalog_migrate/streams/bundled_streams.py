@@ -178,7 +178,7 @@ def _wanted(
     item, kind = found.item, found.mapping.kind
     if kind == "secret":
         if statement.reference != found.external.reference:
-            declare.check_reference(statement.reference)
+            declare.check_reference(found.text, statement.reference)
         external = replace(
             found.external, reference=statement.reference,
             revision=(item.shipped or item.definition).external.revision,  # type: ignore[union-attr]

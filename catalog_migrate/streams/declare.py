@@ -85,7 +85,7 @@ def create(state: State, statement: Any, *, owner: Owner = "user") -> Effect:
 
 def _secret(draft: Draft, statement: st.CreateSecret) -> Effect:
     """``CREATE SECRET s AS 'env:NAME'``: only the reference is stored."""
-    check_reference(statement.reference)
+    check_reference(f"secret {named('secret', statement.name).item_name}", statement.reference)
     definition = named(
         "secret", statement.name, external=External(reference=statement.reference),
         comment=statement.comment,
@@ -94,20 +94,20 @@ def _secret(draft: Draft, statement: st.CreateSecret) -> Effect:
     return Effect(f"secret {definition.item_name} created", draft.changes, created=(created,))
 
 
-def check_reference(reference: str) -> None:
-    """RefusedStatement unless the text has a known scheme; the value is not read."""
+def check_reference(where: str, reference: str) -> None:
+    """Raise RefusedStatement unless the text has a known scheme; the value is not read."""
     from catalog_migrate.connections.secrets import is_scheme, schemes
 
     scheme, colon, rest = reference.partition(":")
     if colon and scheme == "file" and not PurePosixPath(rest).is_absolute():
         raise RefusedStatement(
-            "the path of a secret's file does not begin at the root (it is not shown, it may be the"
-            " value): every process that reads it would look somewhere else",
+            f"{where}: the path of its file does not begin at the root (it is not shown, it may be"
+            " the value): every process that reads it would look somewhere else",
             remedy="write 'file:/…' and the whole path",
         )
     if not colon or not rest or not is_scheme(scheme):
         raise RefusedStatement(
-            "this is no reference to a secret (its text is not shown, it may be one)",
+            f"{where}: this is no reference to a secret (its text is not shown, it may be one)",
             remedy="write where the value is kept: "
             + " or ".join(f"'{each}:…'" for each in sorted(schemes()))
             + "; values themselves are never stored",

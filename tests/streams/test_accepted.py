@@ -148,9 +148,12 @@ def test_taken(plan: Plan, text: str) -> None:
          "KAFKA sinks have no ORDER BY"),
         ("CREATE SINK x FROM j INTO POSTGRES CONNECTION p (TABLE 'x') KEY (id)",
          "has KEY but no ORDER BY"),
-        ("CREATE SECRET x AS 'file:etc/secret'", "does not begin at the root"),
-        ("CREATE SECRET x AS 'file:~/secret'", "does not begin at the root"),
-        ("CREATE SECRET x AS 'file:./secret'", "does not begin at the root"),
+        ("CREATE SECRET x AS 'file:etc/secret'",
+         "secret default.x: the path of its file does not begin at the root"),
+        ("CREATE SECRET x AS 'file:~/secret'",
+         "secret default.x: the path of its file does not begin at the root"),
+        ("CREATE SECRET x AS 'file:./secret'",
+         "secret default.x: the path of its file does not begin at the root"),
         ("CREATE SOURCE x (v INT) FROM FILES CONNECTION whole (PATH 'x')", "its connection says"
          " files.encoding; DECODING 'exact' reads JSON by lines of UTF-8, its connection says"
          " files.multiline"),
