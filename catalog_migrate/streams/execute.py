@@ -28,7 +28,7 @@ from catalog_migrate.streams.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.judgement import judge, pause_remedy, sick_notice
-from catalog_migrate.streams.lag import with_sink_lag
+from catalog_migrate.streams.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.log_entries import log_entries
 from catalog_migrate.streams.operations import Program, require_free, require_unchanged
 from catalog_migrate.streams.plans import (
@@ -51,7 +51,6 @@ from catalog_migrate.streams.slots import (
     described_slots,
     drop_slots,
     slots_to_drop,
-    with_lag,
 )
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import failing_queries, moment, runtime_lives
@@ -108,7 +107,7 @@ class Executor(OperationClient):
         if isinstance(statement, st.Show):
             rows = show(state, statement.what, resolve=self.ports.resolve)
             if statement.what == "sources":
-                rows = with_lag(state, rows, ports=self.ports)
+                rows = with_source_lag(state, rows, ports=self.ports)
             elif statement.what == "sinks":
                 rows = with_sink_lag(state, rows, ports=self.ports)
             return Result(f"{len(rows.values)} {statement.what}", rows=rows)

@@ -14,10 +14,9 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.lag import Lag, with_sink_lag
+from catalog_migrate.streams.lag import Lag, with_sink_lag, with_source_lag
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import Rows, StalledQuery, show, stalled_queries
-from catalog_migrate.streams.slots import with_lag
 from catalog_migrate.streams.status import cluster_key
 
 NO_RUNTIME = "no runtime"
@@ -117,7 +116,7 @@ def streams_health(
     stalled = {(each.kind, each.name): each for each in stalled_queries(state)}
     sources, sinks = show(state, "sources"), show(state, "sinks")
     if lags:
-        sources = with_lag(state, sources, ports=ports)
+        sources = with_source_lag(state, sources, ports=ports)
         sinks = with_sink_lag(state, sinks, ports=ports)
     clusters = {
         (found.mapping.kind, str(found.item.definition.item_name)): runtimes.get(

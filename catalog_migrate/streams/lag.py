@@ -6,13 +6,16 @@ log, so that one that does not run has a lag too. Of a source on PostgreSQL its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.kinds import ISOLATION_LEVEL
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.replication.sessions import SlotInUse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.edit import needs_edit
@@ -27,6 +30,9 @@ _ONE_BY_ONE = 100
 """So many versions are looked at one by one; of more only the first and the last."""
 
 _AT_ONCE = 8
+
+_TRIES, _PAUSE = 10, 0.2
+"""How often a slot is asked about that is being read from, and the seconds between."""
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -154,6 +160,67 @@ def slot_lag(state: State, item_id: str, *, ports: Ports) -> Lag | None:
         return None
     return Lag(
         bytes=lag.bytes, seconds=None if lag.seconds is None else round(lag.seconds, 1)
+    )
+
+
+def with_source_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
+    """Add to what SHOW SOURCES reports what only the servers know, asked now; NULL where one does
+    not answer.
+
+    Bytes and seconds that slots are behind, and the records that a Kafka source which is behind
+    cannot read before a transaction ends.
+    """
+    started = [found for found in dependencies.queries(state) if found.item_id in state.streams]
+    slots = [found for found in started if found.external.tables]
+    committed = [
+        found for found in started
+        if found.external.options.get(ISOLATION_LEVEL) == "read_committed"
+    ]
+    place = rows.columns.index("lag")
+    behind = {str(row[0]): row[place] for row in rows.values}
+
+    def ask(found: dependencies.CatalogEntry) -> tuple[int | None, float | None]:
+        for _ in range(_TRIES):
+            try:
+                lag = slot_lag(state, found.item_id, ports=ports)
+            except SlotInUse:  # a batch is being read
+                time.sleep(_PAUSE)
+            except CatalogMigrateError:
+                break
+            else:
+                return (None, None) if lag is None else (lag.bytes, lag.seconds)
+        return None, None
+
+    def waiting(found: dependencies.CatalogEntry) -> tuple[int | None]:
+        lag = behind.get(str(found.item.definition.item_name))
+        if not lag:
+            return (lag if isinstance(lag, int) else None,)
+        try:
+            spec = spec_of(state, found.item_id, resolve=ports.resolve)
+            return (ports.upstreams.identify(spec).open_records,)
+        except CatalogMigrateError:
+            return (None,)
+
+    rows = _with_columns(rows, ("lag_bytes", "lag_seconds"), slots, ask, ports)
+    return _with_columns(rows, ("open_records",), committed, waiting, ports)
+
+
+def _with_columns(
+    rows: Rows, names: tuple[str, ...], asked: Sequence[dependencies.CatalogEntry],
+    ask: Callable[[dependencies.CatalogEntry], tuple[object, ...]], ports: Ports,
+) -> Rows:
+    """Rows with columns more, unless there is nothing to ask."""
+    if not asked:
+        return rows
+    with ports.threads.pool(min(_AT_ONCE, len(asked)), "lag") as pool:
+        answers = dict(zip(
+            (str(found.item.definition.item_name) for found in asked), pool.map(ask, asked),
+            strict=True,
+        ))
+    nothing = (None,) * len(names)
+    return Rows(
+        (*rows.columns, *names),
+        tuple((*row, *answers.get(str(row[0]), nothing)) for row in rows.values),
     )
 
 

@@ -1,4 +1,4 @@
-"""Replication slots of sources on PostgreSQL: how far behind they are, and those of dropped ones.
+"""Replication slots of sources on PostgreSQL that were dropped, or are about to be.
 
 A slot that nobody reads fills its server's disk. Nothing brings a dropped source back, so its slot
 goes with it: the DROP writes down which one, and the runtime of its cluster drops it once the query
@@ -8,31 +8,24 @@ and ``status`` names it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.connections.kinds import ISOLATION_LEVEL
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import External
-from catalog_migrate.replication.sessions import SlotInUse
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.show import Rows
-from catalog_migrate.streams.specs import resolved_connection, slot_of, spec_of
+from catalog_migrate.streams.specs import resolved_connection, slot_of
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, VALIDATION
 
 SLOT = "slot"
 """The kind of the record of a slot that is still to be dropped."""
-
-_TRIES, _PAUSE = 10, 0.2
-"""How often a slot is asked about that is being read from, and the seconds between."""
 
 Commit = Callable[[Callable[[Changes, State], None]], object]
 """Commits what a function puts."""
@@ -146,67 +139,4 @@ def described_slots(state: State) -> tuple[str, ...]:
         + (f": {row.detail['reason']}" if "reason" in row.detail else ": its runtime drops it")
         + f"; by hand: SELECT pg_drop_replication_slot('{row.detail['slot']}')"
         for row in slots_to_drop(state).values()
-    )
-
-
-def with_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
-    """What SHOW SOURCES tells, with what only the servers know, asked now; NULL where one does not
-    answer.
-
-    Bytes and seconds that slots are behind, and the records that a Kafka source which is behind
-    cannot read before a transaction ends.
-    """
-    started = [found for found in dependencies.queries(state) if found.item_id in state.streams]
-    slots = [found for found in started if found.external.tables]
-    committed = [
-        found for found in started
-        if found.external.options.get(ISOLATION_LEVEL) == "read_committed"
-    ]
-    place = rows.columns.index("lag")
-    behind = {str(row[0]): row[place] for row in rows.values}
-
-    def ask(found: dependencies.CatalogEntry) -> tuple[int | None, float | None]:
-        for _ in range(_TRIES):
-            try:
-                lag = ports.databases.lag(spec_of(state, found.item_id, resolve=ports.resolve))
-            except SlotInUse:  # a batch is being read
-                time.sleep(_PAUSE)
-            except CatalogMigrateError:
-                break
-            else:
-                if lag is None:
-                    return None, None
-                return lag.bytes, None if lag.seconds is None else round(lag.seconds, 1)
-        return None, None
-
-    def waiting(found: dependencies.CatalogEntry) -> tuple[int | None]:
-        lag = behind.get(str(found.item.definition.item_name))
-        if not lag:
-            return (lag if isinstance(lag, int) else None,)
-        try:
-            spec = spec_of(state, found.item_id, resolve=ports.resolve)
-            return (ports.upstreams.identify(spec).open_records,)
-        except CatalogMigrateError:
-            return (None,)
-
-    rows = _with_columns(rows, ("lag_bytes", "lag_seconds"), slots, ask, ports)
-    return _with_columns(rows, ("open_records",), committed, waiting, ports)
-
-
-def _with_columns(
-    rows: Rows, names: tuple[str, ...], asked: Sequence[dependencies.CatalogEntry],
-    ask: Callable[[dependencies.CatalogEntry], tuple[object, ...]], ports: Ports,
-) -> Rows:
-    """Rows with columns more, unless there is nothing to ask."""
-    if not asked:
-        return rows
-    with ports.threads.pool(min(8, len(asked)), "lag") as pool:
-        answers = dict(zip(
-            (str(found.item.definition.item_name) for found in asked), pool.map(ask, asked),
-            strict=True,
-        ))
-    nothing = (None,) * len(names)
-    return Rows(
-        (*rows.columns, *names),
-        tuple((*row, *answers.get(str(row[0]), nothing)) for row in rows.values),
     )
