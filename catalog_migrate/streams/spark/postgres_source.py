@@ -216,7 +216,7 @@ class ChangesWriter:
     @staticmethod
     def _append(rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
         """Append changes, once: few of them by delta-rs, without a commit of Spark."""
-        if facts.size <= FEW and _written(rows, table, batch, write_rows):
+        if facts.size <= FEW and _write_few(rows, table, batch, write_rows):
             return
         append_once(rows, local_path(table.shard), batch.query_id, batch.number)
 
@@ -239,7 +239,7 @@ class ChangesWriter:
         if (
             facts.size <= FEW and not facts.unchanged and facts.truncated is None
             and _KEYS.issuperset(each.type for each in table.key)
-            and _written(
+            and _write_few(
                 last.drop("_kept"), table, batch,
                 partial(_merge_rows, table=table, soft=soft), rewritten=SMALL,
             )
@@ -252,21 +252,21 @@ class ChangesWriter:
         )
 
 
-def _written(
+def _write_few(
     rows: DataFrame, table: OutputTable, batch: Batch, write: Callable[..., None],
     rewritten: int | None = None,
 ) -> bool:
     """Write few rows by delta-rs, which takes milliseconds where Spark takes seconds; False where
     they are Spark's to write."""
 
-    def written(opened: DeltaTable, rows: pa.Table, *, transaction: Transaction) -> None:
+    def write_plain(opened: DeltaTable, rows: pa.Table, *, transaction: Transaction) -> None:
         require_plain(opened, rewritten=rewritten)
         write(opened, rows, transaction=transaction)
 
     try:
         with failing(f"open {table.shard}"):
             require_plain(load_table(table.shard), rewritten=rewritten)
-        commit_batch(table.shard, batch.query_id, batch.number, rows.toArrow(), write=written)
+        commit_batch(table.shard, batch.query_id, batch.number, rows.toArrow(), write=write_plain)
     except EngineFailure:
         return False
     return True
