@@ -58,6 +58,7 @@ from catalog_migrate.streams.status import (
 )
 
 _STILL = frozenset({"backing_off", "held"})
+_BEFORE_A_HOLD = frozenset({"starting", "backing_off", "stopped"})
 
 class Rows(msgspec.Struct, frozen=True):
     """A table for people and programs: ``values`` has one tuple a row."""
@@ -378,7 +379,7 @@ def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -
     if status is None:
         return "held" if holds else "starting"
     # what it was doing when it was held is on record until the runtime's next report
-    return "held" if holds and status.state in ("backing_off", "stopped") else status.state
+    return "held" if holds and status.state in _BEFORE_A_HOLD else status.state
 
 
 def _operations(state: State) -> Rows:

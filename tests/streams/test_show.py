@@ -200,6 +200,9 @@ def test_what_a_dead_runtime_said(
         dead.write([msgspec.structs.replace(status, state="starting", lag=5061)])
         row = shown()
         assert (row["state"], row["lag"], row["earlier"]) == ("starting", 5061, None)
+        hold = HoldRecord(item_id=item, holder="failure", reason="no topic t", since="2026-01-31")
+        put(laid_out, "hold", f"{item}/failure", hold)
+        assert shown()["state"] == "held"
 
 
 @pytest.mark.parametrize(

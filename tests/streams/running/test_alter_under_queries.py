@@ -299,10 +299,10 @@ def test_a_sick_source_does_not_keep_the_others(standing: Standing, kafka: Any) 
             kafka.allow(user, topic, "READ", "WRITE", "DESCRIBE")
     standing.source("good", "d", good)
     standing.source("gone", "d", gone)
-    standing.source("bad", "d", poisoned, "ON ERROR FAIL")
+    standing.source("poisoned", "d", poisoned, "ON ERROR FAIL")
     kafka.produce(poisoned, [("a", "no json")])
     standing.await_running_of(["good"])
-    standing.until(lambda: standing.broken("gone", "bad"), "two that fail")
+    standing.until(lambda: standing.broken("gone", "poisoned"), "two that fail")
     runs = standing.run_ids_of(["d", "good"])
     standing.secret("others", kafka.users["other"])
     other = f"SET (SASL USERNAME 'other', SASL PASSWORD SECRET {standing.q('others')})"
@@ -318,14 +318,14 @@ def test_a_sick_source_does_not_keep_the_others(standing: Standing, kafka: Any) 
     sick = [each for each in result.notices if each.startswith("sick before, and not waited for: ")]
     assert len(sick) == 2
     assert f"source {standing.q('gone')}, option TOPIC: there is no topic {gone}" in " ".join(sick)
-    assert f"source {standing.q('bad')}: " in " ".join(sick)
+    assert f"source {standing.q('poisoned')}: " in " ".join(sick)
     after = standing.run_ids_of(["d", "good"])
     assert all(after[name] != run_id for name, run_id in runs.items())
     kafka.produce(good, [("1", '{"id": 0}')])
     standing.until(lambda: standing.ids("good") == once(1), "a record as the new user")
     standing.run(f"ALTER CONNECTION {d} SET (SASL USERNAME 'app', SASL PASSWORD SECRET"
                  f" {standing.q('pw')})")
-    for name in ("good", "gone", "bad"):
+    for name in ("good", "gone", "poisoned"):
         standing.run(f"DROP SOURCE {standing.q(name)}")
 
 
