@@ -222,6 +222,33 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+class UserObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A user's view or SQL function that reads ours, as of the newest look; key as of a mapping.
+
+    ``reads`` are the keys of what it reads, ours and other users'. ``state`` is ``bound``,
+    ``broken`` or ``unknown``, since ``since`` (ISO 8601, UTC) by the release ``release``, with
+    Spark's error class and reason. ``original`` is the text that a repair replaced with
+    ``repaired``; both None where nothing was repaired.
+    """
+
+    schema: str
+    kind: str
+    name: str
+    reads: tuple[str, ...] = ()
+    state: Literal["bound", "broken", "unknown"] = "bound"
+    condition: str | None = None
+    reason: str | None = None
+    release: str = ""
+    since: str = ""
+    original: str | None = None
+    repaired: str | None = None
+
+    @property
+    def key(self) -> ItemKey:
+        """(schema, kind, name) as written."""
+        return ItemKey(self.schema, self.kind, self.name)
+
+
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A name still to be dropped, with exactly what stood there; key ``<serial>/<position>``.
 

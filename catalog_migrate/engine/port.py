@@ -165,6 +165,67 @@ class BindResult(msgspec.Struct, frozen=True):
     proven: bool = True
 
 
+SchemaMode = Literal["BINDING", "COMPENSATION", "TYPE EVOLUTION", "EVOLUTION"]
+"""How a view follows what it reads: its WITH SCHEMA clause, COMPENSATION without one."""
+
+
+class UserDefinition(msgspec.Struct, frozen=True):
+    """A view or SQL function that the catalog has and no release ships.
+
+    ``sql`` is the view's query or the function's body as stored; names without a schema in it are
+    of the schema ``namespace``. ``columns`` are a view's stored ones, or what a function returns
+    (one without a name for a scalar). ``outputs`` are the names that the view's query gave, in
+    order, when it was stored. ``schema_mode`` is a view's. ``unread`` says why its text cannot be
+    read, else None: then only ``name`` and ``kind`` count.
+    """
+
+    name: ItemName
+    kind: Literal["view", "function"]
+    sql: str = ""
+    columns: Sequence[Column] = ()
+    outputs: tuple[str, ...] = ()
+    namespace: str = "default"
+    schema_mode: SchemaMode = "COMPENSATION"
+    arguments: Sequence[Argument] = ()
+    unread: str | None = None
+
+
+class QueryRequest(msgspec.Struct, frozen=True):
+    """Analyse a text of a user against typed empty stand-ins of what it reads.
+
+    ``parents`` maps each relation that is to be replaced to its columns, None for one that is not
+    there; ``functions`` are those that the text may call, in the same shape. Names without a schema
+    are of ``namespace``; all others stand for what the catalog has. ``arguments`` are those of a
+    function whose body ``sql`` is (``scalar``: an expression). ``plan`` asks for the plan too.
+    """
+
+    name: ItemName
+    sql: str
+    parents: Mapping[ItemName, Sequence[Column] | None]
+    functions: Sequence[FunctionSpec] = ()
+    namespace: str = "default"
+    arguments: Sequence[Argument] = ()
+    scalar: bool = False
+    plan: bool = False
+
+
+class QueryAnalysis(msgspec.Struct, frozen=True):
+    """What Spark's analyser makes of a :class:`QueryRequest`.
+
+    ``columns`` are None where it does not analyse: then ``condition`` is Spark's error class,
+    ``reason`` its message with the real names, ``missing`` the name that it did not find and
+    ``place`` that name's offsets (first, behind the last) in the request's ``sql``, where known.
+    ``plan`` is the analysed plan as text, with the real names in place of stand-ins', if asked for.
+    """
+
+    columns: Sequence[Column] | None = None
+    condition: str | None = None
+    reason: str | None = None
+    missing: str | None = None
+    place: tuple[int, int] | None = None
+    plan: str | None = None
+
+
 def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
     """Why analysed columns do not fit a view's contract; None when they do.
 

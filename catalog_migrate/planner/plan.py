@@ -120,6 +120,41 @@ class Replaced(msgspec.Struct, frozen=True):
     readers: tuple[str, ...] = ()
 
 
+class UserColumn(msgspec.Struct, frozen=True):
+    """One column of a user's object whose type, nullability, place or meaning changes.
+
+    ``old`` and ``new`` are types, ``NULL`` and ``NOT NULL``, positions from 1, or empty. ``cast``
+    is a type that the view hides: its column keeps its own, and values of ``new`` are cast to it.
+    """
+
+    name: str
+    change: Literal["added", "removed", "retyped", "cast", "nullability", "moved", "meaning"]
+    old: str = ""
+    new: str = ""
+
+
+class UserObject(msgspec.Struct, frozen=True):
+    """A view or SQL function of a user that reads what changes, and what becomes of it.
+
+    ``because`` leads from the object of the release that changes to it. ``changed`` goes on with
+    the ``columns`` named, or with other rows (``reason``). ``breaks`` and ``broken`` (it did not
+    bind before either) have Spark's error class and the name that is ``missing``; ``remedy`` is
+    what repairs it, ``repaired`` the text of its query that does. ``unknown`` could not be read or
+    bound beforehand, for ``reason``.
+    """
+
+    name: str
+    kind: Literal["view", "function"]
+    outcome: Literal["unchanged", "changed", "breaks", "broken", "unknown"]
+    because: tuple[str, ...] = ()
+    columns: tuple[UserColumn, ...] = ()
+    condition: str | None = None
+    missing: str | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    repaired: str | None = None
+
+
 class Question(msgspec.Struct, frozen=True):
     """A probable rename that is not guessed: what to write if it is one."""
 
