@@ -9,6 +9,7 @@ for equal text over equal values, so that rows can be compared across paths with
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +21,16 @@ from catalog_migrate.engine.port import (
     BindResult,
     ExpressionRequest,
     FunctionSpec,
+    QueryAnalysis,
+    QueryRequest,
+    UserDefinition,
     contract_reason,
     fill_reason,
 )
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import REMEMBERED, ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import is_up_cast
 
 Row = Mapping[str, Any]
 """One row: column name, folded, -> value."""
@@ -42,7 +47,11 @@ _SELECT = re.compile(r"\s*SELECT\s+(.*?)(?:\s+FROM\s+(.*))?\Z", re.I | re.DOTALL
 _FROM_END = re.compile(r"\s(?:WHERE|GROUP|ORDER|HAVING|LIMIT)\s", re.I)
 _WHERE = re.compile(r"\sWHERE\s+(.*?)\s*\Z", re.I | re.DOTALL)
 _FROM_SPLIT = re.compile(r",|\s(?:INNER\s+|LEFT\s+|CROSS\s+)?JOIN\s", re.I)
-_RELATION = re.compile(rf"\s*({_NAME}\s*\.\s*{_NAME})(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I)
+_RELATION = re.compile(
+    rf"\s*({_NAME}(?:\s*\.\s*{_NAME}){{0,2}})(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I
+)
+_STAR = re.compile(rf"(?:({_NAME})\s*\.\s*)?\*\Z")
+_QUALIFIED = re.compile(rf"(?<![.\w`])({_NAME})\.{_NAME}(?![.\w`])")
 _INTEGER = re.compile(r"-?\d+\Z")
 _ABOVE = re.compile(rf"\s*({_NAME})\s*>\s*(-?\d+)\s*\Z")
 _STRING = re.compile(r"'((?:[^']|'')*)'\Z")
@@ -53,14 +62,16 @@ _RANGES = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
 class Body:
     """A view's text, split; the same one for the same text, so compared by identity.
 
-    ``items`` are (expression, column name) pairs, ``relations`` what is read, by alias,
-    ``functions`` what is called, ``condition`` what stands behind WHERE.
+    ``items`` are (expression, column name) pairs, ``relations`` what is read, by alias (one without
+    a schema has an empty one), ``functions`` what is called, ``condition`` what stands behind
+    WHERE, ``compared`` the columns with an alias before them in conditions.
     """
 
     items: tuple[tuple[str, str], ...]
     relations: tuple[tuple[str, ItemName], ...]
     functions: tuple[ItemName, ...] = ()
     condition: str = ""
+    compared: tuple[str, ...] = ()
 
 
 def _unquoted(part: str) -> str:
@@ -109,13 +120,19 @@ def read_body(sql: str) -> Body:
             relation = _RELATION.match(piece)
             if relation is None:
                 raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
-            schema, name = _parts(relation[1])
+            *schema, name = _parts(relation[1])
             alias_name = _unquoted(relation[2]) if relation[2] else name
-            relations.append((alias_name.lower(), ItemName(schema, name)))
+            relations.append((alias_name.lower(), ItemName(schema[-1] if schema else "", name)))
     called = dict.fromkeys(name for expression, _ in items for name in _called(expression))
     condition = _WHERE.search(match[2] or "")
+    aliases = {alias for alias, _ in relations}
+    compared = (
+        found[0] for piece in re.split(r"\s(?:ON|WHERE)\s", match[2] or "", flags=re.I)[1:]
+        for found in _QUALIFIED.finditer(piece) if _unquoted(found[1]).lower() in aliases
+    )
     return Body(
-        tuple(items), tuple(relations), tuple(called), condition[1] if condition else ""
+        tuple(items), tuple(relations), tuple(called), condition[1] if condition else "",
+        tuple(compared),
     )
 
 
@@ -144,7 +161,8 @@ def analyse(
         columns = columns_of(relation)
         if columns is None:
             raise EngineFailure(
-                f"the relation {relation} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND"
+                f"the relation {relation} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND",
+                missing=str(relation),
             )
         scope.append(tuple(columns))
     return _analysed(body, tuple(scope), tuple(map(returns_of, body.functions)))
@@ -182,11 +200,18 @@ def _analysed(
     returns_of = dict(zip(body.functions, returns, strict=True)).get
     result: list[Column] = []
     for expression, name in body.items:
-        if expression == "*":
-            result.extend(Column(c.name, c.type, c.nullable) for _, _, cs in scope for c in cs)
+        star = _STAR.match(expression)
+        if star is not None:
+            alias = _unquoted(star[1]).lower() if star[1] else None
+            result.extend(
+                Column(c.name, c.type, c.nullable)
+                for each, _, cs in scope if alias in (None, each) for c in cs
+            )
             continue
         kind, nullable = _type_of(expression, scope, returns_of)
         result.append(Column(name, kind, nullable))
+    for path in body.compared:
+        _resolve(_parts(path), scope)
     return tuple(result)
 
 
@@ -217,13 +242,16 @@ def _type_of(
         returns = returns_of(function)
         if returns is None:
             raise EngineFailure(
-                f"the function {function} cannot be found", condition="UNRESOLVED_ROUTINE"
+                f"the function {function} cannot be found", condition="UNRESOLVED_ROUTINE",
+                missing=str(function),
             )
         return returns, True
     known = {c.name.lower(): c for _, _, columns in scope for c in columns}
     mentioned = [known[part.lower()] for part in _parts(expression) if part.lower() in known]
     if not mentioned:
-        raise EngineFailure(f"cannot resolve {expression!r}", condition="UNRESOLVED_COLUMN")
+        raise EngineFailure(
+            f"cannot resolve {expression!r}", condition="UNRESOLVED_COLUMN", missing=expression
+        )
     return mentioned[0].type, any(column.nullable for column in mentioned)
 
 
@@ -240,7 +268,10 @@ def _resolve(
     ]
     if len(found) != 1:
         condition = "AMBIGUOUS_REFERENCE" if found else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
-        raise EngineFailure(f"column {'.'.join(path)} cannot be resolved", condition=condition)
+        written = ".".join(path)
+        raise EngineFailure(
+            f"column {written} cannot be resolved", condition=condition, missing=written
+        )
     return found[0]
 
 
@@ -368,6 +399,80 @@ def _bind_view(request: BindRequest) -> BindResult:
         return BindResult(view.name, f"{error.condition}: {error.message}")
     fits = fill_reason if request.fills else contract_reason
     return BindResult(view.name, fits(view.columns, found), found)
+
+
+def analyse_query(
+    request: QueryRequest, columns_of: Callable[[ItemName], Sequence[Column] | None],
+    returns_of: Callable[[ItemName], str | None],
+) -> QueryAnalysis:
+    """Analyse a user's text; ``columns_of`` and ``returns_of`` give what the catalog has by name.
+
+    An error of theirs is one of the text too: what it reads cannot be read.
+    """
+    parents = {name.folded: columns for name, columns in request.parents.items()}
+    functions = {function.name.folded: function for function in request.functions}
+
+    def columns(name: ItemName) -> Sequence[Column] | None:
+        name = name if name.schema else ItemName(request.namespace, name.name)
+        return parents[name.folded] if name.folded in parents else columns_of(name)
+
+    def returns(name: ItemName) -> str | None:
+        stand_in = functions.get(name.folded)
+        return returns_of(name) if stand_in is None else scalar_returns(stand_in)
+
+    try:
+        if request.scalar:
+            arguments = tuple(Column(each.name, each.type) for each in request.arguments)
+            kind, nullable = _type_of(
+                request.sql.strip(), [("", request.name, arguments)], returns
+            )
+            return QueryAnalysis((Column("", kind, nullable),))
+        return QueryAnalysis(analyse(read_body(request.sql), columns, returns))
+    except EngineFailure as error:
+        missing = error.data.get("missing")
+        return QueryAnalysis(
+            None, error.condition, error.message, missing, _place(missing, request.sql)
+        )
+
+
+def _place(name: str | None, sql: str) -> tuple[int, int] | None:
+    """Where a name is in a text first, as a whole."""
+    found = name and re.search(rf"(?<![.\w]){re.escape(name)}(?![.\w])", sql, re.I)
+    return found.span() if found else None
+
+
+def view_columns(view: UserDefinition, found: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns that a user's view has when its query gives ``found``, as its mode has it.
+
+    EngineFailure INCOMPATIBLE_VIEW_SCHEMA_CHANGE where a column of its query is not there (so
+    often) any more, CANNOT_UP_CAST_DATATYPE for BINDING.
+    """
+    if view.schema_mode == "EVOLUTION":
+        return tuple(found)
+    given: dict[str, list[Column]] = {}
+    for column in found:
+        given.setdefault(column.name.lower(), []).append(column)
+    wanted = Counter(output.lower() for output in view.outputs)
+    columns: list[Column] = []
+    for stored, output in zip(view.columns, view.outputs, strict=True):
+        candidates = given.get(output.lower(), [])
+        if len(candidates) != wanted[output.lower()]:
+            raise EngineFailure(
+                f"the query of {view.name} gives {len(candidates)} columns {output}",
+                condition="INCOMPATIBLE_VIEW_SCHEMA_CHANGE", missing=output,
+            )
+        now = candidates.pop(0)
+        wanted[output.lower()] -= 1
+        if view.schema_mode == "BINDING" and now.type != stored.type and not is_up_cast(
+            now.type, stored.type
+        ):
+            raise EngineFailure(
+                f"column {stored.name}: {now.type} is no up-cast to {stored.type}",
+                condition="CANNOT_UP_CAST_DATATYPE",
+            )
+        kept = now.type if view.schema_mode == "TYPE EVOLUTION" else stored.type
+        columns.append(Column(stored.name, kept, now.nullable))
+    return tuple(columns)
 
 
 def _require_evaluable(request: ExpressionRequest) -> None:

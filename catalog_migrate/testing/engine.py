@@ -20,10 +20,13 @@ from catalog_migrate.engine.port import (
     FillRequest,
     FunctionSpec,
     MissingProperties,
+    QueryAnalysis,
+    QueryRequest,
     Registration,
     RowsRefused,
     RowsRequest,
     ShardSpec,
+    UserDefinition,
     ViewSpec,
     contract_reason,
 )
@@ -36,17 +39,20 @@ from catalog_migrate.model.table_properties import is_metadata, needs_copy
 from catalog_migrate.testing.bodies import (
     Row,
     analyse,
+    analyse_query,
     bind,
     compile_check,
     compile_expression,
     evaluate,
     read_body,
     scalar_returns,
+    view_columns,
 )
 from catalog_migrate.testing.world import (
     Names,
     Shard,
     TableEntry,
+    UserView,
     Version,
     World,
     alter,
@@ -550,6 +556,67 @@ class SimulatedEngine:
         with self._call("bind"):
             return [bind(request) for request in requests]
 
+    # users' objects ------------------------------------------------------------------------
+    def schemas(self) -> Sequence[str]:
+        with self._call("schemas"):
+            return self._listed(sorted(self._names.schemas))
+
+    def user_definitions(self, schema: str) -> Sequence[UserDefinition]:
+        """Views and functions of a schema, views first, by folded name."""
+        with self._call("user_definitions", schema):
+            folded = schema.lower()
+            if folded not in self._names.schemas:
+                raise EngineFailure(
+                    f"the schema {schema} cannot be found", condition="SCHEMA_NOT_FOUND"
+                )
+            held = [
+                entry for names in (self._names.relations, self._names.functions)
+                for key, entry in sorted(names.items(), key=lambda pair: pair[0])
+                if key[0] == folded and not isinstance(entry, TableEntry)
+            ]
+            return self._listed([self._definition(entry) for entry in held])
+
+    def _definition(self, entry: ViewSpec | FunctionSpec) -> UserDefinition:
+        found = definition_of(entry)
+        if entry.name.folded in self.world.unreadable:
+            return UserDefinition(found.name, found.kind, unread="no permission to read it")
+        return found
+
+    def analyse(self, requests: Sequence[QueryRequest]) -> Sequence[QueryAnalysis]:
+        with self._call("analyse"):
+            return [
+                analyse_query(request, self.standing_columns, self.standing_returns)
+                for request in requests
+            ]
+
+    def replace_text(self, definition: UserDefinition, sql: str) -> None:
+        """Give a user's view or function another text; its query is analysed as it is now."""
+        with self._call("replace_text", definition.name):
+            folded = definition.name.folded
+            names: Any = (
+                self._names.relations if definition.kind == "view" else self._names.functions
+            )
+            held = names.get(folded)
+            if held is None or isinstance(held, TableEntry) or definition_of(held) != definition:
+                raise EngineFailure(
+                    f"{definition.name} is another by now", condition="CHANGED"
+                )
+            names[folded] = self._with_text(held, sql)
+            self._wrote_name()
+
+    def _with_text(self, held: ViewSpec | FunctionSpec, sql: str) -> ViewSpec | FunctionSpec:
+        if isinstance(held, FunctionSpec):
+            changed = replace(held, body=sql)
+            self.read_function(changed)
+            return changed
+        namespace = held.namespace if isinstance(held, UserView) else held.name.schema
+        asked = QueryRequest(held.name, sql, {}, namespace=namespace)
+        found = self._analysed(asked, (held.name.folded,))
+        view = replace(held, sql=sql, columns=tuple(Column(c.name, c.type) for c in found))
+        if isinstance(view, UserView):
+            return replace(view, outputs=tuple(column.name for column in found))
+        return view
+
     # what tests ask -------------------------------------------------------------------------
     def read(self, name: ItemName) -> tuple[Row, ...]:
         """Rows of the table that stands under a name, as a user would read them."""
@@ -565,14 +632,14 @@ class SimulatedEngine:
         return held.path
 
     def check_views(self, *, but: Container[tuple[str, str]] = ()) -> None:
-        """Analyse every standing view against what stands now, as reading each of them would.
+        """Analyse every standing view of ours against what stands now, as reading it would.
 
         EngineFailure names the first that a user could not read; ``but`` are names left out.
         """
         for key, held in self._names.relations.items():
             if isinstance(held, TableEntry):
                 self.world.rows(held.path)
-            elif key not in but:
+            elif key not in but and not isinstance(held, UserView):
                 self._require_bindable(held)
 
     # ---------------------------------------------------------------------------------------
@@ -606,16 +673,78 @@ class SimulatedEngine:
                     proven.add(folded)
                     pending.append(below)
 
-    def standing_columns(self, name: ItemName) -> Sequence[Column] | None:
-        """Columns of the relation under a name, None when there is none."""
+    def standing_columns(
+        self, name: ItemName, within: tuple[tuple[str, str], ...] = ()
+    ) -> Sequence[Column] | None:
+        """Columns of the relation under a name, None when there is none.
+
+        EngineFailure for a user's view that cannot be read, or that one ``within`` it reads.
+        """
         held = self._names.relations.get(name.folded)
         if isinstance(held, TableEntry):
             return self.world.newest(held.path).columns
+        if isinstance(held, UserView):
+            return self.read_view(held, within)
         return None if held is None else held.columns
 
-    def standing_returns(self, name: ItemName) -> str | None:
-        """The type of a call of the function under a name, None when there is none."""
-        return scalar_returns(self._names.functions.get(name.folded))
+    def standing_returns(
+        self, name: ItemName, within: tuple[tuple[str, str], ...] = ()
+    ) -> str | None:
+        """The type of a call of the function under a name, None when there is none.
+
+        EngineFailure for one whose body cannot be analysed.
+        """
+        held = self._names.functions.get(name.folded)
+        if held is not None and not held.properties:  # a user's: ours have stamps, and were bound
+            self.read_function(held, within)
+        return scalar_returns(held)
+
+    def read_view(
+        self, view: UserView, within: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[Column, ...]:
+        """The columns that a user's view has for its reader now; EngineFailure for none."""
+        if view.name.folded in within:
+            raise EngineFailure(f"{view.name} reads itself", condition="RECURSIVE_VIEW")
+        asked = QueryRequest(view.name, view.sql, {}, namespace=view.namespace)
+        return view_columns(definition_of(view), self._analysed(asked, (*within, view.name.folded)))
+
+    def read_function(
+        self, function: FunctionSpec, within: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[Column, ...]:
+        """The columns that a function gives now, one without a name for a value."""
+        key = (f"function {function.name.folded[0]}", function.name.folded[1])
+        if key in within:
+            raise EngineFailure(f"{function.name} calls itself", condition="RECURSIVE_FUNCTION")
+        scalar = isinstance(function.returns, str)
+        asked = QueryRequest(
+            function.name, function.body, {}, namespace=function.name.schema,
+            arguments=function.arguments, scalar=scalar,
+        )
+        found = self._analysed(asked, (*within, key))
+        if isinstance(function.returns, str):
+            return (Column("", function.returns),)
+        if len(found) != len(function.returns):
+            raise EngineFailure(
+                f"the body of {function.name} gives {len(found)} columns",
+                condition="TABLE_VALUED_FUNCTION_TOO_MANY_COLUMNS",
+            )
+        return tuple(Column(c.name, c.type, f.nullable) for c, f in zip(
+            function.returns, found, strict=True
+        ))
+
+    def _analysed(
+        self, asked: QueryRequest, within: tuple[tuple[str, str], ...]
+    ) -> Sequence[Column]:
+        """The columns of a text as the catalog is now; EngineFailure with Spark's condition."""
+        found = analyse_query(
+            asked, lambda name: self.standing_columns(name, within),
+            lambda name: self.standing_returns(name, within),
+        )
+        if found.columns is None:
+            raise EngineFailure(
+                found.reason or "", condition=found.condition, missing=found.missing
+            )
+        return found.columns
 
     def _insert(
         self, rows: Sequence[Row], target: str, projection: Sequence[tuple[str, str]]
@@ -666,6 +795,24 @@ def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:
     if isinstance(entry, TableEntry):
         return Registration(entry.name, "table", location=entry.path)
     return Registration(entry.name, "view", properties=entry.properties, text=entry.sql)
+
+
+def definition_of(entry: ViewSpec | FunctionSpec) -> UserDefinition:
+    """What the catalog has of a view or function; a stored column does not say NOT NULL."""
+    if isinstance(entry, FunctionSpec):
+        returns = entry.returns
+        columns = (Column("", returns),) if isinstance(returns, str) else tuple(returns)
+        return UserDefinition(
+            entry.name, "function", entry.body, columns, namespace=entry.name.schema,
+            arguments=entry.arguments,
+        )
+    stored = tuple(Column(column.name, column.type) for column in entry.columns)
+    if not isinstance(entry, UserView):
+        names = tuple(column.name for column in stored)
+        return UserDefinition(entry.name, "view", entry.sql, stored, names)
+    return UserDefinition(
+        entry.name, "view", entry.sql, stored, entry.outputs, entry.namespace, entry.schema_mode
+    )
 
 
 def _gives_way(held: Registration, over: Registration | None) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.port import FunctionSpec, ViewSpec
+from catalog_migrate.engine.port import FunctionSpec, SchemaMode, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn
 from catalog_migrate.model.names import ItemName
@@ -79,6 +79,18 @@ class TableEntry(msgspec.Struct, frozen=True):
     path: str
 
 
+class UserView(ViewSpec, frozen=True):
+    """A view of a user, with what the catalog keeps of it beside its text and columns.
+
+    ``outputs`` are the names that its query gave when it was stored, one for each of ``columns``;
+    names without a schema in the text are of ``namespace``.
+    """
+
+    schema_mode: SchemaMode = "COMPENSATION"
+    outputs: tuple[str, ...] = ()
+    namespace: str = "default"
+
+
 Relation = TableEntry | ViewSpec
 
 
@@ -102,6 +114,8 @@ class World:
         self.writes = 0
         self.refusing: set[str] = set()
         """Paths of shards that refuse every change in place."""
+        self.unreadable: set[tuple[str, str]] = set()
+        """Folded names of views and functions whose definitions cannot be read."""
         self._lock = threading.RLock()
 
     def copy_from(self, other: World) -> None:
