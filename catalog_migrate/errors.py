@@ -122,7 +122,8 @@ class FencedOut(CatalogMigrateError, RuntimeError):
 
 
 DECISION_CODES = frozenset({
-    "CM0301", "CM0302", "CM0303", "CM0304", "CM0305", "CM0309", "CM0334", "CM0341", "CM0342",
+    "CM0301", "CM0302", "CM0303", "CM0304", "CM0305", "CM0309", "CM0334", "CM0338", "CM0341",
+    "CM0342",
 })
 """Reasons of a blocked plan that a word in the release or an approval cures; every other one needs
 another target, another release or another state of the world (a taken name, a view that does not

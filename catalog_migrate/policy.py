@@ -29,6 +29,9 @@ RISKS: Mapping[str, str] = {
     "start_empty": "a new table starts empty, as what its FILLED FROM reads is not in force",
     "drop": "an object without rows goes: view, function, type, derived table",
     "downgrade": "a release is applied that is older than the one in force",
+    "break_user_object": "a view or SQL function of a user, which no release ships, no longer"
+    " binds; `name` is its own. Where no rule fits, a command asks and a start of the software goes"
+    " on",
     "unknown_property": "a table gets a `delta.` property that this tool does not know; `name` is"
     " its key, and only `allow` changes anything",
 }
@@ -41,7 +44,7 @@ RULE_KEYS: Mapping[str, str] = {
     f" `{ANY}`. Needed.",
     "name": "Which names: `schema.table` or `schema.table.column` where `*` is any text and `?` any"
     " character, upper and lower case alike; for `downgrade` the release's name, for"
-    " `unknown_property` the property's key.",
+    " `unknown_property` the property's key, for `break_user_object` the user's object.",
     "action": "`refuse` never, whatever else says so; `approve` only with `--approve`, even where"
     " the release has decided; `allow` without a word. Needed. The first rule that fits decides.",
 }

@@ -44,7 +44,8 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     :func:`~catalog_migrate.catalog.lease.acquire`), ``ttl`` and ``margin`` are the lease's.
     ``session`` puts on record that this process lives with the names from now on. A catalog that is
     created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards. ``commits`` says
-    which commits to an object store are safe.
+    which commits to an object store are safe. ``asks_for_users`` blocks a plan that breaks a user's
+    object without an approval, as a command does where a person can answer; else it is reported.
     """
 
     warehouse: str | None = None
@@ -64,11 +65,17 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     token: Callable[[], str] | None = None
     commits: CommitRules = CommitRules()
+    asks_for_users: bool = False
 
     @property
     def approvals(self) -> tuple[str, ...]:
         """What is approved: an approved plan says it all."""
         return self.approve if self.plan is None else self.plan.approved
+
+    @property
+    def approvals_of_users(self) -> tuple[str, ...]:
+        """What is approved of users' objects: they may be others than when a plan was approved."""
+        return (*self.approve, *(() if self.plan is None else self.plan.approved))
 
 
 class ReleaseToApply(msgspec.Struct, frozen=True):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from catalog_migrate.model.names import Identity, quote_part
+from catalog_migrate.model.names import Identity, ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.program.operations import AnyOperation
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ColumnIds
 
-PLAN_FORMAT = "1.2"
+PLAN_FORMAT = "1.3"
 """1.1: ``steps`` is the whole program. 1.2: steps ``fill``, ``unseal`` and ``properties``, contents
-``fill``, ``unproven`` and ``replaced``."""
+``fill``, ``unproven`` and ``replaced``. 1.3: ``users``."""
 
 Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "restart"]
 ACTIONS: tuple[Action, ...] = (
@@ -154,6 +154,12 @@ class UserObject(msgspec.Struct, frozen=True):
     remedy: str | None = None
     repaired: str | None = None
 
+    @property
+    def key(self) -> ItemKey:
+        """(schema, kind, name) as written."""
+        schema, name = split_name(self.name)
+        return ItemKey(schema or "", self.kind, name)
+
 
 class Question(msgspec.Struct, frozen=True):
     """A probable rename that is not guessed: what to write if it is one."""
@@ -200,7 +206,9 @@ class Plan(msgspec.Struct, frozen=True):
     release whose SQL neither the grammar of this tool nor Spark has read. ``locks_out`` says which
     older versions can no longer open the catalog behind the commit; None where none is locked out.
     ``unproven`` is what only Spark can prove and has not: empty once ``bound``. ``replaced`` are
-    the views that are replaced under their names.
+    the views that are replaced under their names. ``users`` are the views and functions of users
+    that read what changes: None where there may be some and the catalog was not looked at, UNSET
+    where the plan is for no catalog that could have any.
     """
 
     format_version: str
@@ -227,6 +235,7 @@ class Plan(msgspec.Struct, frozen=True):
     locks_out: str | None = None
     unproven: tuple[Unproven, ...] = ()
     replaced: tuple[Replaced, ...] = ()
+    users: tuple[UserObject, ...] | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
     def is_empty(self) -> bool:

@@ -13,14 +13,16 @@ from catalog_migrate.errors import CatalogMigrateError, UnsupportedFormat
 from catalog_migrate.model.names import number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn, point_of_no_return
+from catalog_migrate.planner.policy_evaluation import USERS_DECISIONS
 from catalog_migrate.release.release import Release
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
              "point_of_no_return", "fenced_out", "unparsed", "locks_out", "unproven",
-             "replaced")
+             "replaced", "users")
 # what becomes of bundled connections depends on users, who may ALTER them after the approval;
 # a plan bound by Spark's analyser is the same plan: approving either approves both; whether a
-# release may go back is asked again, and answered by the flag of whoever applies it
+# release may go back is asked again, and answered by the flag of whoever applies it; users' objects
+# are others by then, and judged again
 _UNHASHED_IN_CHANGES = ("rows", "bytes")
 
 
@@ -54,6 +56,7 @@ def plan_hash(plan: Plan) -> str:
 def _hash_of(document: dict[str, Any]) -> str:
     """The hash of a plan as read, unknown keys included: a reader need not know them."""
     canonical = {key: value for key, value in document.items() if key not in _UNHASHED}
+    canonical.update(_without_users(document))
     canonical["base"] = {
         key: value for key, value in document["base"].items() if key != "catalog"
     }
@@ -62,6 +65,28 @@ def _hash_of(document: dict[str, Any]) -> str:
         for change in document["changes"]
     ]
     return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
+
+
+def _without_users(document: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a plan as they are without the approvals and decisions on users' objects."""
+    users = document.get("users") or ()
+    if not users:
+        return {}
+    names = {each["name"] for each in users}
+    keys = {
+        f"function:{each['name']}" if each["kind"] == "function" else each["name"]
+        for each in users
+    }
+    blocked = [
+        entry for entry in document["blocked"]
+        if entry["code"] not in USERS_DECISIONS or entry["name"] not in keys
+    ]
+    return {
+        "approved": [name for name in document["approved"] if name not in names],
+        "blocked": blocked,
+        "applyable": document["applyable"] if len(blocked) == len(document["blocked"])
+        else not blocked,
+    }
 
 
 def same_plan(approved: Plan, plan: Plan) -> bool:

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 POLICY_REFUSES = "CM0308"
 POLICY_ASKS = "CM0309"
+USER_OBJECT_BREAKS = "CM0338"
+USERS_DECISIONS = frozenset({POLICY_REFUSES, POLICY_ASKS, USER_OBJECT_BREAKS})
+"""Codes of the decisions on users' objects; the first two are those of other risks as well."""
 
 UNDECIDED = {
     "CM0301": "convert", "CM0302": "drop_column", "CM0304": "not_null", "CM0305": "drop_table",
-    "CM0334": "start_empty",
+    "CM0334": "start_empty", USER_OBJECT_BREAKS: "break_user_object",
 }
 """Code of a missing decision -> the kind of risk that it is about."""
 
@@ -127,7 +130,7 @@ def ruled(
         return entries
     found: dict[tuple[str, str | None, str], Blocked] = {}
     for key, risk in risks:
-        entry = _judged(key, risk, approvals)
+        entry = find_rule_against(key, risk, approvals)
         if entry is not None:
             found.setdefault((str(key), risk.column, risk.kind), entry)
     kept: list[Blocked] = []
@@ -145,7 +148,8 @@ def undecided(key: ItemKey, blocked: Iterable[Blocked]) -> Iterator[tuple[ItemKe
             yield key, Risk(kind, entry.reason, entry.column)
 
 
-def _judged(key: ItemKey, risk: Risk, approvals: Approvals) -> Blocked | None:
+def find_rule_against(key: ItemKey, risk: Risk, approvals: Approvals) -> Blocked | None:
+    """The entry of a risk that a rule refuses, or asks a missing approval for; None for others."""
     names = names_of(key, risk.column)
     rule = approvals.policy.judge(risk.kind, *names)
     if rule is None or rule.action == "allow":

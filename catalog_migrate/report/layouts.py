@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 
 from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.model.wording import one_line, visible
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.report.outline import Entry, Outline, Section, outline
+from catalog_migrate.report.outline import GOES_ON, Entry, Outline, Section, outline
 
 # -- text: verdict on the first line ---------------------------------------------------------------
 _COLORS = {
@@ -151,6 +152,8 @@ def _item(entry: Entry) -> str:
         key, colon, value = _clip(detail).partition("write: ")
         if colon:
             lines.append(f"  - {_escape(key)}write: {_code(value)}\n")
+        elif detail.startswith(GOES_ON):
+            lines += [f"  - {_code(_clip(detail).strip())}\n"] if detail.strip() else []
         else:
             lines.append(f"  - {_escape(key)}\n")
     if len(entry.details) > len(shown):
@@ -169,8 +172,8 @@ def _clip(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A code span that may hold backticks itself."""
-    fence = "``" if "`" in text else "`"
+    """A code span that may hold backticks itself: its fence is longer than any run of them."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     blank = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{blank}{text}{blank}{fence}"
 
@@ -178,7 +181,7 @@ def _code(text: str) -> str:
 def _escape(text: str) -> str:
     """Names and reasons as they are: nothing in them may start markup."""
     text = visible(text)
-    for mark in "\\`*_<>|[]":
+    for mark in "\\`*_<>|[]&~":
         text = text.replace(mark, "\\" + mark)
     return text
 

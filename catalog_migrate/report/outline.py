@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from catalog_migrate.model.table_properties import features_of
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan, Replaced
+from catalog_migrate.planner.plan import (
+    Blocked,
+    Change,
+    ColumnChange,
+    OptionChange,
+    Plan,
+    Replaced,
+)
 from catalog_migrate.planner.plan_validation import NAME_HELD
+from catalog_migrate.planner.user_objects import list_user_decisions
 from catalog_migrate.program.operations import PREPARE, CreateName, interruptions, numbered
+from catalog_migrate.report.user_objects import SHOWN, user_lines, user_note
 from catalog_migrate.report.verdict import (
     Verdict,
     decisions,
@@ -33,6 +43,10 @@ _MOVES = {
     "derived": "rows come from the application's populate callback",
     "fill": "rows are filled from the tables in force",
 }
+
+
+GOES_ON = " " * len("write: ")
+"""What a line under an entry starts with that belongs to the text to write above it."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -76,6 +90,7 @@ def outline(plan: Plan) -> Outline:
         _fence(plan),
         _happens(plan),
         _losses(plan),
+        _users(plan),
         _no_return(plan),
         Section("Older versions of catalog-migrate", note=plan.locks_out),
         _obstacles(plan),
@@ -89,6 +104,11 @@ def outline(plan: Plan) -> Outline:
     )
     kept = tuple(part for part in sections if part.entries or part.note or part.more)
     return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
+
+
+def write(text: Sequence[str]) -> tuple[str, ...]:
+    """The lines of a text that is to be copied."""
+    return tuple(f"{GOES_ON if number else 'write: '}{line}" for number, line in enumerate(text))
 
 
 def _visible(section: Section) -> Section:
@@ -308,7 +328,7 @@ def _losses(plan: Plan) -> Section:
         details = () if len(reasons) == 1 else tuple(reasons)
         entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
     note = None if entries else "Nothing: every row and every value is kept."
-    if note and decisions(plan):
+    if note and set(decisions(plan)).difference(list_user_decisions(plan)):
         note = "Only what is listed below."
     elif note and goes_back(plan) and any(map(_loses_columns, plan.changes)):
         note += " No row was written since to the columns that go."
@@ -319,33 +339,53 @@ def _loses_columns(change: Change) -> bool:
     return change.kind == "table" and any(each.change == "removed" for each in change.columns)
 
 
+def _users(plan: Plan) -> Section:
+    """What becomes of the views and functions of users that read what changes."""
+    lines, more = user_lines(plan)
+    entries = tuple(
+        Entry(line.head, line.sign, (*line.details, *write(line.text))) for line in lines
+    )
+    return Section("Users' objects", entries, user_note(plan), more)
+
+
 def _obstacles(plan: Plan) -> Section:
+    shown, more = _shorten(plan, incurable(plan))
     entries = [
         Entry(
             f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]", "!",
             (f"remedy: {entry.remedy}",) if entry.remedy else (),
         )
-        for entry in incurable(plan)
+        for entry in shown
     ]
     entries += [
         Entry(f"{proof.name}: {proof.reason or 'validation failed'}", "!")
         for proof in failed_proofs(plan)
     ]
-    return Section("What stands in the way", tuple(entries))
+    return Section("What stands in the way", tuple(entries), more=more)
 
 
 def _decide(plan: Plan) -> Section:
+    shown, more = _shorten(plan, decisions(plan))
     entries = tuple(
         Entry(
             f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]",
             "?",
-            tuple(f"write: {line}" if not number else f"       {line}"
-                  for number, line in enumerate(entry.remedy.splitlines())),
+            write(entry.remedy.splitlines()),
         )
-        for entry in decisions(plan)
+        for entry in shown
     )
     note = "Nothing is touched until each of these is decided." if entries else None
-    return Section("How to decide", entries, note)
+    return Section("How to decide", entries, note, more)
+
+
+def _shorten(plan: Plan, blocked: Sequence[Blocked]) -> tuple[list[Blocked], int]:
+    """The first ones of those on users' objects, of which there may be thousands, and all others.
+
+    With the number of those left out.
+    """
+    of_users = set(list_user_decisions(plan))
+    left_out = set([entry for entry in blocked if entry in of_users][SHOWN:])
+    return [entry for entry in blocked if entry not in left_out], len(left_out)
 
 
 def _questions(plan: Plan) -> Section:

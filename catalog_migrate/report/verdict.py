@@ -5,6 +5,7 @@ And what a plan loses, which decides between SAFE and LOSSES DECIDED.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 import msgspec
@@ -25,14 +26,21 @@ _DONE = (
     ("drop", "dropped"),
 )
 
+_OUTCOMES: dict[str, tuple[str, str]] = {
+    "breaks": ("breaks", "break"), "changed": ("changes", "change"),
+    "unknown": ("unknown", "unknown"),
+}
+"""Outcomes for users' objects that the first line counts, in words for one and for several."""
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """Whether a plan may be applied.
 
     ``word`` is the fixed text a script may look for (``SAFE``, ``SAFE, NOT PROVEN``: no row is
     lost, and Spark has still to try what the report lists, ``LOSSES DECIDED``,
-    ``NEEDS 2 DECISIONS``, ``BLOCKED``, ``FENCED OUT``, ``NOTHING TO DO``), ``line`` the whole first
-    line of a report, ``decisions`` how many texts are missing.
+    ``BREAKS 2 USERS' OBJECTS``: no row is lost, and what others built over the release no longer
+    binds, ``NEEDS 2 DECISIONS``, ``BLOCKED``, ``FENCED OUT``, ``NOTHING TO DO``), ``line`` the
+    whole first line of a report, ``decisions`` how many texts are missing.
     """
 
     kind: Kind
@@ -73,7 +81,10 @@ def verdict(plan: Plan) -> Verdict:
             f"rows or values of {counted(losing, 'table')} are lost or converted"
         )
         return Verdict("losses", "LOSSES DECIDED", line)
-    if plan.unproven:
+    if breaking := sum(each.outcome == "breaks" for each in plan.users or ()):
+        word = "BREAKS 1 USER'S OBJECT" if breaking == 1 else f"BREAKS {breaking} USERS' OBJECTS"
+        return Verdict("losses", word, f"{word}: {_counts(plan)}")
+    if plan.unproven or any(each.outcome == "unknown" for each in plan.users or ()):
         return Verdict("unproven", "SAFE, NOT PROVEN", f"SAFE, NOT PROVEN: {_counts(plan)}")
     return Verdict("safe", "SAFE", f"SAFE: {_counts(plan)}")
 
@@ -141,11 +152,25 @@ def change_counts(plan: Plan) -> str:
     return f"{', '.join(parts) or 'no changes'}; {plan.summary.get('unchanged', 0):,} unchanged"
 
 
+def user_counts(plan: Plan) -> str:
+    """``2 break, 3 change, 1 unknown``: what becomes of users' objects; empty where all go on."""
+    number = Counter[str](each.outcome for each in plan.users or ())
+    return ", ".join(
+        f"{number[outcome]:,} {words[number[outcome] != 1]}"
+        for outcome, words in _OUTCOMES.items() if number[outcome]
+    )
+
+
 def _counts(plan: Plan) -> str:
-    """What changes, and whether that can be taken back."""
+    """What changes, for users too, and whether that can be taken back."""
     point = plan.point_of_no_return
     final = point is not None and point.after == "commit"
-    return change_counts(plan) + ("; no rollback past its commit" if final else "")
+    users = user_counts(plan)
+    return (
+        change_counts(plan)
+        + (f"; users' objects: {users}" if users else "")
+        + ("; no rollback past its commit" if final else "")
+    )
 
 
 def _blocked_line(plan: Plan) -> str:

@@ -12,11 +12,22 @@ import pytest
 import catalog_migrate.planner
 from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.plan import Base, Plan
-from catalog_migrate.planner.planfile import EditedPlan, decode_plan, encode_plan, plan_hash
+from catalog_migrate.planner.plan import Base, Blocked, Plan, UserColumn, UserObject
+from catalog_migrate.planner.planfile import (
+    EditedPlan,
+    decode_plan,
+    encode_plan,
+    plan_hash,
+    same_plan,
+)
 from catalog_migrate.planner.planning import plan_migration
 
 SCHEMA = Path(catalog_migrate.planner.__file__).parent / "schema" / "plan.schema.json"
+
+BROKEN = UserObject(
+    "team.`odd name`", "function", "breaks", ("s.t", "team.`odd name`"),
+    (UserColumn("a", "retyped", "BIGINT", "INT"),), "UNRESOLVED_COLUMN.WITH_SUGGESTION", "memo",
+)
 
 
 @pytest.fixture
@@ -44,9 +55,16 @@ def test_file_fits_the_schema(plan: Plan, make: Any) -> None:
     schema = json.loads(SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     empty = plan_migration(Baseline.empty(), make.release()).plan
-    for one in (plan, empty):
+    unseen = msgspec.structs.replace(plan, users=None)
+    seen = msgspec.structs.replace(plan, users=(BROKEN,))
+    for one in (plan, empty, unseen, seen):
         jsonschema.validate(json.loads(encode_plan(one)), schema)
-    assert list(schema["properties"]) == list(json.loads(encode_plan(plan)))
+    assert [*json.loads(encode_plan(plan)), "users"] == list(schema["properties"])
+    assert list(json.loads(encode_plan(seen))) == list(schema["properties"])
+    user = msgspec.to_builtins(BROKEN)
+    assert list(schema["$defs"]["user_object"]["properties"]) == list(user)
+    column = schema["$defs"]["user_object"]["properties"]["columns"]["items"]["properties"]
+    assert list(column) == list(user["columns"][0])
     change = schema["$defs"]["change"]["properties"]
     assert list(change) == list(msgspec.to_builtins(plan)["changes"][0])
 
@@ -80,12 +98,12 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 def test_newer_major_is_refused_before_anything_else(plan: Plan) -> None:
     """A plan of format 2 is refused as such, not as an edited one."""
     with pytest.raises(UnsupportedFormat, match=r"format 2\.0"):
-        decode_plan(encode_plan(plan).replace(b'"1.2"', b'"2.0"', 1))
+        decode_plan(encode_plan(plan).replace(b'"1.3"', b'"2.0"', 1))
 
 
 def test_a_step_of_a_newer_minor_is_refused_as_such(plan: Plan) -> None:
     """A program with an operation that this tool has not is no edited plan."""
-    newer = encode_plan(plan).replace(b'"1.2"', b'"1.9"', 1).replace(b'"drop"', b'"melt"')
+    newer = encode_plan(plan).replace(b'"1.3"', b'"1.9"', 1).replace(b'"drop"', b'"melt"')
     with pytest.raises(UnsupportedFormat, match=r"format 1\.9.*melt"):
         decode_plan(newer)
 
@@ -128,3 +146,51 @@ def test_another_point_of_no_return_is_an_edit(make: Any) -> None:
         edited = msgspec.structs.replace(plan, point_of_no_return=other)
         with pytest.raises(EditedPlan, match="its point of no return is"):
             decode_plan(encode_plan(edited))
+
+
+def test_users_are_in_the_file_and_not_in_the_hash(plan: Plan) -> None:
+    """Looked at or not, broken, approved, asked for: it is the same plan of the release."""
+    key = "function:team.`odd name`"
+    asked = tuple(
+        Blocked(key, code, "breaks a user's function", "--approve") for code in
+        ("CM0308", "CM0309", "CM0338")
+    )
+    for users, blocked, approved in (
+        (None, (), ()), ((), (), ()), ((BROKEN,), (), ()), ((BROKEN,), (), (BROKEN.name,)),
+        ((BROKEN,), asked, ()),
+    ):
+        other = msgspec.structs.replace(
+            plan, users=users, blocked=(*plan.blocked, *blocked),
+            approved=(*plan.approved, *approved),
+        )
+        assert plan_hash(other) == plan.plan_hash
+        assert decode_plan(encode_plan(other)) == other
+        assert same_plan(other, plan)
+
+
+def test_a_decision_on_users_alone_does_not_change_the_hash(make: Any) -> None:
+    """A plan that waits for nothing else is, without it, one that may be applied."""
+    old, new = make.table("t", "a INT"), make.table("t", "a INT, b INT")
+    free = plan_migration(make.baseline(old), make.release(new)).plan
+    asked = Blocked("function:team.`odd name`", "CM0338", "breaks a user's function", "--approve")
+    other = msgspec.structs.replace(free, users=(BROKEN,), blocked=(asked,), applyable=False)
+    assert free.applyable
+    assert plan_hash(other) == free.plan_hash
+    # a decision on the release's own under the same code is none of users
+    for own in ("s.t", "team.`odd name`"):
+        release = msgspec.structs.replace(asked, name=own, code="CM0309")
+        assert plan_hash(msgspec.structs.replace(other, blocked=(asked, release))) != (
+            free.plan_hash
+        )
+
+
+def test_a_file_of_the_format_before_users_is_the_same_plan(plan: Plan) -> None:
+    """Format 1.2 has no users: it decodes, and is compared without them."""
+    from catalog_migrate.planner import planfile
+
+    document = json.loads(encode_plan(plan)) | {"format_version": "1.2"}
+    document["plan_hash"] = planfile._hash_of(document)
+    read = decode_plan(json.dumps(document).encode())
+    assert read.users is msgspec.UNSET
+    assert read.plan_hash != plan.plan_hash
+    assert same_plan(read, msgspec.structs.replace(plan, users=(BROKEN,)))

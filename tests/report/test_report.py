@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
+    UserColumn,
+    UserObject,
     Validation,
     point_of_no_return,
 )
@@ -29,6 +32,7 @@ from catalog_migrate.program.operations import (
     Operation,
     SealTable,
 )
+from catalog_migrate.report import render
 from catalog_migrate.report.layouts import render_html, render_markdown, render_text
 from catalog_migrate.report.outline import amount, outline, size
 from catalog_migrate.report.verdict import failed_proofs, verdict
@@ -45,6 +49,7 @@ def a_plan(
     steps: tuple[Operation, ...] = (),
     unchanged: int = 3,
     bound: bool = False,
+    users: tuple[UserObject, ...] | msgspec.UnsetType | None = msgspec.UNSET,
 ) -> Plan:
     """A plan whose summary follows from its changes."""
     summary: dict[str, int] = {"unchanged": unchanged}
@@ -57,7 +62,7 @@ def a_plan(
         tuple(step.name for step in steps if step.op == "create"),
         steps, validations=validations, questions=questions, blocked=blocked, bound=bound,
         applyable=not blocked and all(proof.ok for proof in validations),
-        point_of_no_return=point_of_no_return(changes),
+        point_of_no_return=point_of_no_return(changes), users=users,
     )
 
 
@@ -95,6 +100,40 @@ LOSS = Blocked("shop.orders", "CM0302", "column flag is gone and its values with
                "DROPPED (flag)", "flag")
 TAKEN = Blocked("shop.new", "CM0306", "the name belongs to an object of another owner (user)",
                 "rename or drop that object")
+CITIES = UserObject(
+    "team.cities", "view", "breaks", ("shop.orders", "team.cities"),
+    condition="UNRESOLVED_COLUMN.WITH_SUGGESTION", missing="flag",
+    remedy="flag is called mark from release 16.2 on",
+    repaired="SELECT town,\n  mark AS flag\nFROM shop.orders",
+)
+ODD = UserObject(
+    "team.`<b>``*x*`", "function", "breaks", ("shop.orders", "shop.v1", "team.`<b>``*x*`"),
+    condition="TABLE_OR_VIEW_NOT_FOUND", missing="shop.`a & ~b~`",
+)
+USERS = (
+    UserObject("team.same", "view", "unchanged", ("shop.orders", "team.same")),
+    UserObject("team.sick", "view", "broken", ("shop.orders", "team.sick"),
+               condition="UNRESOLVED_COLUMN.WITH_SUGGESTION", missing="colour"),
+    UserObject("team.torn", "view", "unknown", ("shop.orders", "team.torn"),
+               reason="its text cannot be read: PERMISSION_DENIED"),
+    UserObject(
+        "team.totals", "view", "changed", ("shop.orders", "shop.v1", "team.totals"),
+        (
+            UserColumn("qty", "retyped", "INT", "BIGINT"), UserColumn("n", "cast", "INT", "BIGINT"),
+            UserColumn("k", "nullability", "NOT NULL", "NULL"), UserColumn("k", "moved", "1", "2"),
+            UserColumn("extra", "added", "", "DATE"), UserColumn("gone", "removed", "STRING", ""),
+            UserColumn("both", "meaning"),
+        ),
+        reason="its rows are others: NATURAL JOIN also compares extra",
+    ),
+    ODD, CITIES,
+)
+ASKED = (
+    Blocked("function:team.`<b>``*x*`", "CM0338", "breaks a user's function: shop.`a & ~b~` is"
+            " missing", "--approve team.`<b>``*x*`"),
+    Blocked("team.cities", "CM0338", "breaks a user's view: flag is missing",
+            "--approve team.cities"),
+)
 CASES = {
     "nothing": a_plan(unchanged=1000),
     "safe": a_plan(changes=(NEW, WIDER, *DEPENDENTS, EMPTY), steps=STEPS, bound=True,
@@ -109,6 +148,9 @@ CASES = {
         changes=(IN_PLACE, *DEPENDENTS, GONE),
         steps=(EvolveTable("table", "shop.orders", wave=1), DropName("table", "shop.gone", wave=2)),
     ),
+    "users_asked": a_plan(changes=(WIDER, *DEPENDENTS), bound=True, users=USERS, blocked=ASKED),
+    "users_broken": a_plan(changes=(WIDER, *DEPENDENTS), bound=True, users=USERS),
+    "users_unseen": a_plan(changes=(WIDER, *DEPENDENTS), users=None),
     "blocked": a_plan(
         changes=(NEW, ORDERS), blocked=(LOSS, TAKEN),
         validations=(Validation("shop.v1", False, "[UNRESOLVED_COLUMN] flag, line 1"),),
@@ -136,6 +178,8 @@ def test_a_report_reads_as_its_snapshot(name: str, form: str) -> None:
     [
         ("nothing", "NOTHING TO DO", 0), ("safe", "SAFE", 0), ("losses", "LOSSES DECIDED", 0),
         ("decisions", "NEEDS 1 DECISION", 1), ("blocked", "BLOCKED", 1),
+        ("users_asked", "NEEDS 2 DECISIONS", 2), ("users_broken", "BREAKS 2 USERS' OBJECTS", 0),
+        ("users_unseen", "SAFE", 0),
     ],
 )
 def test_the_first_line_is_the_verdict(name: str, word: str, decisions: int) -> None:
@@ -332,3 +376,99 @@ def test_features_of_properties_are_named(option: OptionChange, line: str) -> No
     copied = msgspec.structs.replace(changed, contents="copy")
     lines = [each.strip() for each in render_text(a_plan(changes=(copied,))).splitlines()]
     assert [each for each in lines if "option " in each] == [line.partition(" (UNSET")[0]]
+
+
+def test_many_users_objects_stay_readable() -> None:
+    """The first of each outcome, and of the decisions on them, are there; the others are counted.
+
+    A text of megabytes is cut, and nothing of it is lost in JSON.
+    """
+    long = "SELECT " + ",\n ".join(f"c{number}" for number in range(500_000))
+    users = tuple(
+        UserObject(
+            f"team.v{number:04}", "view", "breaks" if number < 1000 else "changed",
+            ("shop.orders", f"team.v{number:04}"),
+            tuple(UserColumn(f"c{place}", "meaning") for place in range(50)),
+            missing="flag", repaired=long if not number else None,
+        )
+        for number in range(2000)
+    )
+    asked = tuple(
+        Blocked(user.name, "CM0338", "breaks a user's view", f"--approve {user.name}")
+        for user in users[:1000]
+    )
+    plan = a_plan(changes=(ORDERS,), users=users, blocked=(*asked, LOSS))
+    text = render_text(plan)
+    assert text.startswith("NEEDS 1001 DECISIONS: 1 migrated; 3 unchanged; users' objects: 1,000")
+    assert text.count("(view) breaks: flag is missing\n") == 30
+    assert text.count("(view) changes\n") == 30
+    assert "  … and 1,940 more (--format json lists all)\n" in text
+    assert "  ? shop.orders.flag: column flag is gone" in text
+    assert text.count("write: --approve team.v") == 30
+    assert "  … and 970 more (--format json lists all)\n" in text
+    assert "      … and 38 columns more\n" in text
+    assert "             … (--format json has all of it)\n" in text
+    assert len(text) < 60_000
+    assert len(render_markdown(plan)) < 65_536
+    assert len(render_html(plan)) < 200_000
+    assert json.loads(render(plan, "json"))["users"][0]["repaired"] == long
+
+
+@pytest.mark.parametrize(
+    ("users", "note"),
+    [
+        (msgspec.UNSET, None),
+        ((), "No view or function of a user reads what changes."),
+        (USERS[:1], "1 of users' views and functions reads what changes: 1 goes on untouched."),
+        (USERS[5:], "1 of users' views and functions reads what changes: 1 breaks."),
+        (None, "Not looked at: plan --bind does, and every start before its commit."),
+    ],
+)
+def test_the_section_says_whether_users_were_looked_at(
+    users: tuple[UserObject, ...] | msgspec.UnsetType | None, note: str | None
+) -> None:
+    """Nothing where there is no catalog that could have any; none found is said."""
+    plan = a_plan(changes=(ORDERS,), users=users)
+    found = {part.title: part.note for part in outline(plan).sections}
+    assert found.get("Users' objects") == note
+
+
+def test_what_may_not_have_readers_was_not_overlooked() -> None:
+    """A plan that only creates says nothing of users; one that goes back names the rollback."""
+    titles = [part.title for part in outline(a_plan(changes=(NEW,), users=None)).sections]
+    assert "Users' objects" not in titles
+    back = msgspec.structs.replace(
+        a_plan(changes=(WIDER,), users=None), target=PlanTarget("15.18", "manifest", 3)
+    )
+    assert "Not looked at: the rollback does before its commit." in render_text(back)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "line"),
+    [
+        (["unchanged", "broken"], "SAFE: 1 migrated; 3 unchanged"),
+        (["changed"], "SAFE: 1 migrated; 3 unchanged; users' objects: 1 changes"),
+        (["unknown", "changed"],
+         "SAFE, NOT PROVEN: 1 migrated; 3 unchanged; users' objects: 1 changes, 1 unknown"),
+        (["breaks", "unknown"],
+         "BREAKS 1 USER'S OBJECT: 1 migrated; 3 unchanged; users' objects: 1 breaks, 1 unknown"),
+        (["breaks", "breaks"],
+         "BREAKS 2 USERS' OBJECTS: 1 migrated; 3 unchanged; users' objects: 2 break"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_breaks_a_users_object_is_not_safe(outcomes: list[str], line: str) -> None:
+    """The first line counts what breaks, changes or could not be looked at."""
+    users = tuple(
+        msgspec.structs.replace(CITIES, name=f"team.v{number}", outcome=outcome)
+        for number, outcome in enumerate(outcomes)
+    )
+    assert verdict(a_plan(changes=(WIDER,), users=users)).line == line
+
+
+def test_a_text_to_copy_is_code_whatever_is_in_it() -> None:
+    """Names with backticks in backticks, and a text of several lines, are never markup."""
+    found = render_markdown(CASES["users_asked"])
+    assert "  - write: ``` --approve team.`<b>``*x*` ```\n" in found
+    assert "  - write: `ALTER VIEW team.cities AS SELECT town,`\n  - `mark AS flag`\n" in found
+    assert "<b>" not in render_html(CASES["users_asked"])
+    assert "a \\& \\~b\\~" in found
