@@ -7,7 +7,7 @@ and as ``<method>.done`` after it, so that a test can count, record, pause or cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -631,15 +631,15 @@ class SimulatedEngine:
             )
         return held.path
 
-    def check_views(self, *, but: Container[tuple[str, str]] = ()) -> None:
+    def check_views(self) -> None:
         """Analyse every standing view of ours against what stands now, as reading it would.
 
-        EngineFailure names the first that a user could not read; ``but`` are names left out.
+        EngineFailure names the first that a user could not read.
         """
-        for key, held in self._names.relations.items():
+        for held in self._names.relations.values():
             if isinstance(held, TableEntry):
                 self.world.rows(held.path)
-            elif key not in but and not isinstance(held, UserView):
+            elif not isinstance(held, UserView):
                 self._require_bindable(held)
 
     # ---------------------------------------------------------------------------------------

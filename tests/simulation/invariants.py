@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import is_not
 from typing import Any
@@ -330,19 +330,17 @@ def check_session(
 
 
 def check_reconciled(
-    engine: SimulatedEngine, state: State, ledger: Ledger, warehouse: str, *, late: bool = False,
-    users: Container[tuple[str, str]] = (),
+    engine: SimulatedEngine, state: State, ledger: Ledger, warehouse: str, *, late: bool = False
 ) -> None:
     """I6 after a start that succeeded: the world equals the committed state, row by row.
 
     ``late``: a directory may lie about that is on record as gone, made by an act that came late.
-    ``users``: names of users' views, which may break when a release takes away what they read.
     """
     world = engine.world
     require("I6", not state.intents, f"intents are left: {sorted(state.intents)}")
     require("I6", not state.tombstones, f"tombstones are left: {state.tombstones}")
     _check_shards(world, state, ledger, warehouse, late=late)
-    _check_names(engine, state, warehouse, users)
+    _check_names(engine, state, warehouse)
     draft = ledger.in_force
     shards = table_shards(state)
     for shape in draft.tables.values() if draft is not None else ():
@@ -398,9 +396,7 @@ def _check_shards(
     require("I6", not stray, f"shards that nothing refers to: {sorted(stray)}")
 
 
-def _check_names(
-    engine: SimulatedEngine, state: State, warehouse: str, users: Container[tuple[str, str]]
-) -> None:
+def _check_names(engine: SimulatedEngine, state: State, warehouse: str) -> None:
     items = state.items
     wanted: dict[tuple[str, str, str], str] = {}
     for mapping in state.mappings.values():
@@ -428,6 +424,6 @@ def _check_names(
         extra = sorted(found.items() - wanted.items())
         raise InvariantBroken("I6", f"names: missing {missing}, not wanted {extra}")
     try:
-        engine.check_views(but=users)
+        engine.check_views()
     except EngineFailure as error:
         raise InvariantBroken("I6", f"a view cannot be read: {error}") from error

@@ -1,19 +1,19 @@
-"""Others than our processes: writers that append, and users who change names by hand."""
+"""Others than our processes: writers that append, and users who change names by hand.
+
+What users have of their own over a release's objects is in :mod:`tests.simulation.users`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from random import Random
 from typing import Any
 
-from catalog_migrate.engine.port import FunctionSpec, ViewSpec, contract_reason
+from catalog_migrate.engine.port import FunctionSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Column
-from catalog_migrate.reconciler.actions import SHARD_KINDS
-from catalog_migrate.testing.bodies import analyse, read_body
-from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import TableEntry
+from catalog_migrate.testing.world import TableEntry, UserView
 from tests.simulation.installation import WAREHOUSE
 from tests.simulation.invariants import require, table_shards
 from tests.simulation.run import Run
@@ -33,8 +33,6 @@ class Others:
         self.foreign: dict[tuple[str, str], ViewSpec] = {}
         self.functions: dict[tuple[str, str], FunctionSpec] = {}
         """Functions of users' own."""
-        self.reading: dict[tuple[str, str], ViewSpec] = {}
-        """Those of ``foreign`` that read something: what a release takes away may break them."""
         self.lost: set[tuple[str, str]] = set()
         """Names that a process acted on when its lease was another's already."""
 
@@ -91,7 +89,8 @@ class Others:
         names = self.run.place.world.names.relations
         found = [
             key for key, entry in sorted(names.items())
-            if isinstance(entry, kind) and key not in self.foreign
+            if isinstance(entry, kind) and not isinstance(entry, UserView)
+            and key not in self.foreign
         ]
         return random.choice(found) if found else None
 
@@ -157,29 +156,6 @@ class Others:
         names.functions[schema, name] = self.functions[schema, name] = function
         self.trace(f"a user makes the function {schema}.{name}")
 
-    def _view(self, random: Random) -> None:
-        """A view of a user's own over something that stands, under a name that no release has."""
-        names = self.run.place.world.names
-        relations = sorted(names.relations.items(), key=lambda pair: pair[0])
-        if not relations:
-            return
-        key, read = random.choice(relations)
-        columns = self.run.place.world.newest(read.path).columns if isinstance(
-            read, TableEntry
-        ) else read.columns
-        chosen = random.sample(list(columns), min(2, len(columns)))
-        schema, name = random.choice((key[0], "z")), f"mine{len(self.reading) + 1}"
-        items = ", ".join(f"r.{column.name} AS u{n}" for n, column in enumerate(chosen))
-        view = ViewSpec(
-            ItemName(schema, name),
-            tuple(Column(f"u{n}", c.type, c.nullable) for n, c in enumerate(chosen)),
-            f"SELECT {items} FROM {'.'.join(key)} r", "his own",
-        )
-        names.schemas.add(schema)
-        names.relations[schema, name] = self.foreign[schema, name] = view
-        self.reading[schema, name] = view
-        self.trace(f"a user makes the view {schema}.{name}: {view.sql}")
-
     def withdraw(self) -> None:
         """Users take what is theirs from names that the release in force wants; the rest stays."""
         run = self.run
@@ -203,42 +179,6 @@ class Others:
             if key not in self.lost:
                 same = names.functions.get(key) == function
                 require("I7", same, f"a user's function {'.'.join(key)} was replaced")
-
-    def check_reading(self, engine: SimulatedEngine) -> None:
-        """I8 at rest: a user's view can be read if what it reads is committed with its columns."""
-        state = self.run.place.state()
-        if state is None or not self.reading:
-            return
-        committed = {
-            item.definition.item_name.folded: item.definition.columns
-            for item in state.items.values()
-            if item.definition.kind in (*SHARD_KINDS, "view") and item.quarantined is None
-        }
-        for key, view in self.reading.items():
-            if key in self.lost:
-                continue
-            serves = _why_not(engine, view, lambda name: self._columns(name, committed)) is None
-            reason = _why_not(engine, view, engine.standing_columns)
-            require("I8", serves == (reason is None), f"a user's view {view.name}: {reason}")
-
-    def _columns(
-        self, name: ItemName, committed: Mapping[tuple[str, str], Sequence[Column]]
-    ) -> Sequence[Column] | None:
-        """What a release has under a name, or a user."""
-        own = self.foreign.get(name.folded)
-        return committed.get(name.folded) if own is None else own.columns
-
-
-def _why_not(
-    engine: SimulatedEngine, view: ViewSpec,
-    columns_of: Callable[[ItemName], Sequence[Column] | None],
-) -> str | None:
-    """Why a view cannot be read, None when it can; itself only, not what it reads."""
-    try:
-        found = analyse(read_body(view.sql), columns_of, engine.standing_returns)
-    except EngineFailure as error:
-        return error.condition
-    return contract_reason(view.columns, found)
 
 
 def _withdraw(

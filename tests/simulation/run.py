@@ -223,12 +223,10 @@ class Run:
 
     def check_settled(
         self, engine: SimulatedEngine, target: int, *, again: bool, late: bool = False,
-        users: Container[tuple[str, str]] = (),
     ) -> None:
         """I6: the world is what is committed. I3, where ``again``: the same release is nothing.
 
         ``late``: an act may have come late, and made a shard again that is on record as gone.
-        ``users`` are names of users' views, which may break.
         """
         state = self.place.state()
         if state is None:
@@ -236,7 +234,7 @@ class Run:
         held = state.release_in_force()
         name = self.chain[target].name
         require("I6", held is not None and held.name == name, f"{held} is in force, not {name}")
-        check_reconciled(engine, state, self.ledger, WAREHOUSE, late=late, users=users)
+        check_reconciled(engine, state, self.ledger, WAREHOUSE, late=late)
         check_tables(self.place.world, state, WAREHOUSE)
         if again:
             before = (self.place.world.writes, self.place.log.version())

@@ -32,13 +32,15 @@ steps later; ``skew`` moves its wall clock; ``reorder`` turns its listings round
 """
 
 OutsideKind = Literal[
-    "row", "row by name", "drop", "change", "foreign", "leave", "sink", "send", "view", "source"
+    "row", "row by name", "drop", "change", "foreign", "leave", "sink", "send", "source",
+    "view", "function", "alter", "remove", "recreate",
 ]
 """What others do: rows appended by path or by name; a user who drops one of our names, changes a
 view under it, or makes a view of his own under a name that a later release wants; a session that
 ends, and an operator who takes the records of those that are gone away (``leave``); a user who
-makes a sink on a table, and its runtime that sends what has come (``send``); a user who makes a
-view of his own over what stands (``view``), or a source with a sink on it (``source``)."""
+makes a sink on a table, and its runtime that sends what has come (``send``), or a source with a
+sink on it (``source``); a user who makes a ``view`` or ``function`` of his own over what is there,
+and alters, drops (``remove``) or drops and makes again one of these."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -135,8 +137,9 @@ CALLS = 130
 SHARED = 16
 """So many seeds in a row begin with the same first release, which is then installed only once."""
 
-USERS = 10
-"""In every so many schedules users have views or sources of their own."""
+USERS, OBJECTS = 10, 4
+"""In every so many schedules users have sources of their own, in one of these views and functions.
+"""
 
 _KINDS: tuple[FaultKind, ...] = (
     "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
@@ -169,7 +172,9 @@ def draw(seed: int) -> Scenario:
         return back_and_forth(seed)
     drawn = _drawn(seed)
     if seed % USERS == USERS - 1:
-        return _with_users(Random(f"users {seed}"), drawn)
+        return _with_sources(Random(f"users {seed}"), drawn)
+    if seed % USERS == OBJECTS:
+        return draw_users(seed)
     return drawn
 
 
@@ -342,14 +347,45 @@ def _with_sinks(random: Random, drawn: Scenario) -> Scenario:
     )
 
 
-def _with_users(random: Random, drawn: Scenario) -> Scenario:
-    """Users have views over what releases bring, or sources that need a table of theirs."""
-    if random.random() < 0.4:
-        views = tuple(
-            Outside(random.randint(1, 300), "view", random.randrange(1_000_000))
-            for _ in range(random.choice((1, 2, 4)))
-        )
-        return replace(drawn, persistent=True, outside=(*drawn.outside, *views))
+_SEEN = (
+    "rename column", "rename column", "drop column", "widen column", "narrow column",
+    "relax column", "add nullable column", "add NOT NULL column", "rename table", "drop table",
+    "table becomes view",
+)
+"""Changes that a user's object over a table may notice."""
+
+_MADE: tuple[OutsideKind, ...] = ("view", "view", "view", "function")
+_CHANGED: tuple[OutsideKind, ...] = ("alter", "alter", "remove", "recreate", "view")
+
+
+def draw_users(seed: int) -> Scenario:
+    """Users have views and functions over what a release brings, and change them meanwhile."""
+    random, drawn = Random(f"objects {seed}"), _drawn(seed)
+    if random.random() < 0.25:
+        drawn = _going_back(random, drawn)
+    *earlier, last = drawn.groups
+    latest = len(drawn.groups)
+    starts = drawn.starts
+    if random.random() < 0.4:  # two applications at once
+        starts = (Start(latest), Start(latest), *starts[2:])
+    outside = drawn.outside
+    if random.random() < 0.7:
+        outside = tuple(each for each in outside if each.kind in ("row", "row by name"))
+    acts = [
+        Outside(random.randint(1, 40), random.choice(_MADE), random.randrange(1_000_000))
+        for _ in range(random.choice((1, 2, 4, 6)))
+    ] + [
+        Outside(random.randint(1, 400), random.choice(_CHANGED), random.randrange(1_000_000))
+        for _ in range(random.choice((0, 0, 1, 2, 5)))
+    ]
+    return replace(
+        drawn, groups=(*earlier, (random.choice(_SEEN), *last[:1])), starts=starts, persistent=True,
+        installed=True, outside=(*outside, *acts),
+    )
+
+
+def _with_sources(random: Random, drawn: Scenario) -> Scenario:
+    """Users have sources that need a table of a release's."""
     if random.random() < 0.5:
         drawn = _going_back(random, drawn)
     releases = len(drawn.groups) + 1

@@ -56,13 +56,15 @@ from tests.simulation.scenario import Fault, Scenario
 from tests.simulation.scheduler import Endless, ProcessClock, Scheduler, Task
 from tests.simulation.sinks import Sinks
 from tests.simulation.sources import Sources
+from tests.simulation.users import KINDS, Users
 
 CHECKED = 6
 """Every so many starts are planned from definitions in another order as well (I1, I2)."""
 
 READING = frozenset({
     "names", "observe", "shard_version", "shard_columns", "shard_size", "count_rows",
-    "seal_properties", "is_sealed", "list_shards", "bind", "read",
+    "seal_properties", "is_sealed", "list_shards", "bind", "read", "schemas", "user_definitions",
+    "analyse",
 })  # fmt: skip
 """Calls that a read-only process may make (I10)."""
 
@@ -76,6 +78,12 @@ NAMED = frozenset({
     "register_table.done", "create_view.done", "create_function.done", "drop.done",
 })  # fmt: skip
 """Names that have come or gone (I11)."""
+
+ON_NAMES = NAMED | {"ensure_schema.done", "drop_schema_if_empty.done", "replace_text.done"}
+"""Acts after which all names of users are looked at (I12)."""
+
+OF_USERS = frozenset({"schemas", "user_definitions", "analyse", "replace_text"})
+"""Calls about users' objects: where one fails the software starts all the same (I8)."""
 
 DESTROYING = frozenset({
     "truncate_shard.done", "unseal.done", "evolve.done", "alter.done", "delete_shard.done",
@@ -292,7 +300,7 @@ class Process:
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         if call.partition(".")[0] in LOG_CALLS or call == "populate":
             return
-        self.touched = True
+        self.touched |= call.partition(".")[0] not in OF_USERS
         if call in NAMED:
             play.program.unknown(self.name)
         play.trace(f"{self}: the statement fails {where}")
@@ -325,6 +333,7 @@ class ScenarioRun:
             fault=fault,
         )
         self.others = Others(self.run, self.trace)
+        self.users = Users(self.run, self.trace)
         self.sinks = Sinks(self.run, self.trace)
         self.sources = Sources(self.run, self.sinks, self.trace)
         self.landing: list[tuple[int, Process]] = []
@@ -386,11 +395,10 @@ class ScenarioRun:
         if run.place.persistent and (self.late_names or self.others.meddled):
             self.repair(engine, clock)
         run.check_settled(
-            engine, target, again=self.scenario.chain % 4 == 0, late=True,
-            users=self.others.reading,
+            engine, target, again=self.scenario.chain % 4 == 0, late=True
         )
         self.others.check()
-        self.others.check_reading(engine)
+        self.users.check()
         run.write(2, must=True)
         self.sinks.settle(report)
         self.sources.settle(engine, report)
@@ -446,6 +454,8 @@ class ScenarioRun:
             )
         elif self.story is not None and call.endswith(".done") and call[:-5] not in READING:
             self.trace(f"{player}: {self.where(call, about)}")
+        if call in ON_NAMES and self.users.held:
+            self.guarded(lambda: self.users.untouched(player.name, f"{call} {about}"))
         while self.scheduler.step >= self._next_step:
             event = self._outside.pop()
             self._next_step = self._outside[-1].step if self._outside else NEVER
@@ -460,6 +470,8 @@ class ScenarioRun:
             elif event.kind == "send":
                 self.guarded(self.sinks.send)
                 self.guarded(self.sources.receive)
+            elif event.kind in KINDS:
+                self.guarded(lambda event=event: self.users.act(event, self.random(event.pick)))  # type: ignore[misc]
             else:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
 

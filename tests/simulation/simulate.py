@@ -1,7 +1,8 @@
 """``python -m tests.simulation.simulate N [--seed S] [--jobs J]``: N schedules of failures.
 
-Prints schedules per second. A violation is made small, told as a story and kept in a file; the
-exit code is then 1. ``--replay FILE`` plays a kept schedule again.
+With ``--users`` users have views and functions of their own in each of them. Prints schedules per
+second. A violation is made small, told as a story and kept in a file; the exit code is then 1.
+``--replay FILE`` plays a kept schedule again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.wording import counted
-from tests.simulation.scenario import Scenario, decode, draw
+from tests.simulation.scenario import Scenario, decode, draw, draw_users
 from tests.simulation.schedule import ScheduleFailed, compare_paths, run_schedule
 from tests.simulation.shrink import explain, failure_of, keep, shrink
 
@@ -61,9 +62,10 @@ PARTS = 8
 """Into how many parts the work of each process is cut."""
 
 
-def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
+def simulate(schedules: int, *, seed: int = 0, users: bool = False) -> tuple[int, int, int]:
     """Run schedules ``seed`` … ``seed + schedules - 1``; (starts, crashes, rows written).
 
+    ``users``: all of them with users' objects (:func:`~tests.simulation.scenario.draw_users`).
     Raises ScheduleFailed at the first violation.
     """
     from tests.simulation.scenario_run import Firsts
@@ -72,11 +74,11 @@ def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
     firsts = Firsts()
     with collector_paused():
         for number in range(seed, seed + schedules):
-            counts = _one(number, firsts)
+            counts = _played(number, draw_users(number), firsts) if users else _one(number, firsts)
             starts += counts[0]
             crashes += counts[1]
             rows += counts[2]
-            if number % EVERY == 0:
+            if number % EVERY == 0 and not users:
                 compare_paths(number)
             if number % COLLECTED == COLLECTED - 1:
                 gc.collect()
@@ -89,9 +91,13 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
         return report.starts, report.crashes, report.rows
     if number % STREAMS == STREAMS - 1:
         return _streams(number)
+    return _played(number, draw(number), firsts)
+
+
+def _played(number: int, scenario: Scenario, firsts: Firsts | None) -> tuple[int, int, int]:
     from tests.simulation.scenario_run import ScenarioRun
 
-    play = ScenarioRun(draw(number), firsts=firsts)
+    play = ScenarioRun(scenario, firsts=firsts)
     try:
         run = play.run_to_end()
     except Exception as error:
@@ -134,7 +140,7 @@ def _streams(number: int) -> tuple[int, int, int]:
 
 
 def spread(
-    schedules: int, *, seed: int = 0, jobs: int = 1,
+    schedules: int, *, seed: int = 0, jobs: int = 1, users: bool = False,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[int, int, int]:
     """:func:`simulate` on ``jobs`` processes; the same schedules however many there are.
@@ -144,7 +150,7 @@ def spread(
     :class:`ScheduleFailed` for the lowest seed, which names those of the other parts.
     """
     if jobs <= 1:
-        return simulate(schedules, seed=seed)
+        return simulate(schedules, seed=seed, users=users)
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
@@ -159,7 +165,7 @@ def spread(
         jobs, mp_context=context, initializer=_settle_down, initargs=(cores,)
     ) as pool:
         running = {
-            pool.submit(simulate, size, seed=seed + parts[part]): size
+            pool.submit(simulate, size, seed=seed + parts[part], users=users): size
             for part in range(count)
             for size in (parts[part + 1] - parts[part],)
         }
@@ -236,19 +242,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep", default=".", help="the directory that a failing schedule is kept in (.)"
     )
+    parser.add_argument(
+        "--users", action="store_true", help="users have views and functions in every schedule"
+    )
     options = parser.parse_args(arguments)
     if options.replay is not None:
         return replay(decode(options.replay.read_bytes()))
     if options.tell:
-        return replay(draw(options.seed))
+        return replay((draw_users if options.users else draw)(options.seed))
     began, before = time.perf_counter(), sum(os.times()[:4])
     try:
         starts, crashes, rows = spread(
-            options.schedules, seed=options.seed, jobs=options.jobs,
+            options.schedules, seed=options.seed, jobs=options.jobs, users=options.users,
             on_progress=partial(_told, options.schedules),
         )
     except ScheduleFailed as failure:
-        _report(failure, options.keep)
+        _report(failure, options.keep, users=options.users)
         return 1
     seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - before
     print(
@@ -265,23 +274,29 @@ def _told(schedules: int, ended: int, failed: int) -> None:
         print(f"{ended} of {schedules} schedules, {counted(failed, 'violation')}", file=sys.stderr)
 
 
-def _report(failure: ScheduleFailed, directory: str) -> None:
+def _report(failure: ScheduleFailed, directory: str, *, users: bool) -> None:
     """Tell a failure: as it is, and as small as it can be made."""
     print(failure, file=sys.stderr)
     for other in failure.others:
         print(f"also {other}", file=sys.stderr)
     print(
-        f"replay: python -m tests.simulation.simulate 1 --seed {failure.seed}",
+        f"replay: python -m tests.simulation.simulate 1 --seed {failure.seed}{' --users' * users}",
         file=sys.stderr,
     )
+    if users:
+        _report_small(draw_users(failure.seed), failure.seed, directory)
+        return
     if failure.seed % STREAMS == STREAMS - 1 and failure.seed % ALONE:
         _report_streams(failure.seed)
         return
     scenario = draw(failure.seed)
-    if failure.seed % ALONE == 0 or failure_of(scenario) is None:
-        return
+    if failure.seed % ALONE != 0 and failure_of(scenario) is not None:
+        _report_small(scenario, failure.seed, directory)
+
+
+def _report_small(scenario: Scenario, seed: int, directory: str) -> None:
     small = shrink(scenario)
-    file = os.path.join(directory, f"schedule-{failure.seed}.json")
+    file = os.path.join(directory, f"schedule-{seed}.json")
     keep(small, file)
     print(f"\nmade small:\n{explain(small)}\n\nkept: {file}", file=sys.stderr)
 

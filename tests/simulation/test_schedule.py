@@ -29,6 +29,23 @@ def test_invariants_hold_in_100_schedules() -> None:
     assert rows > 250
 
 
+def test_invariants_hold_where_users_have_views_and_functions() -> None:
+    """Made, altered, dropped and made again at any call of any process, and touched by none."""
+    starts, crashes, _ = simulate(60, users=True)
+    assert starts > 150
+    assert crashes > 10
+
+
+@pytest.mark.soak
+def test_invariants_hold_in_20000_schedules_with_users_objects(record_property: Any) -> None:
+    """The same for a fifth of ``SOAK_SCHEDULES``."""
+    jobs = len(os.sched_getaffinity(0))
+    starts, crashes, rows = spread(SCHEDULES // 5, jobs=jobs, users=True)
+    record_property("rounds", starts)
+    record_property("kills", crashes)
+    record_property("rows", rows)
+
+
 @pytest.mark.soak
 def test_invariants_hold_in_100000_schedules(record_property: Any) -> None:
     """The same for as many as ``SOAK_SCHEDULES`` says."""
