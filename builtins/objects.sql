@@ -73,3 +73,25 @@ AS SELECT
   get_json_object(value, '$.storage_hash') AS storage_hash
 FROM catalog_migrate.records
 WHERE kind = 'mapping';
+
+CREATE VIEW catalog_migrate.user_objects (
+  `schema` STRING, kind STRING COMMENT 'view or function', name STRING,
+  reads ARRAY<STRING> COMMENT 'what it reads, of the software and of users',
+  state STRING COMMENT 'bound, broken or unknown, when it was looked at last',
+  condition STRING COMMENT 'error class of Spark', reason STRING,
+  release STRING COMMENT 'in force when it came to this state', since TIMESTAMP,
+  repaired BOOLEAN COMMENT 'whether its text is one that a repair put there'
+) COMMENT 'views and functions of users that read what the software ships, since the newest change'
+AS SELECT
+  get_json_object(value, '$.schema') AS `schema`,
+  get_json_object(value, '$.kind') AS kind,
+  get_json_object(value, '$.name') AS name,
+  from_json(get_json_object(value, '$.reads'), 'ARRAY<STRING>') AS reads,
+  coalesce(get_json_object(value, '$.state'), 'bound') AS state,
+  get_json_object(value, '$.condition') AS condition,
+  get_json_object(value, '$.reason') AS reason,
+  get_json_object(value, '$.release') AS release,
+  CAST(get_json_object(value, '$.since') AS TIMESTAMP) AS since,
+  get_json_object(value, '$.original') IS NOT NULL AS repaired
+FROM catalog_migrate.records
+WHERE kind = 'user_object';

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.process import proven_dead
-from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
+from catalog_migrate.catalog.records import (
+    LeaseRecord,
+    SessionRecord,
+    UserObjectRecord,
+    identity_text,
+)
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.paths import shard_location
@@ -39,7 +44,8 @@ class Status(msgspec.Struct, frozen=True):
     and that no CREATE takes any more. ``still`` are sources and sinks that do not run,
     ``gone`` tables (or the warehouse) that are not where their rows should be, ``slots``
     replication slots of dropped sources that are still to be dropped, in words, ``earlier`` sources
-    that read as the version that created them did.
+    that read as the version that created them did. ``users`` are views and functions of users that
+    read ours and are broken, or could not be bound when they were looked at last.
     """
 
     release: str | None
@@ -60,6 +66,7 @@ class Status(msgspec.Struct, frozen=True):
     gone: tuple[MissingData, ...] = ()
     slots: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
+    users: tuple[UserObjectRecord, ...] = ()
 
     @property
     def holder_ended(self) -> bool:
@@ -102,6 +109,7 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
         gone=gone,
         slots=_slots(state),
         earlier=_earlier(state),
+        users=state.unbound_user_objects,
     )
 
 
@@ -119,6 +127,8 @@ def described(state: State, name: str) -> dict[str, Any]:
     key = identity_text(parse_reference(name))
     mapping = state.mappings.get(key)
     if mapping is None:
+        if key in state.user_objects:
+            return _described_user_object(state, state.user_objects[key])
         raise unknown_object(state, name)
     item = state.items[mapping.item_id]
     by_item = {m.item_id: str(m.key) for m in state.mappings.values()}
@@ -143,6 +153,7 @@ def described(state: State, name: str) -> dict[str, Any]:
         "checks": [{"name": c.name, "expression": c.expression} for c in definition.checks],
         "depends_on": sorted(by_item[use] for use in item.uses if use in by_item),
         "used_by": used_by,
+        "users_objects": _readers(state, key),
         "location": shard_location(warehouse, item.shard) if item.shard is not None else None,
         "contents": definition.contents if mapping.kind == "table" else None,
         "comment": definition.comment,
@@ -151,11 +162,41 @@ def described(state: State, name: str) -> dict[str, Any]:
     }
 
 
+def _described_user_object(state: State, record: UserObjectRecord) -> dict[str, Any]:
+    """A user's view or function that reads ours, as of the newest look."""
+    names = {key: str(row.key) for key, row in state.user_objects.items()}
+    names |= {key: str(row.key) for key, row in state.mappings.items()}
+    return {
+        "name": str(record.key),
+        "kind": record.kind,
+        "owner": "user",
+        "item_id": None,
+        "id": None,
+        "columns": [],
+        "depends_on": sorted(names[key] for key in record.reads if key in names),
+        "used_by": [],
+        "users_objects": _readers(state, identity_text(record.key.identity)),
+        "state": record.state,
+        "condition": record.condition,
+        "reason": record.reason,
+        "release": record.release,
+        "since": record.since,
+        "original": record.original,
+        "repaired": record.repaired if record.original is not None else None,
+    }
+
+
+def _readers(state: State, key: str) -> list[str]:
+    """Users' objects that read an object directly."""
+    return sorted(str(row.key) for row in state.user_objects.values() if key in row.reads)
+
+
 def unknown_object(state: State, name: str) -> UnknownObject:
     """The error for a name that nothing has, with the nearest names."""
     from difflib import get_close_matches
 
-    names = [str(m.key) for m in state.mappings.values()]
+    names = [str(row.key) for row in state.mappings.values()]
+    names += [str(row.key) for row in state.user_objects.values()]
     near = get_close_matches(name, names, n=3)
     return UnknownObject(
         f"nothing in this catalog is called {name}",

@@ -21,7 +21,7 @@ from catalog_migrate.program.operations import Executed
 
 ROUTINE = frozenset({
     "take lease", "confirm lease", "release lease", "intent", "clean up", "reconcile", "remove",
-    "compact", "ship", "stream", "snapshot", "lift holds", "count", "session", "abandon",
+    "compact", "ship", "stream", "snapshot", "lift holds", "count", "session", "abandon", "users",
 })
 """Verbs of commits that only prepare, tidy or book: a history leaves them out unless asked."""
 

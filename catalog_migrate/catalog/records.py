@@ -228,7 +228,11 @@ class UserObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``reads`` are the keys of what it reads, ours and other users'. ``state`` is ``bound``,
     ``broken`` or ``unknown``, since ``since`` (ISO 8601, UTC) by the release ``release``, with
     Spark's error class and reason. ``original`` is the text that a repair replaced with
-    ``repaired``; both None where nothing was repaired.
+    ``repaired`` after the migration to ``repaired_at``; None where nothing was repaired.
+
+    ``serial`` is the one that it was looked at in, 0 where its state is what was found before the
+    commit: what is older than the release in force is to be looked at again. ``due`` is what that
+    look does to its text: ``repair`` puts ``repaired`` there, ``put back`` puts ``original``.
     """
 
     schema: str
@@ -242,11 +246,24 @@ class UserObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str = ""
     original: str | None = None
     repaired: str | None = None
+    repaired_at: int = 0
+    serial: int = 0
+    due: Literal["repair", "put back"] | None = None
 
     @property
     def key(self) -> ItemKey:
         """(schema, kind, name) as written."""
         return ItemKey(self.schema, self.kind, self.name)
+
+    @property
+    def what(self) -> str:
+        """Kind and name, for people."""
+        return f"{self.kind} {self.key.item_name}"
+
+    def __str__(self) -> str:
+        condition = f" [{self.condition}]" if self.condition else ""
+        by = f" by release {self.release}" if self.release else ""
+        return f"{self.what}: {self.state} since {self.since}{by}{condition}: {self.reason or ''}"
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -498,7 +515,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 Record = (
     ConfigRecord | ReleaseRecord | AllocatorRecord | MappingRecord | ItemRecord | ShardRecord
     | TombstoneRecord | IntentRecord | LeaseRecord | OperationRecord | HoldRecord | StreamRecord
-    | ClusterRecord | SessionRecord
+    | ClusterRecord | SessionRecord | UserObjectRecord
 )
 
 COLLECTIONS: dict[str, type[Record]] = {
@@ -516,5 +533,6 @@ COLLECTIONS: dict[str, type[Record]] = {
     "stream": StreamRecord,
     "cluster": ClusterRecord,
     "session": SessionRecord,
+    "user_object": UserObjectRecord,
 }
 """Collection name (the log's ``kind`` column) -> its record type. The set is open."""

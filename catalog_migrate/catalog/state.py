@@ -29,6 +29,7 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     StreamRecord,
     TombstoneRecord,
+    UserObjectRecord,
 )
 from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.model.graph import DependencyGraph
@@ -42,6 +43,7 @@ _ATTRIBUTES = {
     "intents": "intent", "leases": "lease", "allocators": "allocator", "operations": "operation",
     "holds": "hold", "streams": "stream", "clusters": "cluster", "sessions": "session",
     "tombstone_rows": "tombstone", "release_records": "release",
+    "user_objects": "user_object",
 }
 """Attribute of a :class:`State` -> the collection that it holds."""
 
@@ -169,6 +171,9 @@ class State:
     """Names still to be dropped, by ``<serial>/<position>``."""
     release_records: Mapping[str, ReleaseRecord]
     """Releases that were ever in force, by ``<owner>/<n>``."""
+    user_objects: Mapping[str, UserObjectRecord]
+    """Users' views and functions that read ours, by
+    :func:`~catalog_migrate.catalog.records.identity_text`."""
 
     def __init__(
         self, version: int, raw: RawCollections, decoded: dict[str, Any] | None = None,
@@ -308,6 +313,17 @@ class State:
             f"{item.definition.kind} {item.definition.item_name}: {item.quarantined}"
             for item in found if item.quarantined is not None
         ))
+
+    @property
+    def unbound_user_objects(self) -> tuple[UserObjectRecord, ...]:
+        """Users' views and functions that are broken, or could not be bound when they were looked
+        at last, by name; decodes nothing where there are none."""
+        texts = self.raw.get("user_object", _NOTHING)
+        marks = ('"state":"broken"', '"state":"unknown"')
+        return tuple(
+            self.user_objects[key] for key in sorted(texts)
+            if any(mark in texts[key] for mark in marks)
+        )
 
     def shards_of_kind(self, kind: str) -> tuple[str, ...]:
         """Relative paths of the shards of all items of a kind, sorted.

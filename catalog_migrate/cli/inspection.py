@@ -22,6 +22,7 @@ from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
     from catalog_migrate.catalog.history import Entry, ObjectEntry
+    from catalog_migrate.catalog.records import UserObjectRecord
     from catalog_migrate.streams.health import StreamsHealth
     from catalog_migrate.streams.lag import Lag
 
@@ -186,6 +187,7 @@ def status_document(status: Status) -> dict[str, object]:
         ],
         "slots": list(status.slots),
         "earlier": list(status.earlier),
+        "users": [user_object_document(each) for each in status.users],
     }
 
 
@@ -227,6 +229,8 @@ def status_text(status: Status, *, past: bool = False) -> str:
         lines.append(f"             next: {each.next}")
     lines += [f"slot       {slot}" for slot in status.slots]
     lines += [f"earlier    {each}" for each in status.earlier]
+    for user in status.users:
+        lines += [f"users      {user}", f"             next: {next_for_user(user)}"]
     for seen in status.unsafe[-_UNSAFE_SHOWN:]:
         what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
         lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")
@@ -258,6 +262,25 @@ def status_text(status: Status, *, past: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def user_object_document(record: UserObjectRecord) -> dict[str, object]:
+    """A user's view or function for programs."""
+    return {
+        "kind": record.kind, "name": str(record.key.item_name), "state": record.state,
+        "condition": record.condition, "reason": record.reason, "release": record.release,
+        "since": record.since, "next": next_for_user(record),
+    }
+
+
+def next_for_user(record: UserObjectRecord) -> str | None:
+    """What can be done about the state of a user's view or function, None where it binds."""
+    if record.state == "bound":
+        return None
+    looks_again = "the next start that changes something looks again"
+    if record.state == "unknown":
+        return looks_again
+    return f"its owner alters or drops it (catalog-migrate show {record.key}); {looks_again}"
+
+
 @click.command("show")
 @click.argument("name")
 @options.catalog
@@ -286,6 +309,8 @@ def object_text(found: dict[str, Any]) -> str:
         for label, key in (
             ("kind", "kind"), ("item", "item_id"), ("id", "id"), ("fingerprint", "fingerprint"),
             ("contents", "contents"), ("location", "location"), ("comment", "comment"),
+            ("state", "state"), ("since", "since"), ("by release", "release"),
+            ("error", "condition"), ("reason", "reason"),
         )
         if found.get(key) is not None
     ]
@@ -300,11 +325,17 @@ def object_text(found: dict[str, Any]) -> str:
     checks = [(check["name"], check["expression"]) for check in found.get("checks", ())]
     if checks:
         lines += ["checks", *("  " + line for line in as_columns(checks).splitlines())]
-    for title, key in (("depends on", "depends_on"), ("used by", "used_by")):
+    for title, key in (
+        ("depends on", "depends_on"), ("used by", "used_by"),
+        ("read by users' objects", "users_objects"),
+    ):
         if found.get(key):
             lines += [title, *(f"  {name}" for name in found[key])]
     if found.get("sql"):
         lines += ["sql", *(f"  {line}" for line in found["sql"].splitlines())]
+    if found.get("original"):
+        lines += ["sql before its repair"]
+        lines += [f"  {line}" for line in found["original"].splitlines()]
     return "\n".join(lines) + "\n"
 
 

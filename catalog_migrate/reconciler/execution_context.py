@@ -191,7 +191,8 @@ class Journal(Execution):
     ``names`` registrations made or dropped, our own views' among them. ``tolerated`` takes what
     fails on users' objects instead of an error (I8), where it is given; ``waiting`` says in words
     which bundled streams could not be brought in yet, ``unmade`` which have no shard, because the
-    table that they read is a user's and broken.
+    table that they read is a user's and broken. ``users`` says what could not be found out about
+    users' views and functions, or done for them.
     """
 
     steps: list[Operation] = field(default_factory=list)
@@ -201,10 +202,14 @@ class Journal(Execution):
     tolerated: list[str] | None = None
     waiting: tuple[str, ...] = ()
     unmade: tuple[str, ...] = ()
+    users: list[str] = field(default_factory=list)
 
     def outstanding(self, state: State) -> tuple[str, ...]:
-        """What could not be done for users' objects, each once."""
-        told = (*self.waiting, *self.unmade, *(self.tolerated or ()), *state.quarantined())
+        """What could not be done for users' objects, and which are broken, each once."""
+        told = (
+            *self.waiting, *self.unmade, *(self.tolerated or ()), *state.quarantined(),
+            *self.users, *map(str, state.unbound_user_objects),
+        )
         return tuple(dict.fromkeys(told))
 
 

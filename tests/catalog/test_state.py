@@ -34,6 +34,7 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     StreamRecord,
     TombstoneRecord,
+    UserObjectRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
@@ -96,6 +97,12 @@ RECORDS: dict[str, Record] = {
     "stream": StreamRecord(
         checkpoint="_checkpoints/i7/1", upstream="MkU3OEVBNTcwNTJENDM2Qk",
         topics={"orders": "xYz-1"}, generation=2,
+    ),
+    "user_object": UserObjectRecord(
+        schema="team", kind="view", name="Cities", reads=("relation:sales.`order lines`",),
+        state="broken", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION", reason="no column label",
+        release="1.1", since="2027-01-15T08:00:00+00:00", original="SELECT label FROM s.t",
+        repaired="SELECT name AS label FROM s.t", repaired_at=4, serial=4, due="put back",
     ),
 }
 
@@ -285,6 +292,20 @@ class TestState:
         assert system is not None
         assert system.name == "0.1"
         assert state.release_in_force("user") is None
+
+    def test_unbound_user_objects(self) -> None:
+        """Users' objects that do not bind are found by name; what they are is said in words."""
+        state = _state(user_object={
+            f"relation:team.{name}": UserObjectRecord(
+                "team", "view", name, state=now, condition="X", reason="no column a",
+                release="16", since="2027-01-15T08:00:00+00:00",
+            )
+            for name, now in (("c", "unknown"), ("b", "bound"), ("a", "broken"))
+        })
+        assert [str(row) for row in state.unbound_user_objects] == [
+            f"view team.{name}: {now} since 2027-01-15T08:00:00+00:00 by release 16 [X]:"
+            " no column a" for name, now in (("a", "broken"), ("c", "unknown"))
+        ]
 
     def test_tombstones_in_work_order(self) -> None:
         """Tombstones come by serial, then position, as numbers."""

@@ -21,7 +21,7 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
         for name in (
             "audit", "clusters", "columns", "connections", "dependencies", "holds", "mappings",
             "objects", "operations", "operations_log", "records", "releases", "shards", "sinks",
-            "sources", "statuses", "tombstones", "unsafe_operations",
+            "sources", "statuses", "tombstones", "unsafe_operations", "user_objects",
         )
     ]
     records = release.by_identity["relation", "catalog_migrate", "records"]
