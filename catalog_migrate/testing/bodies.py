@@ -48,7 +48,7 @@ _FROM_END = re.compile(r"\s(?:WHERE|GROUP|ORDER|HAVING|LIMIT)\s", re.I)
 _WHERE = re.compile(r"\sWHERE\s+(.*?)\s*\Z", re.I | re.DOTALL)
 _FROM_SPLIT = re.compile(r",|\s(?:INNER\s+|LEFT\s+|CROSS\s+)?JOIN\s", re.I)
 _RELATION = re.compile(
-    rf"\s*({_NAME}(?:\s*\.\s*{_NAME}){{0,2}})(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I
+    rf"\s*({_NAME}(?:\s*\.\s*{_NAME}){{0,2}})(\(\))?(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I
 )
 _STAR = re.compile(rf"(?:({_NAME})\s*\.\s*)?\*\Z")
 _QUALIFIED = re.compile(rf"(?<![.\w`])({_NAME})\.{_NAME}(?![.\w`])")
@@ -63,8 +63,9 @@ class Body:
     """A view's text, split; the same one for the same text, so compared by identity.
 
     ``items`` are (expression, column name) pairs, ``relations`` what is read, by alias (one without
-    a schema has an empty one), ``functions`` what is called, ``condition`` what stands behind
-    WHERE, ``compared`` the columns with an alias before them in conditions.
+    a schema has an empty one, a function's rows have ``()`` behind its name), ``functions`` what is
+    called, ``condition`` what stands behind WHERE, ``compared`` the columns with an alias before
+    them in conditions.
     """
 
     items: tuple[tuple[str, str], ...]
@@ -121,8 +122,9 @@ def read_body(sql: str) -> Body:
             if relation is None:
                 raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
             *schema, name = _parts(relation[1])
-            alias_name = _unquoted(relation[2]) if relation[2] else name
-            relations.append((alias_name.lower(), ItemName(schema[-1] if schema else "", name)))
+            alias_name = _unquoted(relation[3]) if relation[3] else name
+            read = ItemName(schema[-1] if schema else "", name + (relation[2] or ""))
+            relations.append((alias_name.lower(), read))
     called = dict.fromkeys(name for expression, _ in items for name in _called(expression))
     condition = _WHERE.search(match[2] or "")
     aliases = {alias for alias, _ in relations}
@@ -160,12 +162,20 @@ def analyse(
     for _, relation in body.relations:
         columns = columns_of(relation)
         if columns is None:
+            function = called_for_rows(relation)
             raise EngineFailure(
-                f"the relation {relation} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND",
-                missing=str(relation),
+                f"{relation} cannot be found", missing=str(function or relation),
+                condition="UNRESOLVABLE_TABLE_VALUED_FUNCTION" if function
+                else "TABLE_OR_VIEW_NOT_FOUND",
             )
         scope.append(tuple(columns))
     return _analysed(body, tuple(scope), tuple(map(returns_of, body.functions)))
+
+
+def called_for_rows(relation: ItemName) -> ItemName | None:
+    """The function that a relation of a body is a call of, None for a table or view."""
+    schema, name = relation
+    return ItemName(schema, name[:-2]) if name.endswith("()") else None
 
 
 def evaluate(
@@ -414,6 +424,10 @@ def analyse_query(
 
     def columns(name: ItemName) -> Sequence[Column] | None:
         name = name if name.schema else ItemName(request.namespace, name.name)
+        function = called_for_rows(name)
+        stand_in = None if function is None else functions.get(function.folded)
+        if stand_in is not None and not isinstance(stand_in.returns, str):
+            return stand_in.returns
         return parents[name.folded] if name.folded in parents else columns_of(name)
 
     def returns(name: ItemName) -> str | None:

@@ -41,6 +41,7 @@ from catalog_migrate.testing.bodies import (
     analyse,
     analyse_query,
     bind,
+    called_for_rows,
     compile_check,
     compile_expression,
     evaluate,
@@ -676,10 +677,14 @@ class SimulatedEngine:
     def standing_columns(
         self, name: ItemName, within: tuple[tuple[str, str], ...] = ()
     ) -> Sequence[Column] | None:
-        """Columns of the relation under a name, None when there is none.
+        """Columns of the relation under a name, or of the rows of a function; None for neither.
 
         EngineFailure for a user's view that cannot be read, or that one ``within`` it reads.
         """
+        function = called_for_rows(name)
+        if function is not None:
+            called = self._names.functions.get(function.folded)
+            return None if called is None else self.read_function(called, within)
         held = self._names.relations.get(name.folded)
         if isinstance(held, TableEntry):
             return self.world.newest(held.path).columns

@@ -140,6 +140,29 @@ def test_definitions_are_listed_and_replaced_unless_they_changed() -> None:
     assert engine.world.names.functions[function.name.folded].body == "SELECT r.a FROM s.t r"
 
 
+def test_a_function_is_called_for_a_value_and_for_rows() -> None:
+    """What its body reads is analysed then; one that is not there is Spark's error of the kind."""
+    engine = engine_with(A, B)
+    rows = FunctionSpec(ItemName("u", "rows"), (), (Column("o", "INT"),), "SELECT a FROM s.t")
+    value = FunctionSpec(ItemName("u", "value"), (Argument("x", "BIGINT"),), "BIGINT", "s.g(x)")
+    for function in (rows, value):
+        engine.world.names.functions[function.name.folded] = function
+    asked = [
+        QueryRequest(ItemName("u", "q"), sql, {}) for sql in (
+            "SELECT * FROM `u`.`rows`()", "SELECT `u`.`value`(CAST(NULL AS BIGINT))",
+            "SELECT * FROM u.nothing()", "SELECT u.nothing(1)",
+        )
+    ]
+    found = engine.analyse(asked)
+    assert found[0].columns == (Column("o", "INT"),)
+    assert [(each.condition, each.missing) for each in found[1:]] == [
+        ("UNRESOLVED_ROUTINE", "s.g"), ("UNRESOLVABLE_TABLE_VALUED_FUNCTION", "u.nothing"),
+        ("UNRESOLVED_ROUTINE", "u.nothing"),
+    ]
+    change_to(engine, B)
+    assert engine.analyse(asked[:1])[0].condition == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+
+
 def test_what_cannot_be_read_is_listed_with_why() -> None:
     """An object without permission keeps its name only; a schema that is not there is refused."""
     engine = engine_with(A, B)
