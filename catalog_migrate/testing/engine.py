@@ -563,19 +563,30 @@ class SimulatedEngine:
             return self._listed(sorted(self._names.schemas))
 
     def user_definitions(self, schema: str) -> Sequence[UserDefinition]:
-        """Views and functions of a schema, views first, by folded name."""
+        """Views and functions of a schema without our marks, views first, by folded name."""
         with self._call("user_definitions", schema):
             folded = schema.lower()
-            if folded not in self._names.schemas:
-                raise EngineFailure(
-                    f"the schema {schema} cannot be found", condition="SCHEMA_NOT_FOUND"
-                )
             held = [
                 entry for names in (self._names.relations, self._names.functions)
                 for key, entry in sorted(names.items(), key=lambda pair: pair[0])
-                if key[0] == folded and not isinstance(entry, TableEntry)
+                if key[0] == folded and not isinstance(entry, TableEntry) and not is_marked(entry)
             ]
             return self._listed([self._definition(entry) for entry in held])
+
+    def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
+        """What the text of a view or function reads, and what the views in it do."""
+        with self._call("relations_read", definition.name):
+            found: dict[ItemName, None] = {}
+            pending = [(definition.sql, definition.namespace)]
+            while pending:
+                sql, namespace = pending.pop()
+                for _, name in read_body(sql).relations:
+                    name = name if name.schema else ItemName(namespace, name.name)
+                    read = self._names.relations.get(name.folded)
+                    if name not in found and isinstance(read, UserView):
+                        pending.append((read.sql, read.namespace))
+                    found[name] = None
+            return self._listed(list(found))
 
     def _definition(self, entry: ViewSpec | FunctionSpec) -> UserDefinition:
         found = definition_of(entry)
@@ -700,7 +711,7 @@ class SimulatedEngine:
         EngineFailure for one whose body cannot be analysed.
         """
         held = self._names.functions.get(name.folded)
-        if held is not None and not held.properties:  # a user's: ours have stamps, and were bound
+        if held is not None and not is_marked(held):  # ours were bound
             self.read_function(held, within)
         return scalar_returns(held)
 
@@ -800,6 +811,11 @@ def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:
     if isinstance(entry, TableEntry):
         return Registration(entry.name, "table", location=entry.path)
     return Registration(entry.name, "view", properties=entry.properties, text=entry.sql)
+
+
+def is_marked(entry: ViewSpec | FunctionSpec) -> bool:
+    """Whether a release made it."""
+    return any(key.startswith("catalog_migrate.") for key in entry.properties)
 
 
 def definition_of(entry: ViewSpec | FunctionSpec) -> UserDefinition:

@@ -64,7 +64,7 @@ CHECKED = 6
 READING = frozenset({
     "names", "observe", "shard_version", "shard_columns", "shard_size", "count_rows",
     "seal_properties", "is_sealed", "list_shards", "bind", "read", "schemas", "user_definitions",
-    "analyse",
+    "relations_read", "analyse",
 })  # fmt: skip
 """Calls that a read-only process may make (I10)."""
 
@@ -82,7 +82,9 @@ NAMED = frozenset({
 ON_NAMES = NAMED | {"ensure_schema.done", "drop_schema_if_empty.done", "replace_text.done"}
 """Acts after which all names of users are looked at (I12)."""
 
-OF_USERS = frozenset({"schemas", "user_definitions", "analyse", "replace_text"})
+OF_USERS = frozenset({
+    "schemas", "user_definitions", "relations_read", "analyse", "replace_text",
+})  # fmt: skip
 """Calls about users' objects: where one fails the software starts all the same (I8)."""
 
 DESTROYING = frozenset({

@@ -16,7 +16,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.reconciler.actions import SHARD_KINDS
-from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.engine import SimulatedEngine, is_marked
 from catalog_migrate.testing.world import Names, UserView, World
 from tests.simulation.invariants import require
 from tests.simulation.run import Run
@@ -26,6 +26,8 @@ Owned = UserView | FunctionSpec
 
 KINDS = frozenset({"view", "function", "alter", "remove", "recreate"})
 """What users do with their own: make a view or a function, alter or drop one, or both in a row."""
+
+MARK = "catalog_migrate.id"
 
 OWN = "u"
 """A schema that no release has."""
@@ -244,7 +246,7 @@ class Users:
         for standing in (names.relations, names.functions):
             for key in [
                 key for key, held in standing.items()
-                if not isinstance(held, ViewSpec | FunctionSpec) or held.properties
+                if not isinstance(held, ViewSpec | FunctionSpec) or is_marked(held)
             ]:
                 del standing[key]
         for item in state.items.values():
@@ -257,7 +259,7 @@ class Users:
             elif definition.kind == "function":
                 name = definition.item_name
                 names.functions[name.folded] = FunctionSpec(
-                    name, (), definition.returns or "", "x", properties={"ours": "yes"}
+                    name, (), definition.returns or "", "x", properties={MARK: "committed"}
                 )
         return SimulatedEngine(world, persistent=True)
 
