@@ -1,0 +1,214 @@
+"""Whether a query that binds before and after a change of what it reads means the same.
+
+Both analysed plans are followed from the leaves up. What an attribute *is* comes down to columns
+of the relations that are read, by the names that they had before; what decides over rows (joins,
+filters, groups, sets, sorts) is compared operator by operator. A Project only passes on, so that a
+column which ``*`` takes along and no operator looks at makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from catalog_migrate.users.column_changes import ShapeChanges
+from catalog_migrate.users.plan_columns import OTHER_ROWS, Definition, Query, Ref, Rows
+from catalog_migrate.users.plan_operators import read_query
+from catalog_migrate.users.plan_text import UnreadablePlan
+
+_CLAUSES = {
+    "filter": "a condition", "group": "GROUP BY", "distinct": "DISTINCT", "sort": "ORDER BY",
+    "except": "EXCEPT", "intersect": "INTERSECT", "generate": "the generator", "limit": "LIMIT",
+    "join": "the join", "lateral": "the LATERAL join",
+}
+_COMPARING = frozenset({"distinct", "except", "intersect"})
+
+
+class ChangedColumn(msgspec.Struct, frozen=True):
+    """An output column that means something else; ``position`` counts from 0, of the old ones."""
+
+    name: str
+    position: int
+    reason: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What a query means otherwise: its ``columns``, and why it gives other ``rows``.
+
+    True where anything does. A plan that cannot be compared is a reason in ``rows``.
+    """
+
+    columns: tuple[ChangedColumn, ...] = ()
+    rows: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.columns or self.rows)
+
+
+def compare_plans(
+    old: str, new: str, changes: ShapeChanges, outputs: Sequence[str] | None = None
+) -> Comparison:
+    """Compare the analysed plans of one text on the shapes before and after ``changes``.
+
+    ``outputs`` are the names that are taken of the query, as a view stores them; None takes those
+    of the old plan by position, as a table function does. What is in doubt counts as a change.
+    """
+    try:
+        before, after = read_query(old), read_query(new, changes)
+        return _compare_queries(before, after, outputs)
+    except (UnreadablePlan, RecursionError) as error:
+        return Comparison(rows=(f"its plans cannot be compared ({error}): look at it",))
+
+
+def output_names(plan: str) -> tuple[str, ...]:
+    """The names of the columns that an analysed plan gives, in order; UnreadablePlan."""
+    return read_query(plan).names
+
+
+def _compare_queries(old: Query, new: Query, outputs: Sequence[str] | None) -> Comparison:
+    changed: list[ChangedColumn] = []
+    names = old.names if outputs is None else tuple(outputs)
+    seen: Counter[str] = Counter()
+    for at, name in enumerate(names):
+        folded = name.lower()
+        if outputs is None:
+            pair = at if at < len(old.columns) else None, at if at < len(new.columns) else None
+        else:
+            nth, seen[folded] = seen[folded], seen[folded] + 1
+            pair = _nth(old.names, folded, nth), _nth(new.names, folded, nth)
+        before, after = pair
+        if after is None or before is None:
+            if after is not before:
+                changed.append(ChangedColumn(name, at, "the query gives no such column"))
+            continue
+        reasons = _reasons(old.columns[before], new.columns[after])
+        if reasons:
+            changed.append(ChangedColumn(name, at, "; ".join(reasons)))
+    return Comparison(tuple(changed), tuple(_unique(_rows_reasons(old.rows, new.rows))))
+
+
+def _nth(names: Sequence[str], wanted: str, nth: int) -> int | None:
+    places = [at for at, name in enumerate(names) if name.lower() == wanted]
+    return places[nth] if nth < len(places) else None
+
+
+def _unique(reasons: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(reasons))
+
+
+def _reasons(old: Definition, new: Definition, clause: str = "") -> list[str]:
+    """Why two definitions of one column, or of what a clause looks at, differ; empty where they
+    do not."""
+    if old.text == new.text:
+        return []
+    found = _unique(_plan_reasons(old.plans, new.plans))
+    if found:
+        return found
+    found = _unique(_column_reasons(old, new)) or ["it is computed otherwise"]
+    return [f"{clause}: {reason}" for reason in found] if clause else found
+
+
+def _plan_reasons(old: Sequence[Query], new: Sequence[Query]) -> Iterator[str]:
+    for before, after in zip(old, new, strict=False):
+        yield from _rows_reasons(before.rows, after.rows)
+        for one, other in zip(before.columns, after.columns, strict=False):
+            yield from _reasons(one, other)
+
+
+def _column_reasons(old: Definition, new: Definition) -> Iterator[str]:
+    if len(old.refs) == len(new.refs):
+        for before, after in zip(old.refs, new.refs, strict=True):
+            if (before.leaf, before.identity) != (after.leaf, after.identity):
+                yield _another(before, after)
+            elif after.other:
+                yield f"{after.full_name} means something else"
+        if old.text != new.text:
+            for ref in new.refs:
+                if ref.type is not None:
+                    yield f"{ref.full_name} is {ref.type.new} now, it was {ref.type.old}"
+        return
+    gained, lost = _difference(old.refs, new.refs)
+    if gained:
+        yield f"it takes {_listed(gained)} too"
+    if lost:
+        yield f"it no longer takes {_listed(lost)}"
+
+
+def _another(before: Ref, after: Ref) -> str:
+    if before.full_name.lower() == after.full_name.lower() and before.leaf == after.leaf:
+        was = after.identity.rpartition(".")[2]
+        if was.startswith("+"):
+            return f"{after.full_name} is a new column under the name of an earlier one"
+        return f"{after.full_name} is what was called {was} before"
+    if before.name.lower() == after.name.lower():
+        return f"{after.name} now means {after.full_name}, it meant {before.full_name}"
+    return f"{after.full_name} is in the place of {before.full_name}"
+
+
+def _difference(
+    old: Sequence[Ref], new: Sequence[Ref]
+) -> tuple[list[Ref], list[Ref]]:
+    before = Counter((ref.leaf, ref.identity) for ref in old)
+    after = Counter((ref.leaf, ref.identity) for ref in new)
+    gained = [ref for ref in new if after[ref.leaf, ref.identity] > before[ref.leaf, ref.identity]]
+    lost = [ref for ref in old if before[ref.leaf, ref.identity] > after[ref.leaf, ref.identity]]
+    return gained, lost
+
+
+def _refs_of(parts: Iterable[Definition]) -> list[Ref]:
+    return [ref for part in parts for ref in part.refs]
+
+
+def _listed(refs: Iterable[Ref]) -> str:
+    return ", ".join(_unique(ref.name for ref in refs))
+
+
+def _rows_reasons(old: Rows, new: Rows) -> Iterator[str]:
+    """Why the rows differ, innermost first."""
+    if old.operator != new.operator or len(old.inputs) != len(new.inputs):
+        yield "its plan has another form"
+        return
+    for before, after in zip(old.inputs, new.inputs, strict=True):
+        yield from _rows_reasons(before, after)
+    kind = old.operator.partition(" ")[0]
+    if kind == "read":
+        if old.parts[0].text != new.parts[0].text:
+            was, now = (each.parts[0].text.partition(" ")[2] for each in (old, new))
+            if now == was + OTHER_ROWS:
+                yield f"{was} has other rows"
+            else:
+                yield f"it reads {now.removesuffix(OTHER_ROWS)}, it read {was}"
+        return
+    clause = _CLAUSES.get(kind, kind)
+    if old.unordered:
+        yield from _set_reasons(clause, kind, old.parts, new.parts)
+        return
+    if len(old.parts) != len(new.parts):
+        gained, _ = _difference(_refs_of(old.parts), _refs_of(new.parts))
+        yield f"{clause} looks at {_listed(gained) or 'fewer columns'}" + (" too" if gained else "")
+        return
+    for one, other in zip(old.parts, new.parts, strict=True):
+        yield from _reasons(one, other, clause)
+
+
+def _set_reasons(
+    clause: str, kind: str, old: Sequence[Definition], new: Sequence[Definition]
+) -> Iterator[str]:
+    had, has = Counter(part.text for part in old), Counter(part.text for part in new)
+    lost = [part for part in old if had[part.text] > has[part.text]]
+    gained = [part for part in new if has[part.text] > had[part.text]]
+    if not lost and not gained:
+        return
+    if len(lost) == len(gained):
+        for before, after in zip(lost, gained, strict=True):
+            yield from _reasons(before, after, clause)
+        return
+    if kind == "join":
+        clause = "the NATURAL JOIN"  # no other join gains or loses a condition
+    verb = "joins on" if kind == "join" else "compares" if kind in _COMPARING else "looks at"
+    if gained:
+        yield f"{clause} now {verb} {_listed(_refs_of(gained))} too"
+    if lost:
+        yield f"{clause} no longer {verb} {_listed(_refs_of(lost))}"
