@@ -212,10 +212,11 @@ class QueryRequest(msgspec.Struct, frozen=True):
 class QueryAnalysis(msgspec.Struct, frozen=True):
     """What Spark's analyser makes of a :class:`QueryRequest`.
 
-    ``columns`` are None where it does not analyse: then ``condition`` is Spark's error class,
-    ``reason`` its message with the real names, ``missing`` the name that it did not find and
-    ``place`` that name's offsets (first, behind the last) in the request's ``sql``, where known.
-    ``plan`` is the analysed plan as text, with the real names in place of stand-ins', if asked for.
+    ``columns`` are None where it does not analyse: then ``condition`` is Spark's error class (None:
+    the text is not at fault), ``reason`` its message with the real names, ``missing`` the name that
+    it did not find and ``place`` that name's offsets (first, behind the last) in the request's
+    ``sql``, where known. A scalar function has one column without a name. ``plan`` is the analysed
+    plan as text, with the real names in place of stand-ins', if asked for.
     """
 
     columns: Sequence[Column] | None = None
@@ -541,5 +542,13 @@ class Engine(Protocol):
 
         What passes here can be created, and a table under it takes rows. Results are in the order
         of the requests; no reason holds a value of a row.
+        """
+        ...
+
+    def analyse(self, requests: Sequence[QueryRequest]) -> Sequence[QueryAnalysis]:
+        """Analyse users' texts against typed empty stand-ins of what they read; writes nothing.
+
+        Temporary names of the session take no part. Results are in the order of the requests; one
+        without columns and without a condition could not be tried, for its reason.
         """
         ...

@@ -457,6 +457,109 @@ def _up_cast(source: Type, target: Type) -> bool:
     return False
 
 
+_CASTS = {
+    "BOOLEAN": frozenset(), "BINARY": frozenset(),
+    "DATE": frozenset({"TIMESTAMP", "TIMESTAMP_NTZ"}),
+    "TIMESTAMP": frozenset({"DATE", "TIMESTAMP_NTZ"}),
+    "TIMESTAMP_NTZ": frozenset({"DATE", "TIMESTAMP"}),
+}
+"""Casts between types that are no numbers, texts or intervals."""
+
+
+@lru_cache(maxsize=4096)
+def is_cast(source: str, target: str) -> bool:
+    """Whether CAST takes these types (Spark's ``Cast.canAnsiCast``); a value may still fail."""
+    return _castable(parse_type(source), parse_type(target))
+
+
+def _castable(source: Type, target: Type) -> bool:
+    if source == target or source == Atomic("VOID"):
+        return True
+    if isinstance(source, Array) and isinstance(target, Array):
+        return _castable(source.element, target.element)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return _castable(source.key, target.key) and _castable(source.value, target.value)
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        return len(source.fields) == len(target.fields) and all(
+            (to.nullable or not of.nullable) and _castable(of.type, to.type)
+            for of, to in zip(source.fields, target.fields, strict=True)
+        )
+    if is_text(target):
+        return True
+    if Atomic("VARIANT") in (source, target):
+        other = target if source == Atomic("VARIANT") else source
+        return not _without_variant(other, reads=source == Atomic("VARIANT"))
+    if isinstance(source, Array | Map | Struct) or isinstance(target, Array | Map | Struct):
+        return False
+    if is_text(source):
+        return target != Atomic("VOID")
+    if isinstance(source, Interval) and isinstance(target, Interval):
+        return source.family == target.family
+    if isinstance(source, Interval) or isinstance(target, Interval):
+        interval, number = (
+            (source, target) if isinstance(source, Interval) else (target, source)
+        )
+        exact = _is_number(number) and str(number) not in ("FLOAT", "DOUBLE")
+        return exact and bool(isinstance(interval, Interval) and interval.fields)
+    if _is_number(source):
+        return _is_number(target) or str(target) in ("BOOLEAN", "TIMESTAMP")
+    if _is_number(target):
+        return str(source) in ("BOOLEAN", "TIMESTAMP")
+    return str(target) in _CASTS.get(str(source), ())
+
+
+def _without_variant(tree: Type, *, reads: bool) -> bool:
+    """Whether a type cannot be made of a VARIANT (``reads``), or become one."""
+    if isinstance(tree, Array):
+        return _without_variant(tree.element, reads=reads)
+    if isinstance(tree, Map):
+        return not reads or not is_text(tree.key) or _without_variant(tree.value, reads=reads)
+    if isinstance(tree, Struct):
+        return not reads or any(_without_variant(each.type, reads=reads) for each in tree.fields)
+    return isinstance(tree, Interval) or tree == Atomic("VOID")
+
+
+@lru_cache(maxsize=4096)
+def is_null_from_cast(source: str, target: str) -> bool:
+    """Whether Spark takes what CAST gives for nullable although the value is not (its
+    ``Cast.forceNullable``)."""
+    return _null_from_cast(parse_type(source), parse_type(target))
+
+
+def _null_from_cast(source: Type, target: Type) -> bool:
+    name, to = str(source), str(target)
+    if source == target or name == "VOID":
+        return False
+    if name == "VARIANT":
+        return True
+    if is_text(source):
+        return to not in ("BINARY", "STRING")
+    if is_text(target):
+        return False
+    if name == "DATE":
+        return to != "TIMESTAMP"
+    if to == "DATE":
+        return name != "TIMESTAMP"
+    if to == "TIMESTAMP":
+        return name in ("FLOAT", "DOUBLE")
+    if isinstance(target, Decimal):
+        return not _is_null_safe(source, target)
+    if to in _DIGITS_BY_SPARK:
+        if name == "TIMESTAMP":
+            return to != "BIGINT"
+        return isinstance(source, Decimal) or name in ("FLOAT", "DOUBLE")
+    return target == Interval(())
+
+
+def _is_null_safe(source: Type, target: Decimal) -> bool:
+    if isinstance(source, Decimal):
+        wider = source.whole <= target.whole and source.scale <= target.scale
+        return wider or target.whole > source.whole
+    return (str(source) == "BOOLEAN" and target.whole > 0) or (
+        _fits_decimal(source, target, _DIGITS_BY_SPARK)
+    )
+
+
 @lru_cache(maxsize=4096)
 def is_assignable(source: str, target: str) -> bool:
     """Whether an INSERT stores a value without a CAST, under ANSI store assignment (Spark's

@@ -431,14 +431,16 @@ def analyse_query(
         return parents[name.folded] if name.folded in parents else columns_of(name)
 
     def returns(name: ItemName) -> str | None:
-        stand_in = functions.get(name.folded)
-        return returns_of(name) if stand_in is None else scalar_returns(stand_in)
+        if name.folded in functions or name.folded in parents:
+            return scalar_returns(functions.get(name.folded))
+        return returns_of(name)
 
     try:
         if request.scalar:
             arguments = tuple(Column(each.name, each.type) for each in request.arguments)
             kind, nullable = _type_of(
-                request.sql.strip(), [("", request.name, arguments)], returns
+                request.sql.strip(),
+                [(request.name.name.lower(), request.name, arguments)], returns,
             )
             return QueryAnalysis((Column("", kind, nullable),))
         return QueryAnalysis(analyse(read_body(request.sql), columns, returns))

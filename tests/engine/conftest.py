@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 ALWAYS = frozenset({
+    "test_a_users_function_is_analysed_by_its_body",
+    "test_what_a_users_query_does_not_find_is_named_with_its_place",
     "test_a_failing_expression_names_table_column_and_row",
     "test_a_view_binds_with_a_function_of_the_new_state",
     "test_only_what_was_seen_is_replaced_or_dropped",

@@ -10,6 +10,8 @@ from catalog_migrate.engine.port import (
     Engine,
     FillRequest,
     FunctionSpec,
+    QueryAnalysis,
+    QueryRequest,
     Registration,
     RowsRefused,
     RowsRequest,
@@ -603,3 +605,75 @@ def test_how_a_shard_grew(kit):
     kit.engine.truncate_shard(source)
     assert kit.engine.grown(source, 1) is None
     assert kit.engine.grown(source, 1, 2) == 2
+
+
+def analyse(kit, sql, parents=None, **more):
+    """A query of a user over ``parent``, or over ``parents``."""
+    if parents is None:
+        parents = {"parent": COLUMNS}
+    named = {kit.name(name): columns for name, columns in parents.items()}
+    request = QueryRequest(kit.name("theirs"), sql.format(s=kit.schema), named, **more)
+    (found,) = kit.engine.analyse([request])
+    assert kit.engine.names(kit.schema) == frozenset()
+    return found
+
+
+def test_a_users_query_is_analysed_against_columns_that_do_not_exist(kit):
+    """analyse gives the columns of the query; a name without a schema is of the namespace."""
+    found = analyse(kit, "SELECT p.note, id AS i FROM {s}.parent AS p")
+    assert found == QueryAnalysis((Column("note", "STRING"), Column("i", "BIGINT", False)))
+    found = analyse(kit, "SELECT parent.id FROM parent", namespace=kit.schema)
+    assert found == QueryAnalysis((Column("id", "BIGINT", False),))
+
+
+@pytest.mark.parametrize(
+    ("sql", "parents", "condition", "missing"),
+    [
+        ("SELECT id, nope FROM {s}.parent", {"parent": COLUMNS},
+         "UNRESOLVED_COLUMN.WITH_SUGGESTION", "nope"),
+        ("SELECT p.nope FROM {s}.parent AS p", {"parent": COLUMNS},
+         "UNRESOLVED_COLUMN.WITH_SUGGESTION", "p.nope"),
+        ("SELECT id FROM {s}.parent", {"parent": None}, "TABLE_OR_VIEW_NOT_FOUND", "{s}.parent"),
+        ("SELECT id FROM {s}.other", {}, "TABLE_OR_VIEW_NOT_FOUND", "{s}.other"),
+        ("SELECT {s}.f(id) AS x FROM {s}.parent", {"parent": COLUMNS, "f": None},
+         "UNRESOLVED_ROUTINE", "{s}.f"),
+    ],
+)
+def test_what_a_users_query_does_not_find_is_named_with_its_place(
+    kit, sql, parents, condition, missing
+):
+    """analyse gives Spark's error class, the missing name, and its offsets in the query."""
+    found = analyse(kit, sql, parents)
+    missing, sql = missing.format(s=kit.schema), sql.format(s=kit.schema)
+    assert (found.columns, found.condition, found.missing) == (None, condition, missing)
+    assert missing in found.reason.replace("`", "")
+    assert sql[slice(*found.place)] == missing
+
+
+def test_a_users_function_is_analysed_by_its_body(kit):
+    """Its arguments are columns of what has its name; a value's column has no name."""
+    arguments = [Argument("x", "BIGINT"), Argument("y", "STRING")]
+    found = analyse(kit, "theirs.x", {}, arguments=arguments, scalar=True)
+    assert found == QueryAnalysis((Column("", "BIGINT"),))
+    found = analyse(kit, "nope", {}, arguments=arguments, scalar=True)
+    assert (found.condition, found.missing, found.place) == (
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION", "nope", (0, 4)
+    )
+
+
+def test_users_queries_are_analysed_with_the_functions_of_the_new_state(kit):
+    """analyse knows functions that do not exist yet, and answers in the order of the requests."""
+    function = FunctionSpec(kit.name("twice"), [Argument("x", "BIGINT")], "BIGINT", "x * 2")
+    parents = {kit.name("parent"): COLUMNS}
+    sql = f"SELECT {kit.schema}.twice(id) AS d FROM {kit.schema}.parent"
+    requests = [
+        QueryRequest(kit.name(f"v{number}"), sql if number % 3 else "SELECT 1 AS one", parents,
+                     [function] if number % 2 else [])
+        for number in range(12)
+    ]
+    found = kit.engine.analyse(requests)
+    assert [each.columns and each.columns[0].name for each in found] == [
+        "one", "d", None, "one", None, "d", "one", "d", None, "one", None, "d"
+    ]
+    assert {each.condition for each in found} == {None, "UNRESOLVED_ROUTINE"}
+    assert list(kit.engine.observe(kit.schema)) == []

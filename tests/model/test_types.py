@@ -14,7 +14,9 @@ from catalog_migrate.model.types import (
     UnknownType,
     added_fields,
     canonical_type,
+    is_cast,
     is_lossless,
+    is_null_from_cast,
     is_up_cast,
     parse_type,
 )
@@ -279,8 +281,9 @@ def test_added_fields_are_named_as_alter_table_names_them() -> None:
 
 
 @pytest.mark.spark
-def test_up_casts_and_spellings_agree_with_spark_itself(spark: Any) -> None:
-    """For all pairs of sample types our answer is that of Spark's Cast.canUpCast."""
+def test_casts_and_spellings_agree_with_spark_itself(spark: Any) -> None:
+    """For all pairs of sample types our answers are those of Spark's Cast: canUpCast, canAnsiCast,
+    and forceNullable of what is cast."""
     jvm = spark.sparkContext._jvm
     cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
     nested = [text for text, *_ in UP_CASTS if "<" in text and "BYTE" not in text]
@@ -294,6 +297,23 @@ def test_up_casts_and_spellings_agree_with_spark_itself(spark: Any) -> None:
         if cast.canUpCast(types[source], types[target]) != is_up_cast(source, target)
     ]
     assert wrong == []
+    nested += ["MAP<DATE, INT>", "MAP<INT, INT>", "MAP<STRING, INT>", "ARRAY<MAP<INT, INT>>"]
+    nested += [
+        "STRUCT<a: INT>", "STRUCT<a: INT NOT NULL>", "STRUCT<b: STRING NOT NULL>",
+        "STRUCT<a: INT, b: VARIANT>", "ARRAY<VARIANT>", "ARRAY<DATE>", "MAP<STRING, VARIANT>",
+    ]
+    texts = [*ATOMS, "INTERVAL", "DECIMAL(3,1)", "DECIMAL(38,18)", *dict.fromkeys(nested)]
+    types = {text: parser.parseDataType(text) for text in texts}
+    differ = []
+    for source, target in itertools.product(texts, repeat=2):
+        pair = types[source], types[target]
+        if cast.canAnsiCast(*pair) != is_cast(source, target):
+            differ.append((source, target, is_cast(source, target)))
+        elif is_cast(source, target) and (
+            cast.forceNullable(*pair) != is_null_from_cast(source, target)
+        ):
+            differ.append((source, target, "null", is_null_from_cast(source, target)))
+    assert differ == []
     for text, canonical in SPELLINGS:
         if canonical is not None:
             assert parser.parseDataType(text).equals(parser.parseDataType(canonical)) or (

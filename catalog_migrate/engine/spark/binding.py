@@ -1,12 +1,11 @@
-"""Proving texts against typed empty stand-ins of what they read: temporary views, nothing else.
+"""Proving texts of a release against typed empty stand-ins of what they read.
 
-The names of parents and functions in a body are replaced by those of the stand-ins, the result is
-analysed (never run), and the analysed types are compared with the contract.
+A body over stand-ins (:mod:`catalog_migrate.engine.spark.stand_ins`) is analysed, never run, and
+the analysed types are compared with the contract.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import (
@@ -31,140 +28,31 @@ from catalog_migrate.engine.port import (
 )
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.connect import is_connect
+from catalog_migrate.engine.spark.stand_ins import (
+    Names,
+    Signature,
+    create_function,
+    create_relation,
+    dropped_afterwards,
+    new_name,
+    real_names,
+    signature,
+    stand_in_text,
+)
 from catalog_migrate.engine.spark.statements import ROW, VALUE, BodyColumn, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Column
-from catalog_migrate.sql.references import Occurrence, occurrences, splice
-from catalog_migrate.sql.tokens import Token, tokenise
+from catalog_migrate.sql.references import occurrences
+from catalog_migrate.sql.tokens import tokenise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Signature = tuple[tuple[str, str, bool], ...]
-"""Names, types and nullability of a relation: relations of one signature share a stand-in."""
-Names = Mapping[tuple[str, str], str]
-"""Folded (schema, name) -> name of the stand-in."""
-
 _TOGETHER = 8
 """Most bodies in one analysis: it spares statements, and its cost grows with their square."""
 
-_serial = itertools.count(1)
-_AFTER_RELATION = frozenset({
-    "on", "using", "where", "group", "having", "order", "sort", "cluster", "distribute", "limit",
-    "offset", "window", "qualify", "union", "except", "minus", "intersect", "join", "inner", "left",
-    "right", "full", "cross", "natural", "semi", "anti", "lateral", "pivot", "unpivot",
-    "tablesample", "for", "version", "timestamp", "select", "with", "set",
-})  # fmt: skip
-
-
-def stand_in_text(sql: str, relations: Names, functions: Names) -> str:
-    """The body with parents and functions replaced by their stand-ins; lines stay where they are.
-
-    A relation without an alias gets its bare name as one, so that ``t.x`` still resolves, and
-    ``s.t.x`` becomes ``t.x``.
-    """
-    tokens = tokenise(sql)
-    found = occurrences(tokens)
-    pieces: list[tuple[int, int, str | None]] = []
-    taken: set[int] = set()
-    by_start = {token.start: index for index, token in enumerate(tokens)}
-    for name in found:
-        pieces += _replacement(name, tokens, by_start, relations, functions)
-        taken.update(range(name.start, name.end))
-    for first, second in _qualified_columns(tokens, relations, taken):
-        pieces.append((first, second, ""))
-    return splice(sql, sorted(pieces))
-
-
-def _replacement(
-    name: Occurrence, tokens: Sequence[Token], by_start: Mapping[int, int], relations: Names,
-    functions: Names,
-) -> list[tuple[int, int, str | None]]:
-    """The stand-in of a name, and where it needs one its alias, behind a sample of its rows."""
-    key = name.name
-    if key is None or key[0] is None or name.kind == "type":
-        return []
-    full = key[0], key[1]
-    is_function = name.kind == "function" or (full not in relations and full in functions)
-    stand_in = (functions if is_function else relations).get(full)
-    if stand_in is None:
-        return []
-    quoted = quote_sql(stand_in)
-    index = by_start[name.start]
-    opened = index > 1 and tokens[index - 1].is_operator("(")
-    if is_function or (index and tokens[index - 1 - opened].is_word("table")):
-        # the query TABLE t and the argument TABLE(t) take no alias
-        return [(name.start, name.end, quoted)]
-    while index < len(tokens) and tokens[index].start < name.end:
-        index += 1
-    behind = _behind_clauses(tokens, index)
-    alias = "" if _has_alias(tokens, behind) else f" AS {quote_sql(name.parts[-1])}"
-    if behind == index or not alias:
-        return [(name.start, name.end, quoted + alias)]
-    end = tokens[behind - 1].end
-    return [(name.start, name.end, quoted), (end, end, alias)]
-
-
-def _behind_clauses(tokens: Sequence[Token], index: int) -> int:
-    """Where the alias of a relation is: behind its options and the sample of its rows."""
-    for words in (("with",), ("tablesample", "repeatable")):
-        for word in words:
-            if not _is_clause(tokens, index, word):
-                break
-            depth, index = 1, index + 2
-            while depth and index < len(tokens):
-                depth += tokens[index].is_operator("(") - tokens[index].is_operator(")")
-                index += 1
-    return index
-
-
-def _is_clause(tokens: Sequence[Token], index: int, word: str) -> bool:
-    return (
-        index + 1 < len(tokens) and tokens[index].is_word(word)
-        and tokens[index + 1].is_operator("(")
-    )
-
-
-def _has_alias(tokens: Sequence[Token], index: int) -> bool:
-    """Whether the token behind a relation is its alias."""
-    if index >= len(tokens):
-        return False
-    token = tokens[index]
-    if token.kind == "quoted":
-        return True
-    word = token.text.lower()
-    if token.kind != "word" or word not in _AFTER_RELATION:
-        return token.kind == "word"
-    following = [
-        each.text.lower() if each.kind in ("word", "operator") else ""
-        for each in tokens[index + 1 : index + 4]
-    ]
-    if word == "window":  # WINDOW w AS (…), and what else is so called
-        return following[1:] != ["as", "("]
-    if word in ("limit", "offset"):
-        return not following or following[0] in _AFTER_RELATION | {",", ")"}
-    return False
-
-
-def _qualified_columns(
-    tokens: Sequence[Token], relations: Names, taken: set[int]
-) -> Iterable[tuple[int, int]]:
-    """Spans of ``s.`` in ``s.t.column`` where s.t is replaced."""
-    for index in range(len(tokens) - 4):
-        first, dot, second, dot2 = tokens[index : index + 4]
-        if dot.text != "." or dot2.text != "." or first.start in taken:
-            continue
-        if index and tokens[index - 1].text == ".":
-            continue
-        if (_bare(first).lower(), _bare(second).lower()) in relations:
-            yield first.start, second.start
-
-
-def _bare(token: Token) -> str:
-    text = token.text
-    return text[1:-1].replace("``", "`") if text.startswith("`") else text
 
 
 class Binding:
@@ -172,7 +60,7 @@ class Binding:
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
         self._spark: SparkSession = spark
-        self._threads = threads
+        self._threads: int = threads
         self._analysed: dict[tuple[str, str, str], tuple[BodyColumn, ...]] = {}
 
     def body_columns(
@@ -196,21 +84,18 @@ class Binding:
         if not requests:
             return []
         names = StandIns()
-        try:
-            with ThreadPoolExecutor(self._threads, "bind") as pool:
-                self._create_relations(requests, names, pool)
-                self._create_functions(requests, names)
-                temporary = self._temporary_functions() - set(names.functions.values())
-                size = min(_TOGETHER, -(-len(requests) // self._threads))
-                batches = [requests[at : at + size] for at in range(0, len(requests), size)]
-                found = pool.map(lambda some: self._bind_all(some, names, temporary), batches)
-                return [result for results in found for result in results]
-        finally:
-            for view in set(names.relations.values()):
-                self._spark.catalog.dropTempView(view)
-            for function in names.functions.values():
-                with failing("drop a stand-in"):
-                    run(self._spark, f"DROP TEMPORARY FUNCTION IF EXISTS {quote_sql(function)}")
+        views, functions = names.relations.values(), names.functions.values()
+        with (
+            dropped_afterwards(self._spark, views, functions),
+            ThreadPoolExecutor(self._threads, "bind") as pool,
+        ):
+            self._create_relations(requests, names, pool)
+            self._create_functions(requests, names)
+            temporary = self._temporary_functions() - set(names.functions.values())
+            size = min(_TOGETHER, -(-len(requests) // self._threads))
+            batches = [requests[at : at + size] for at in range(0, len(requests), size)]
+            found = pool.map(lambda some: self._bind_all(some, names, temporary), batches)
+            return [result for results in found for result in results]
 
     def _bind_all(
         self, requests: Sequence[AnyRequest], names: StandIns, temporary: Collection[str]
@@ -282,7 +167,7 @@ class Binding:
     ) -> str:
         if request.role not in _EVERY_WRITER:
             return self._readable(error, names)
-        relation = names.relations[_signature(request.columns)]
+        relation = names.relations[signature(request.columns)]
         try:
             with failing("bind"):
                 plain = f"SELECT ({request.sql}\n) AS {VALUE} FROM {quote_sql(relation)} AS {ROW}"
@@ -300,12 +185,11 @@ class Binding:
         text = error.message.partition(": ")[2] or error.message
         text = text.replace(f"`{ROW}`.", "").replace(f"{ROW}.", "")
         for (schema, name), stand_in in names.refused.items():
-            if stand_in in text:
+            if real_names(text, {stand_in: (schema, name)}) != text:
                 return f"it calls {schema}.{name}, which does not bind"
-        for (schema, name), stand_in in (*names.readers.items(), *names.functions.items()):
-            text = text.replace(f"`{stand_in}`", f"`{schema}`.`{name}`")
-            text = text.replace(stand_in, f"{schema}.{name}")
-        return text
+        return real_names(text, {
+            stand_in: name for name, stand_in in (*names.functions.items(), *names.readers.items())
+        })
 
     def _compared(self, request: AnyRequest, fields: Sequence[Mapping[str, Any]]) -> BindResult:
         """Analysed columns against what they are to be; what fits of a view is remembered."""
@@ -421,29 +305,22 @@ class Binding:
         self, requests: Sequence[AnyRequest], names: StandIns, pool: ThreadPoolExecutor
     ) -> None:
         """A temporary view for every relation that is read, all in ``names`` before the first."""
-        from pyspark.sql.types import StructType
-
         wanted: dict[Signature, Sequence[Column]] = {}
         for request in requests:
             if isinstance(request, ExpressionRequest):
-                wanted[_signature(request.columns)] = request.columns
+                wanted[signature(request.columns)] = request.columns
                 continue
             for name, columns in request.parents.items():
-                wanted[_signature(columns)] = columns
+                wanted[signature(columns)] = columns
                 if not isinstance(request, BindRequest) or not request.fills:
-                    names.signatures[name.folded] = _signature(columns)
+                    names.signatures[name.folded] = signature(columns)
                 else:  # of OLD: what stays has the same columns in NEW
-                    names.signatures.setdefault(name.folded, _signature(columns))
+                    names.signatures.setdefault(name.folded, signature(columns))
         wanted.pop((), None)
-        names.relations.update({
-            sign: f"catalog_migrate_bind_{next(_serial)}" for sign in wanted
-        })
+        names.relations.update({sign: new_name() for sign in wanted})
 
-        def create(signature: Signature) -> None:
-            columns = StructType.fromJson(datatypes.json_schema(wanted[signature], stored=False))
-            with failing("create a stand-in"):
-                frame = self._spark.createDataFrame([], columns)
-                frame.createOrReplaceTempView(names.relations[signature])
+        def create(sign: Signature) -> None:
+            create_relation(self._spark, names.relations[sign], wanted[sign])
 
         list(pool.map(create, wanted))
 
@@ -459,18 +336,13 @@ class Binding:
             wanted |= {function.name.folded: function for function in request.functions}
             if isinstance(request, FunctionRequest):
                 wanted[request.name.folded] = request.function
-        stand_ins = {key: f"catalog_migrate_bind_{next(_serial)}" for key in wanted}
+        stand_ins = {key: new_name() for key in wanted}
         while wanted:
             before = len(names.functions)
             for key, function in list(wanted.items()):
                 body = stand_in_text(function.body, names.readers, stand_ins)
-                spec = replace(function, body=body, comment=None, properties={})
                 try:
-                    with failing(f"bind the function {function.name}"):
-                        run(
-                            self._spark,
-                            statements.create_function(spec, temporary_as=stand_ins[key]),
-                        )
+                    create_function(self._spark, stand_ins[key], function, body)
                 except EngineFailure as error:
                     names.failures[key] = error
                     continue
@@ -528,12 +400,12 @@ def _role(request: AnyRequest) -> str:
 def _query(request: AnyRequest, names: StandIns) -> str:
     """The query that is analysed for a request."""
     if isinstance(request, BindRequest):
-        own = {name.folded: names.relations[_signature(c)] for name, c in request.parents.items()}
+        own = {name.folded: names.relations[signature(c)] for name, c in request.parents.items()}
         return stand_in_text(request.view.sql, own, names.functions)
     assert isinstance(request, ExpressionRequest)
     if request.role == "default":
         return statements.evaluate([(request.sql, request.type)])
-    relation = names.relations[_signature(request.columns)]
+    relation = names.relations[signature(request.columns)]
     if request.role in _EVERY_WRITER:
         return statements.for_every_writer(
             relation, request.sql, boolean=request.role == "check"
@@ -599,9 +471,5 @@ def _columns(fields: Iterable[Mapping[str, Any]]) -> Sequence[Column]:
     )
 
 
-def _signature(columns: Sequence[Column]) -> Signature:
-    return tuple((column.name, column.type, column.nullable) for column in columns)
-
-
 def _key(name: ItemName, sql: str, contract: Sequence[Column]) -> tuple[str, str, str]:
-    return "{}.{}".format(*name.folded), sql, repr(_signature(contract))
+    return "{}.{}".format(*name.folded), sql, repr(signature(contract))

@@ -16,6 +16,7 @@ import msgspec
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.table import view_table
 from catalog_migrate.engine.port import FunctionSpec, Registration, ShardSpec, ViewSpec
+from catalog_migrate.engine.spark.analysis import Analysis
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
 from catalog_migrate.engine.spark.fills import Fills
@@ -108,10 +109,10 @@ def check_scheme(spark: SparkSession, address: str) -> None:
         ) from error
 
 
-class SparkEngine(Registrations, Shards, Copies, Fills, Binding):
+class SparkEngine(Registrations, Shards, Copies, Fills, Binding, Analysis):
     """Implements :class:`~catalog_migrate.engine.port.Engine`; methods may be called in parallel.
 
-    ``threads`` is how many statements :meth:`bind` runs at once. Raises
+    ``threads`` is how many statements :meth:`bind` and :meth:`analyse` run at once. Raises
     :class:`UnsuitableSession` for a session without Delta.
     """
 
@@ -124,6 +125,7 @@ class SparkEngine(Registrations, Shards, Copies, Fills, Binding):
         Copies.__init__(self, spark)
         Fills.__init__(self, spark)
         Binding.__init__(self, spark, threads)
+        Analysis.__init__(self, spark, threads)
         self._remote = is_connect(spark)
 
     def register_table(self, name: ItemName, path: str) -> None:

@@ -1,6 +1,6 @@
 """Rows of a new table by a query over tables at fixed versions, whatever names the session has.
 
-As in :mod:`catalog_migrate.engine.spark.binding` the names in the query are replaced by those of
+As in :mod:`catalog_migrate.engine.spark.stand_ins` the names in the query are replaced by those of
 stand-ins, which here have rows: temporary views over the tables' directories.
 """
 
@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import CopyResult, FillRequest, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.binding import stand_in_text
 from catalog_migrate.engine.spark.shards import is_without_values, newest_write
+from catalog_migrate.engine.spark.stand_ins import stand_in_text
 from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
