@@ -29,17 +29,23 @@ SECONDS = 300
 class Writer(threading.Thread):
     """Runs a statement for each number from 0 on, until it is refused.
 
-    What Delta refuses for another one's rows is tried again, as it asks.
+    What Delta refuses for another one's rows is tried again, as it asks. Behind its second statement
+    it waits until ``slower`` has had as many: on a busy machine that might lose every race.
     """
 
-    def __init__(self, spark: SparkSession, statement: Callable[[int], str]) -> None:
+    def __init__(
+        self, spark: SparkSession, statement: Callable[[int], str], slower: Writer | None = None
+    ) -> None:
         super().__init__(daemon=True)
-        self.spark, self.statement = spark, statement
+        self.spark, self.statement, self.slower = spark, statement, slower
         self.done = 0
         self.refused = ""
 
     def run(self) -> None:
         while self.done < OLD and not self.refused:
+            if self.slower is not None and self.slower.done < 2 <= self.done:
+                time.sleep(0.01)
+                continue
             try:
                 self.spark.sql(self.statement(self.done)).collect()
                 self.done += 1
@@ -71,9 +77,9 @@ def test_a_seal_lands_among_inserts_and_deletes(spark: SparkSession, warehouse: 
     )
     spark.sql(f"INSERT INTO delta.`{path}` SELECT /*+ COALESCE(1) */ 0, id FROM range({OLD})")
     earlier, began = seals.seal_properties(path), version_of(path)
+    deletes = Writer(spark, lambda n: f"DELETE FROM delta.`{path}` WHERE writer = 0 AND n = {n}")
     writers = [
-        Writer(spark, lambda n: f"INSERT INTO delta.`{path}` VALUES (1, {n})"),
-        Writer(spark, lambda n: f"DELETE FROM delta.`{path}` WHERE writer = 0 AND n = {n}"),
+        Writer(spark, lambda n: f"INSERT INTO delta.`{path}` VALUES (1, {n})", deletes), deletes
     ]
     for writer in writers:
         writer.start()
