@@ -156,7 +156,7 @@ class UserObject(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> ItemKey:
-        """(schema, kind, name) as written."""
+        """(schema, kind, name) as written; an entry ``unknown`` may be about a whole schema."""
         schema, name = split_name(self.name)
         return ItemKey(schema or "", self.kind, name)
 

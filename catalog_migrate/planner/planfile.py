@@ -69,7 +69,7 @@ def _hash_of(document: dict[str, Any]) -> str:
 
 def _without_users(document: dict[str, Any]) -> dict[str, Any]:
     """The keys of a plan as they are without the approvals and decisions on users' objects."""
-    users = document.get("users") or ()
+    users = [each for each in document.get("users") or () if each["outcome"] == "breaks"]
     if not users:
         return {}
     names = {each["name"] for each in users}

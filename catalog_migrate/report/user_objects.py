@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Plan, UserColumn, UserObject
-from catalog_migrate.planner.user_objects import describe_break
+from catalog_migrate.planner.user_objects import describe_break, without_decisions
 
 SHOWN = 30
 """How many of each outcome are listed; the others are counted."""
@@ -32,11 +34,11 @@ class UserLine(msgspec.Struct, frozen=True):
     text: tuple[str, ...] = ()
 
 
-def user_note(plan: Plan) -> str | None:
+def user_note(plan: Plan, verb: str = "plan") -> str | None:
     """How many users' objects read what changes, and what becomes of them.
 
     None where the plan is for no catalog that could have any. Else that the catalog was not looked
-    at, if a change is of what may have been read.
+    at, if a change is of what may have been read; ``verb`` is the one whose ``--bind`` looks.
     """
     if plan.users is msgspec.UNSET:
         return None
@@ -44,21 +46,28 @@ def user_note(plan: Plan) -> str | None:
         if all(change.action == "create" for change in plan.changes):
             return None
         if plan.target.serial is not msgspec.UNSET:
-            return "Not looked at: the rollback does before its commit."
-        first = "" if plan.bound else "plan --bind does, and "
+            return "Not looked at: rollback --bind does, and every rollback before its commit."
+        first = "" if plan.bound else f"{verb} --bind does, and "
         return f"Not looked at: {first}every start before its commit."
-    if not plan.users:
-        return "No view or function of a user reads what changes."
+    number = Counter[str](each.outcome for each in plan.users)
+    unknown = number.pop("unknown", 0)
     found = [
-        f"{number:,} {words[number != 1]}"
-        for outcome, _, words in (*_ORDER, _UNTOUCHED)
-        if (number := sum(each.outcome == outcome for each in plan.users))
+        f"{number[outcome]:,} {words[number[outcome] != 1]}"
+        for outcome, _, words in (*_ORDER, _UNTOUCHED) if number[outcome]
     ]
-    verb = "reads" if len(plan.users) == 1 else "read"
-    return (
-        f"{len(plan.users):,} of users' views and functions {verb} what changes:"
-        f" {', '.join(found)}."
-    )
+    reading = number.total()
+    if reading:
+        verb = "reads" if reading == 1 else "read"
+        said = f"{reading:,} of users' views and functions {verb} what changes: {', '.join(found)}."
+    else:
+        seen = " that could be looked at" if unknown else ""
+        said = f"No view or function of a user{seen} reads what changes."
+    return said if not unknown else f"{said} {unknown:,} could not be looked at."
+
+
+def is_blocked_by_users(plan: Plan) -> bool:
+    """Whether decisions on users' objects are all that a plan waits for."""
+    return not plan.applyable and without_decisions(plan).applyable
 
 
 def user_lines(plan: Plan) -> tuple[list[UserLine], int]:
@@ -76,7 +85,8 @@ def user_lines(plan: Plan) -> tuple[list[UserLine], int]:
 
 
 def _describe(user: UserObject, sign: str, words: str) -> UserLine:
-    head = f"{user.name} ({user.kind}) {words}"
+    kind = f" ({user.kind})" if "." in user.name else ""  # a schema that could not be listed
+    head = f"{user.name}{kind} {words}"
     details = []
     if user.outcome in ("breaks", "broken"):
         head += f": {describe_break(user)}"

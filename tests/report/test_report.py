@@ -420,6 +420,8 @@ def test_many_users_objects_stay_readable() -> None:
         (msgspec.UNSET, None),
         ((), "No view or function of a user reads what changes."),
         (USERS[:1], "1 of users' views and functions reads what changes: 1 goes on untouched."),
+        (USERS[2:3], "No view or function of a user that could be looked at reads what changes."
+                     " 1 could not be looked at."),
         (USERS[5:], "1 of users' views and functions reads what changes: 1 breaks."),
         (None, "Not looked at: plan --bind does, and every start before its commit."),
     ],
@@ -440,7 +442,19 @@ def test_what_may_not_have_readers_was_not_overlooked() -> None:
     back = msgspec.structs.replace(
         a_plan(changes=(WIDER,), users=None), target=PlanTarget("15.18", "manifest", 3)
     )
-    assert "Not looked at: the rollback does before its commit." in render_text(back)
+    note = "Not looked at: rollback --bind does, and every rollback before its commit."
+    assert note in render_text(back)
+
+
+def test_a_schema_that_cannot_be_listed_is_named() -> None:
+    """It is no view: the plan says what could not be looked at, and is judged all the same."""
+    schema = UserObject("team", "view", "unknown", reason="it cannot be listed")
+    everything = UserObject("every schema", "view", "unknown", reason="no answer")
+    plan = a_plan(changes=(WIDER,), users=(schema, everything, CITIES), blocked=ASKED[1:])
+    text = render_text(plan)
+    assert "  ? every schema could not be looked at: no answer\n" in text
+    assert "  ? team could not be looked at: it cannot be listed\n" in text
+    assert text.startswith("NEEDS 1 DECISION: 1 migrated; 3 unchanged; users' objects: 1 breaks,")
 
 
 @pytest.mark.parametrize(
