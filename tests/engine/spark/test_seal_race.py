@@ -29,8 +29,9 @@ SECONDS = 300
 class Writer(threading.Thread):
     """Runs a statement for each number from 0 on, until it is refused.
 
-    What Delta refuses for another one's rows is tried again, as it asks. Behind its second statement
-    it waits until ``slower`` has had as many: on a busy machine that might lose every race.
+    What Delta refuses for another one's rows is tried again, as it asks. Behind its second
+    statement it waits until ``slower`` has had as many: on a busy machine that might lose every
+    race.
     """
 
     def __init__(
