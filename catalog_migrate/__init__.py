@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from catalog_migrate.errors import MigrationBlocked
     from catalog_migrate.hook import BootstrapReport, bootstrap
     from catalog_migrate.policy import Policy
+    from catalog_migrate.users.settings import UserSettings
 
 __all__ = [
     "BootstrapReport",
     "Catalog",
     "MigrationBlocked",
     "Policy",
+    "UserSettings",
     "__version__",
     "bootstrap",
     "errors",
@@ -32,6 +34,7 @@ _LAZY = {
     "BootstrapReport": "catalog_migrate.hook",
     "Policy": "catalog_migrate.policy",
     "MigrationBlocked": "catalog_migrate.errors",
+    "UserSettings": "catalog_migrate.users.settings",
     "bootstrap": "catalog_migrate.hook",
 }
 

@@ -132,6 +132,18 @@ KEYS: tuple[Key, ...] = (
     Key("streams", "hold_after", "integer", 8,
         "Failures of the same cause in a row after which a source or sink is held: RESUME starts it"
         " again. A connection that is down is tried on.", minimum=1),
+    Key("users", "schemas", "text", None,
+        "Schemas, with commas between them, whose views and functions are looked at for those of"
+        " users that read a release's objects. Not set: every schema of the session's catalog."),
+    Key("users", "exclude", "text", None,
+        "Schemas (`scratch_*`) and objects (`team.old_*`), with commas between them, that are not"
+        " looked at; `*` is any text and `?` any character, upper and lower case alike."),
+    Key("users", "threads", "integer", 4,
+        "Statements about users' views and functions that are sent to Spark at once.", minimum=1),
+    Key("users", "repair", "choice", "false",
+        "Whether a start writes the text again of users' views and functions that only need to be"
+        " bound again, or in which a column or table is to be called as the release renames it.",
+        choices=("false", "true")),
     Key("output", "color", "choice", "auto",
         "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
         choices=("auto", "always", "never")),

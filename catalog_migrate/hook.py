@@ -39,6 +39,7 @@ from catalog_migrate.store.address import TRIED, Storage, is_remote, rows_addres
 from catalog_migrate.store.local import read_file
 from catalog_migrate.store.object_store import require_fit
 from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
@@ -69,6 +70,7 @@ def bootstrap(
     untried_stores: Collection[str] = (),
     require_safe_commits: bool = True,
     safe_log_stores: Collection[str] = (),
+    users: UserSettings | None = None,
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
@@ -88,6 +90,8 @@ def bootstrap(
     ``timeout`` bounds in seconds how long another holder of the lease is waited for (default 600).
     ``session`` puts on record that this process lives with the names from now on, so that no
     column is renamed or dropped under it; without it that must not matter, as in a command.
+    ``users`` says which users' views and functions are looked at when something changes (default:
+    those of every schema of the session's catalog).
 
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession, UnsafeCommits; whatever is raised, running it again is safe.
@@ -103,6 +107,7 @@ def bootstrap(
         session=session, threads=threads, on_progress=on_progress,
         wait=WAIT if timeout is None else timeout,
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
+        users=users or UserSettings(),
     )
     loaded = release if isinstance(release, Release) else load_release(
         os.fspath(release), policy=policy
@@ -169,6 +174,7 @@ def migrate(
     margin: float = 10.0,
     session: bool = False,
     streams: StreamTables | None = None,
+    users: UserSettings | None = None,
 ) -> BootstrapReport:
     """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
 
@@ -179,6 +185,7 @@ def migrate(
         warehouse=warehouse, policy=policy or Policy(), approve=tuple(approve), plan=plan,
         populate=populate, read_only=read_only, session=session, threads=threads,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
+        users=users or UserSettings(threads=1),
     )
     parts = [ReleaseToApply(release)]
     if system is not None:
@@ -200,6 +207,7 @@ def rollback(
     storage_options: Mapping[str, str] | None = None,
     require_safe_commits: bool = True,
     safe_log_stores: Collection[str] = (),
+    users: UserSettings | None = None,
 ) -> BootstrapReport:
     """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
 
@@ -214,6 +222,7 @@ def rollback(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
         on_progress=on_progress, wait=WAIT if timeout is None else timeout,
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
+        users=users or UserSettings(),
     )
     past = read_past(log, to, plan)
     return bring_in(spark, log, ReleaseToApply(past.release, past=past), options)
@@ -235,6 +244,7 @@ def roll_back(
     ttl: float = 30.0,
     margin: float = 10.0,
     streams: StreamTables | None = None,
+    users: UserSettings | None = None,
 ) -> BootstrapReport:
     """:func:`rollback` on any engine and log; ``streams`` as in :func:`migrate`."""
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
@@ -244,6 +254,7 @@ def roll_back(
     options = BootstrapOptions(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
+        users=users or UserSettings(threads=1),
     )
     return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
 

@@ -67,7 +67,7 @@ class Rule:
 
     def fits(self, risk: str, names: Iterable[str]) -> bool:
         """Whether this rule is about this risk of something that has one of these names."""
-        return self.risk in (ANY, risk) and any(_pattern(self.name).match(name) for name in names)
+        return self.risk in (ANY, risk) and any(map(name_pattern(self.name).match, names))
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.action} {self.risk} of {self.name}"
@@ -144,8 +144,11 @@ def _wrong(entry: Mapping[str, Any], number: int, file: str | None) -> Iterable[
         )
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    """``*`` and ``?`` are wild, nothing else is; a line break in a name is a character too."""
+def name_pattern(text: str) -> re.Pattern[str]:
+    """Compile a pattern of names: ``*`` and ``?`` are wild, upper and lower case alike.
+
+    Nothing else is wild; a line break in a name is a character too.
+    """
     wild = {"*": ".*", "?": "."}
     body = "".join(wild.get(character) or re.escape(character) for character in text)
     return re.compile(f"{body}\\Z", re.IGNORECASE | re.DOTALL)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
     from catalog_migrate.streams.unsafe_client import Confirm, UnsafeClient
+    from catalog_migrate.users.settings import UserSettings
 
 Mode = Literal["read-only", "write"]
 
@@ -214,6 +215,7 @@ class Catalog:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         populate: Callable[[Any, str, str], None] | None = None,
+        users: UserSettings | None = None,
     ) -> BootstrapReport:
         """Bring ``release`` in force, exactly as ``plan`` says when one is given."""
         self._writing("apply")
@@ -222,7 +224,7 @@ class Catalog:
         return bootstrap(
             spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
             policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
-            storage_options=self.log.storage.options(),
+            storage_options=self.log.storage.options(), users=users,
         )
 
     def plan_rollback(
@@ -253,6 +255,7 @@ class Catalog:
         policy: Policy | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        users: UserSettings | None = None,
     ) -> BootstrapReport:
         """Go back to serial ``to``, exactly as ``plan`` says when one is given."""
         self._writing("rollback")
@@ -261,6 +264,7 @@ class Catalog:
         return rollback(
             spark, catalog=self.log.uri, to=to, plan=plan, approve=approve, policy=policy,
             timeout=timeout, on_progress=on_progress, storage_options=self.log.storage.options(),
+            users=users,
         )
 
     # -- connections, sources, sinks -----------------------------------------------------------

@@ -33,6 +33,7 @@ from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import rows_address
 from catalog_migrate.store.local import read_file
+from catalog_migrate.users.settings import users_of
 
 if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport
@@ -239,7 +240,7 @@ def _start(
         options = replace(options, warehouse=rows)
     options = replace(
         options, wait=WAIT if wait is None else wait, threads=threads_of(settings),
-        commits=rules_of(settings),
+        commits=rules_of(settings), users=users_of(settings),
     )
     log = open_log(catalog_uri(settings), settings.storage)
     # what is no catalog, and what says not where its rows are to be, is told before Spark starts

@@ -7,14 +7,14 @@ and dropping what is absent succeed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.model.layout import Layout, Shape
-from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
 from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.types import is_assignable, is_up_cast
@@ -173,10 +173,13 @@ class UserDefinition(msgspec.Struct, frozen=True):
     """A view or SQL function that the catalog has and no release ships.
 
     ``sql`` is the view's query or the function's body as stored; names without a schema in it are
-    of the schema ``namespace``. ``columns`` are a view's stored ones, or what a function returns
-    (one without a name for a scalar). ``outputs`` are the names that the view's query gave, in
-    order, when it was stored. ``schema_mode`` is a view's. ``unread`` says why its text cannot be
-    read, else None: then only ``name`` and ``kind`` count.
+    of the schema ``namespace``, and where that is empty every name without a catalog is of another
+    one than the session's. (Spark resolves those of a function where it is called; its own schema
+    is where that is most likely to succeed.) ``columns`` are a view's stored ones, or what a
+    function returns (one without a name for a scalar); a type that no release may have is as Spark
+    writes it. ``outputs`` are the names that the view's query gave, in order, when it was stored.
+    ``schema_mode`` is a view's. ``unread`` says why its text cannot be read, else None: then only
+    ``name`` and ``kind`` count.
     """
 
     name: ItemName
@@ -317,6 +320,11 @@ class Engine(Protocol):
         """Whether names outlive the session (a metastore): then they are shared work."""
         ...
 
+    @property
+    def catalog(self) -> str:
+        """The session's current catalog, in which every name is."""
+        ...
+
     # names ---------------------------------------------------------------------------------
     def ensure_schema(self, schema: str, lineage: str = "") -> None:
         """Create the schema (database) unless it exists; ``lineage`` marks it as a catalog's."""
@@ -336,6 +344,30 @@ class Engine(Protocol):
 
     def observe(self, schema: str) -> Sequence[Registration]:
         """All relations and user functions of a schema with what recognises them; no Spark job."""
+        ...
+
+    def schemas(self) -> Sequence[str]:
+        """Schemas of the session's current catalog."""
+        ...
+
+    def user_definitions(
+        self, schema: str, *, but: Container[Identity] = ()
+    ) -> Sequence[UserDefinition]:
+        """Every view and SQL function of a schema but those with the marks of a release.
+
+        ``but`` are names that are not looked at. One that cannot be read is among them, with the
+        reason (``unread``); one that another process drops meanwhile is not. Absent schema: empty.
+        EngineFailure where the schema as a whole cannot be listed. No Spark job.
+        """
+        ...
+
+    def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
+        """Relations of the session's current catalog that Spark's analyser finds below a view or
+        function as it is now, those that it reads through others included.
+
+        For a text whose names only Spark can read: it costs an analysis. EngineFailure where it
+        does not analyse.
+        """
         ...
 
     def register_table(self, name: ItemName, path: str) -> None:

@@ -184,7 +184,7 @@ class DependencyGraph:
 
     def cycle(self) -> tuple[Identity, ...]:
         """A shortest cycle through the lowest-ranked object that is on one; () without cycles."""
-        stuck = self._ranked(self._stuck)
+        stuck = self._ranked(self.without_order)
         return next((path for path in map(self.loop, stuck) if path), ())
 
     def loop(self, node: Identity) -> tuple[Identity, ...]:
@@ -192,7 +192,7 @@ class DependencyGraph:
 
         Its first and last element are the same; each uses the next.
         """
-        if node not in self._stuck:
+        if node not in self.without_order:
             return ()
         import networkx
 
@@ -203,9 +203,9 @@ class DependencyGraph:
         return () if last is None else (*_path(parents, last), node)
 
     @cached_property
-    def _stuck(self) -> set[Identity]:
+    def without_order(self) -> frozenset[Identity]:
         """What is on a cycle or uses something that is: none of it has a place in an order."""
-        return self._used_first(self._keys.keys())[1]
+        return frozenset(self._used_first(self._keys.keys())[1])
 
     @cached_property
     def _rank(self) -> dict[Identity, int]:

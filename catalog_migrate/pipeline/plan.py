@@ -22,6 +22,7 @@ from catalog_migrate.planner.plan_validation import with_missing_data, with_unsu
 from catalog_migrate.planner.unsupported_tables import unsupported_tables
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import is_remote
+from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -44,8 +45,9 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     :func:`~catalog_migrate.catalog.lease.acquire`), ``ttl`` and ``margin`` are the lease's.
     ``session`` puts on record that this process lives with the names from now on. A catalog that is
     created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards. ``commits`` says
-    which commits to an object store are safe. ``asks_for_users`` blocks a plan that breaks a user's
-    object without an approval, as a command does where a person can answer; else it is reported.
+    which commits to an object store are safe, ``users`` which users' views and functions are
+    looked at. ``asks_for_users`` blocks a plan that breaks a user's object without an approval, as
+    a command does where a person can answer; else it is reported.
     """
 
     warehouse: str | None = None
@@ -65,6 +67,7 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     token: Callable[[], str] | None = None
     commits: CommitRules = CommitRules()
+    users: UserSettings = UserSettings()
     asks_for_users: bool = False
 
     @property

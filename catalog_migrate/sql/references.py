@@ -101,14 +101,31 @@ def type_names(text: str) -> list[Occurrence]:
     return _type_occurrences(tokens, 0, len(tokens))
 
 
-def occurrences(tokens: Sequence[Token]) -> list[Occurrence]:
-    """All names of relations, functions and types in the order of the text."""
+def read_names(sql: str) -> tuple[list[Occurrence], bool]:
+    """All names of a text as of :func:`occurrences`, and whether it may have no others.
+
+    It may where these tokens are not Spark's (a string by other rules, a variable) and where only
+    a session knows what a name is (names in double quotes, ``IDENTIFIER`` of an expression).
+    """
+    tokens = tokenise(sql)
+    unread: list[int] = []
+    found = occurrences(tokens, unread)
+    return found, not unread
+
+
+def occurrences(tokens: Sequence[Token], unread: list[int] | None = None) -> list[Occurrence]:
+    """All names of relations, functions and types in the order of the text.
+
+    ``unread`` takes the index of each token that may be a name, or a part of one, and is not read.
+    """
     found: list[Occurrence] = []
     frames = [_Frame()]
     index, count = 0, len(tokens)
     while index < count:
         token = tokens[index]
         frame = frames[-1]
+        if unread is not None and _is_unread(tokens, index, frame):
+            unread.append(index)
         if token.kind == "operator":
             index = _operator(tokens, index, frames, found)
             continue
@@ -122,6 +139,24 @@ def occurrences(tokens: Sequence[Token]) -> list[Occurrence]:
             continue
         index = _name(tokens, index, frames, found)
     return found
+
+
+def _is_unread(tokens: Sequence[Token], index: int, frame: _Frame) -> bool:
+    """Whether the token at ``index`` may be a name, or hide one, that no occurrence has."""
+    token = tokens[index]
+    if token.kind in ("error", "variable"):
+        return True
+    if token.kind == "operator":
+        return token.text == "\\"  # Spark's strings have ended elsewhere
+    following = tokens[index + 1] if index + 1 < len(tokens) else None
+    if token.kind == "string":
+        return frame.awaits or (
+            token.text[0] == '"' and following is not None and following.is_operator(".", "(")
+        )
+    return (
+        token.is_word("identifier") and following is not None and following.is_operator("(")
+        and _identifier_clause(tokens, index) is None
+    )
 
 
 def _operator(

@@ -7,7 +7,7 @@ and as ``<method>.done`` after it, so that a test can count, record, pause or cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from catalog_migrate.engine.port import (
 )
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
-from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.table_properties import is_metadata, needs_copy
@@ -112,6 +112,10 @@ class SimulatedEngine:
     @property
     def persistent_names(self) -> bool:
         return self._persistent
+
+    @property
+    def catalog(self) -> str:
+        return "spark_catalog"
 
     def _call(self, method: str, about: object = "") -> _Call:
         self.about = about
@@ -562,7 +566,9 @@ class SimulatedEngine:
         with self._call("schemas"):
             return self._listed(sorted(self._names.schemas))
 
-    def user_definitions(self, schema: str) -> Sequence[UserDefinition]:
+    def user_definitions(
+        self, schema: str, *, but: Container[Identity] = ()
+    ) -> Sequence[UserDefinition]:
         """Views and functions of a schema without our marks, views first, by folded name."""
         with self._call("user_definitions", schema):
             folded = schema.lower()
@@ -571,7 +577,8 @@ class SimulatedEngine:
                 for key, entry in sorted(names.items(), key=lambda pair: pair[0])
                 if key[0] == folded and not isinstance(entry, TableEntry) and not is_marked(entry)
             ]
-            return self._listed([self._definition(entry) for entry in held])
+            found = [self._definition(entry) for entry in held]
+            return self._listed([e for e in found if identity_of(e.kind, *e.name) not in but])
 
     def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
         """What the text of a view or function reads, and what the views in it do."""
@@ -583,8 +590,8 @@ class SimulatedEngine:
                 for _, name in read_body(sql).relations:
                     name = name if name.schema else ItemName(namespace, name.name)
                     read = self._names.relations.get(name.folded)
-                    if name not in found and isinstance(read, UserView):
-                        pending.append((read.sql, read.namespace))
+                    if name not in found and isinstance(read, ViewSpec):
+                        pending.append((read.sql, definition_of(read).namespace))
                     found[name] = None
             return self._listed(list(found))
 

@@ -677,3 +677,41 @@ def test_users_queries_are_analysed_with_the_functions_of_the_new_state(kit):
     ]
     assert {each.condition for each in found} == {None, "UNRESOLVED_ROUTINE"}
     assert list(kit.engine.observe(kit.schema)) == []
+
+
+def test_views_and_functions_without_marks_are_a_users(kit):
+    """user_definitions has texts, columns and arguments, and nothing that has marks or is left out.
+
+    relations_read follows views down to tables; a schema that is not there holds nothing.
+    """
+    kit.engine.register_table(kit.name("t"), kit.shard("t"))
+    marked = {"catalog_migrate.id": "s1"}
+    columns = (Column("key", "BIGINT"), Column("text", "STRING"))
+    first = ViewSpec(kit.name("v"), columns, f"SELECT id, note FROM {kit.schema}.t")
+    second = ViewSpec(kit.name("w"), columns[:1], f"SELECT key FROM {kit.schema}.v")
+    kit.engine.create_view(first)
+    kit.engine.create_view(second)
+    kit.engine.create_view(replace(first, name=kit.name("ours"), properties=marked))
+    plus = FunctionSpec(kit.name("plus"), (Argument("n", "INT"),), "INT", "n + 1")
+    kit.engine.create_function(plus)
+    kit.engine.create_function(replace(plus, name=kit.name("ours"), properties=marked))
+
+    assert kit.schema in kit.engine.schemas()
+    found = sorted(kit.engine.user_definitions(kit.schema), key=lambda each: each.name)
+    assert [(each.name.name, each.kind, each.unread) for each in found] == [
+        ("plus", "function", None), ("v", "view", None), ("w", "view", None),
+    ]
+    function, view, above = found
+    assert (function.sql, function.arguments) == ("n + 1", (Argument("n", "INT"),))
+    assert function.columns == (Column("", "INT"),)
+    assert view.sql == first.sql
+    assert [(column.name, column.type) for column in view.columns] == [
+        ("key", "BIGINT"), ("text", "STRING"),
+    ]
+    assert above.sql == second.sql
+    left_out = {("relation", kit.schema.lower(), "v"), ("function", kit.schema.lower(), "plus")}
+    rest = kit.engine.user_definitions(kit.schema, but=left_out)
+    assert [each.name for each in rest] == [kit.name("w")]
+    assert sorted(kit.engine.relations_read(view)) == [kit.name("t")]
+    assert kit.name("t") in kit.engine.relations_read(above)
+    assert kit.engine.user_definitions(f"{kit.schema}_missing") == []

@@ -7,7 +7,7 @@ start takes a second, and many processes can fight over one catalog and its shar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +21,12 @@ from catalog_migrate.engine.port import (
     CopyResult,
     FunctionSpec,
     Registration,
+    UserDefinition,
     ViewSpec,
 )
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.names import Identity, ItemName
 
 _COLUMN = re.compile(r"`?(\w+)`?|CAST\(`?(\w+)`? AS \w+\)")
 _ARROW = {"BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string()}
@@ -53,7 +54,7 @@ class DirectEngine:
         self.on_call = on_call
 
     def __getattribute__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("on_call", "persistent_names"):
+        if name.startswith("_") or name in ("on_call", "persistent_names", "catalog"):
             return object.__getattribute__(self, name)
         try:
             value = object.__getattribute__(self, name)
@@ -73,7 +74,22 @@ class DirectEngine:
         """They die with this process."""
         return False
 
+    @property
+    def catalog(self) -> str:
+        """The session's own."""
+        return "spark_catalog"
+
     # names ---------------------------------------------------------------------------------
+    def schemas(self) -> Sequence[str]:
+        """Those that hold a name."""
+        return sorted({key[0] for key in self._names})
+
+    def user_definitions(
+        self, schema: str, *, but: Container[Identity] = ()
+    ) -> Sequence[UserDefinition]:
+        """No user of these tests has a view."""
+        return []
+
     def ensure_schema(self, schema: str, lineage: str = "") -> None:
         """Schemas need no making."""
 

@@ -294,7 +294,7 @@ class Binding:
             with failing("list the functions of the session"):
                 shown = statements.rows(self._spark, "SHOW `USER` FUNCTIONS")
         except EngineFailure as error:
-            if error.condition not in _NO_FUNCTIONS:
+            if error.condition not in NO_FUNCTIONS:
                 raise
             return frozenset()
         return frozenset(
@@ -376,7 +376,7 @@ class StandIns:
 _EVERY_WRITER = frozenset({"check", "generated"})
 _OF_DELTA = frozenset({"table_changes", "table_changes_by_path"})
 """Functions that Delta's extension brings; Spark lists them like a session's own."""
-_NO_FUNCTIONS = frozenset({"UNSUPPORTED_FEATURE.CATALOG_OPERATION", "_LEGACY_ERROR_TEMP_1184"})
+NO_FUNCTIONS = frozenset({"UNSUPPORTED_FEATURE.CATALOG_OPERATION", "_LEGACY_ERROR_TEMP_1184"})
 """What a catalog that knows no functions answers when it is asked for them."""
 _REFUSED = {
     "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "it must be deterministic",

@@ -19,8 +19,8 @@ from catalog_migrate.engine.port import FunctionSpec, Registration, ShardSpec, V
 from catalog_migrate.engine.spark.analysis import Analysis
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
+from catalog_migrate.engine.spark.definitions import Definitions
 from catalog_migrate.engine.spark.fills import Fills
-from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Copies, Shards
 from catalog_migrate.engine.spark.statements import by_path, rows, run
 from catalog_migrate.engine_failures import failing, mute_query_errors
@@ -109,7 +109,7 @@ def check_scheme(spark: SparkSession, address: str) -> None:
         ) from error
 
 
-class SparkEngine(Registrations, Shards, Copies, Fills, Binding, Analysis):
+class SparkEngine(Definitions, Shards, Copies, Fills, Binding, Analysis):
     """Implements :class:`~catalog_migrate.engine.port.Engine`; methods may be called in parallel.
 
     ``threads`` is how many statements :meth:`bind` and :meth:`analyse` run at once. Raises
@@ -120,7 +120,7 @@ class SparkEngine(Registrations, Shards, Copies, Fills, Binding, Analysis):
         check_session(spark)
         mute_query_errors()
         self.spark = spark
-        Registrations.__init__(self, spark)
+        Definitions.__init__(self, spark)
         Shards.__init__(self, spark)
         Copies.__init__(self, spark)
         Fills.__init__(self, spark)

@@ -30,7 +30,7 @@ _TEXT = "\nView Text: "
 _ORIGINAL = "\nView Original Text: "
 _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
-_MARK = "catalog_migrate."
+MARK = "catalog_migrate."
 _LINEAGE = "catalog_migrate.lineage"
 
 SESSION_CATALOG = "spark_catalog"
@@ -41,7 +41,7 @@ FRESH = 1.0
 Folded = tuple[str, str]
 """A name as the catalog compares it."""
 
-_NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", _NO_SCHEMA})
+NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", _NO_SCHEMA})
 """What Spark says of a function that is not there."""
 
 
@@ -54,7 +54,7 @@ def read_information(name: ItemName, information: str) -> Registration:
         end = information.rfind(_ORIGINAL)
         if start >= 0 and end > start:
             text = information[start + len(_TEXT) : end]
-        return Registration(name, "view", properties=_read_properties(information), text=text)
+        return Registration(name, "view", properties=read_properties(information), text=text)
     location = None
     found = re.search(r"^Location: (.*)$", information, re.MULTILINE)
     if found is not None:
@@ -80,7 +80,8 @@ def described_comment(lines: Iterable[str]) -> str:
     return ""
 
 
-def _read_properties(information: str) -> Mapping[str, str]:
+def read_properties(information: str) -> Mapping[str, str]:
+    """The marks of a release among the properties in a row of SHOW TABLE EXTENDED."""
     start = information.rfind(_PROPERTIES)
     if start < 0:
         return {}
@@ -93,7 +94,7 @@ def _is_made(wanted: ViewSpec | FunctionSpec, standing: Registration | None) -> 
 
     Without marks (an export's) nothing can be told apart, and a name that is held is refused.
     """
-    marks = {key: value for key, value in wanted.properties.items() if key.startswith(_MARK)}
+    marks = {key: value for key, value in wanted.properties.items() if key.startswith(MARK)}
     if standing is None or not marks:
         return False
     return Registration(wanted.name, standing.kind, properties=marks).is_still(standing)
@@ -310,13 +311,20 @@ class Registrations:
 
     def _look(self, names: Sequence[ItemName]) -> dict[Folded, Registration]:
         """The relations under names of one schema, by the folded name."""
+        return {
+            name.folded: read_information(name, information)
+            for name, information in self._informations(names).items()
+        }
+
+    def _informations(self, names: Sequence[ItemName]) -> dict[ItemName, str]:
+        """The rows of SHOW TABLE EXTENDED for names of one schema, those that are there."""
         schema, asked = names[0].schema, {name.folded: name for name in names}
-        found: dict[Folded, Registration] = {}
+        found: dict[ItemName, str] = {}
         statement = f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE {_like(names)}"
         for row in self._show(statement, schema):
             name = asked.get(ItemName(schema, row["tableName"]).folded)
             if row["namespace"] and name is not None:
-                found[name.folded] = read_information(name, row["information"])
+                found[name] = row["information"]
         return found
 
     def _part_from_files(self, name: ItemName, location: str) -> None:
@@ -362,7 +370,7 @@ class Registrations:
         try:
             return self._function(name)
         except EngineFailure as error:
-            if error.condition in _NO_FUNCTION:
+            if error.condition in NO_FUNCTION:
                 return None
             raise
 
@@ -372,7 +380,7 @@ class Registrations:
             with failing(f"refresh the function {name}"):
                 run(self._spark, f"REFRESH FUNCTION {name.sql}")
         except EngineFailure as error:
-            if error.condition not in _NO_FUNCTION:
+            if error.condition not in NO_FUNCTION:
                 raise
 
     def drop(self, registration: Registration, *, beside: Sequence[Registration] = ()) -> None:
