@@ -236,6 +236,13 @@ class Catalog:
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
         """
+        return self.rollback_migration(to, approve=approve, policy=policy).plan
+
+    def rollback_migration(
+        self, to: int | None = None, *, approve: Collection[str] = (),
+        policy: Policy | None = None,
+    ) -> Migration:
+        """:meth:`plan_rollback` with everything that carrying it out (or binding it) needs."""
         from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply, planned
         from catalog_migrate.pipeline.rollback import read_past
 
@@ -243,7 +250,7 @@ class Catalog:
         past = read_past(self.log, to)
         options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
         earlier = ReleaseToApply(past.release, past=past)
-        return planned(earlier, state, self._planning_inputs(state), options).plan
+        return planned(earlier, state, self._planning_inputs(state), options)
 
     def rollback(
         self,

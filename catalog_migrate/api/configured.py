@@ -225,6 +225,18 @@ def session_runs() -> bool:
     return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
+def has_lasting_names(settings: Settings) -> bool:
+    """Whether the session's catalog may have names of others: it outlives the session, or a session
+    of the caller's runs."""
+    told = ("spark.metastore", "spark.remote", "spark.catalog")
+    kept = settings.spark_conf.get("spark.sql.catalogImplementation")
+    return (
+        any(settings.text(path) is not None for path in told)
+        or (kept is not None and str(kept.value) != "in-memory")
+        or session_runs()
+    )
+
+
 @contextmanager
 def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
     """A session on the server of spark.remote, closed in the end; :func:`local_spark` without one.

@@ -11,8 +11,8 @@ from catalog_migrate.api.configured import (
     OnNote,
     configured_spark,
     engine_on,
+    has_lasting_names,
     open_catalog,
-    session_runs,
     threads_of,
     unheard,
 )
@@ -64,8 +64,7 @@ def compare_registrations(
     from catalog_migrate.reconciler.reconcile import program_of
 
     catalog = open_catalog(settings, write=repair)
-    lasting = settings.text("spark.metastore") or settings.text("spark.remote")
-    if lasting is None and not session_runs():
+    if not has_lasting_names(settings):
         on_note(_NO_NAMES)
         return None
     with configured_spark(settings, on_note) as spark:

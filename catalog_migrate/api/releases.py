@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.api.configured import (
     COMMITTED,
@@ -20,6 +21,7 @@ from catalog_migrate.api.configured import (
     committed,
     configured_spark,
     engine_on,
+    has_lasting_names,
     need,
     open_catalog,
     read_release,
@@ -60,8 +62,9 @@ def plan_release(
     """The plan for the configured release on the configured catalog, which need not exist yet.
 
     It says what :func:`apply_release` would do, which may go back where ``allow_downgrade`` or a
-    rule lets it. ``bind`` has Spark's analyser bind every view, and find the column lists that
-    views lack, else nothing starts Spark. ``release`` is the configured one where it is read.
+    rule lets it. ``bind`` has Spark's analyser bind every view, find the column lists that views
+    lack, and say what becomes of users' objects, else nothing starts Spark. ``release`` is the
+    configured one where it is read.
     """
     plan = _plan(
         settings, approve, release, bind=bind, allow_downgrade=allow_downgrade, on_note=on_note
@@ -79,6 +82,7 @@ def check_release(
     That is a release (a directory, a manifest, ``git:REF:PATH``) or ``catalog:`` for the configured
     catalog; None stands for that catalog where one is configured, else for nothing. Errors of the
     release are what was asked for and come back as a value; those of ``against`` are raised.
+    ``bind`` is that of :func:`plan_release`; users' objects are those of a catalog.
     """
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan_validation import with_unparsed
@@ -145,12 +149,15 @@ def compare_releases(
 
 def plan_rollback(
     settings: Settings, to: int | None = None, *, approve: Collection[str] = (),
-    on_note: OnNote = unheard,
+    bind: bool = False, on_note: OnNote = unheard,
 ) -> Plan:
-    """The plan that leads back to serial ``to`` (default: before the newest migration)."""
-    plan = open_catalog(settings).plan_rollback(
-        to, approve=approve, policy=Policy(rules=settings.policy)
-    )
+    """The plan that leads back to serial ``to`` (default: before the newest migration).
+
+    ``bind`` is that of :func:`plan_release`.
+    """
+    catalog, policy = open_catalog(settings), Policy(rules=settings.policy)
+    migration = catalog.rollback_migration(to, approve=approve, policy=policy)
+    plan = _bound_in(catalog, migration, settings, bind=bind, on_note=on_note)
     note_unmet(plan, approve, on_note)
     return plan
 
@@ -203,10 +210,20 @@ def _plan(
     migration = catalog.migration(release, approve=approve, policy=policy, views=not bind)
     if migration.plan.fenced_out is None:
         _note_refused(catalog, release, settings, on_note)
-    if not bind:
-        return migration.plan
-    with configured_spark(settings, on_note) as spark:
-        return catalog.bind(migration, engine_on(spark, settings))
+    return _bound_in(catalog, migration, settings, bind=bind, on_note=on_note)
+
+
+def _bound_in(
+    catalog: Catalog, migration: Migration, settings: Settings, *, bind: bool, on_note: OnNote
+) -> Plan:
+    """The plan as it is, or with all that Spark can prove of it and of users' objects."""
+    plan = migration.plan
+    if bind:
+        with configured_spark(settings, on_note) as spark:
+            return catalog.bind(migration, engine_on(spark, settings))
+    if plan.is_empty or plan.base.release is None or not has_lasting_names(settings):
+        return plan
+    return replace(plan, users=None)  # there may be some, and nothing has looked
 
 
 def _migration(
@@ -269,6 +286,7 @@ def note_unmet(plan: Plan, approve: Collection[str], on_note: OnNote) -> None:
     known = {
         *(change.name for change in plan.changes),
         *(f"{b.name}.{b.column}" if b.column else b.name for b in plan.blocked),
+        *(user.name for user in plan.users or ()),
     }
     for entry in approve:
         parts = approval_parts(entry)
@@ -281,6 +299,8 @@ def note_unmet(plan: Plan, approve: Collection[str], on_note: OnNote) -> None:
             continue
         near = get_close_matches(entry, sorted(known), n=2, cutoff=0.6)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        if plan.users is None and len(parts) == 2:
+            meant += "; a user's object may: the start looks, and --bind does beforehand"
         on_note(f"--approve {entry} met nothing: no change of this plan needs it{meant}")
 
 

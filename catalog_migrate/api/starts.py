@@ -54,8 +54,9 @@ def apply_release(
 ) -> BootstrapReport | None:
     """Bring the configured release in force, exactly as ``plan_file`` says when one is given.
 
-    A saved plan of a rollback says by itself what it leads to: no release is read for it. None
-    when ``confirm`` says no. A plan that changes nothing is not asked for.
+    A saved plan of a rollback says by itself what it leads to: no release is read for it. Beside a
+    saved plan's approvals ``approve`` counts for users' objects. None when ``confirm`` says no. A
+    plan that changes nothing is not asked for.
 
     Raises MigrationBlocked with the plan, StalePlan before Spark is started when catalog or release
     are not those of the plan, FencedOut, and what :func:`~catalog_migrate.hook.bootstrap` raises.
@@ -63,8 +64,8 @@ def apply_release(
     saved = None if plan_file is None else read_plan(plan_file)
     if saved is not None and saved.target.serial is not msgspec.UNSET:
         return _apply_rollback(
-            settings, saved, saved.target.serial, confirm=confirm, on_progress=on_progress,
-            on_note=on_note,
+            settings, saved, saved.target.serial, approve=approve, confirm=confirm,
+            on_progress=on_progress, on_note=on_note,
         )
     release = read_release(settings)
     if saved is not None:
@@ -85,6 +86,7 @@ def apply_release(
     options = BootstrapOptions(
         policy=policy, approve=(*plan.approved, *approve), on_progress=on_progress,
         plan=plan if saved is not None or plan.base.serial is not None else None,
+        asks_for_users=True,
     )
     return _start(settings, ReleaseToApply(release), options, on_note)
 
@@ -110,12 +112,14 @@ def start_release(
 
 
 def roll_back(
-    settings: Settings, plan: Plan, *, confirm: Confirm | None = None,
-    on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+    settings: Settings, plan: Plan, *, approve: Collection[str] = (),
+    confirm: Confirm | None = None, on_progress: OnProgress | None = None,
+    on_note: OnNote = unheard,
 ) -> BootstrapReport | None:
     """Carry a plan of :func:`plan_rollback` out on a local session; None when it is not confirmed.
 
-    Raises FencedOut where a rule of the policy refuses to go back, MigrationBlocked with the plan.
+    ``approve`` counts for users' objects beside what the plan has. Raises FencedOut where a rule of
+    the policy refuses to go back, MigrationBlocked with the plan.
     """
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
 
@@ -126,7 +130,8 @@ def roll_back(
         return None
     past = read_past(open_catalog(settings).log, plan=plan)
     options = BootstrapOptions(
-        policy=going_back_by(Policy(rules=settings.policy)), plan=plan, on_progress=on_progress
+        policy=going_back_by(Policy(rules=settings.policy)), approve=tuple(approve), plan=plan,
+        on_progress=on_progress, asks_for_users=True,
     )
     return _start(settings, ReleaseToApply(past.release, past=past), options, on_note)
 
@@ -145,8 +150,8 @@ def read_plan(path: str) -> Plan:
 
 
 def _apply_rollback(
-    settings: Settings, plan: Plan, serial: int, *, confirm: Confirm | None,
-    on_progress: OnProgress | None, on_note: OnNote,
+    settings: Settings, plan: Plan, serial: int, *, approve: Collection[str],
+    confirm: Confirm | None, on_progress: OnProgress | None, on_note: OnNote,
 ) -> BootstrapReport | None:
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
     from catalog_migrate.planner.policy_evaluation import fenced_out
@@ -158,18 +163,21 @@ def _apply_rollback(
     plan = replace(plan, fenced_out=fenced_out(catalog.state(), release, policy))
     plan = _as_it_is_now(plan, settings)
     return roll_back(
-        settings, plan, confirm=confirm, on_progress=on_progress, on_note=on_note
+        settings, plan, approve=approve, confirm=confirm, on_progress=on_progress, on_note=on_note
     )
 
 
 def _as_it_is_now(plan: Plan, settings: Settings) -> Plan:
     """A saved plan, blocked by rows that are gone since; asked before Spark is started.
 
+    Decisions on users' objects are left to the start, which looks at those of now.
     StalePlan for one that was blocked by rows which are there again. UsageError where another
     directory of rows is configured than the catalog's, and the plan leads to a release.
     """
     from catalog_migrate.planner.plan_validation import with_rows_of_now
+    from catalog_migrate.planner.user_objects import without_decisions
 
+    plan = without_decisions(plan)
     try:
         catalog = open_catalog(settings)
     except CatalogNotFound:  # the plan is of a catalog that is to be made

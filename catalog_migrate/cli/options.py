@@ -82,7 +82,8 @@ conf = click.option(
 )
 approve = click.option(
     "--approve", multiple=True, metavar="NAME[.COLUMN]",
-    help="Approve one loss: a table that goes, or a column. May be given several times.",
+    help="Approve one loss: a table that goes, a column, a user's object that breaks. May be given"
+    " several times.",
 )
 downgrade = click.option(
     "--allow-downgrade", is_flag=True, help="Go back to a release that is older, or was replaced."
@@ -93,7 +94,8 @@ detailed = click.option(
 STREAMS_NOT_WELL = 7
 """Exit code: a source or sink is held, backs off, has no runtime or is behind a limit of lag."""
 bind = click.option(
-    "--bind", is_flag=True, help="Bind every view by Spark's analyser (starts Spark)."
+    "--bind", is_flag=True,
+    help="Bind every view by Spark's analyser, users' views over a catalog too (starts Spark).",
 )
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 no_input = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")

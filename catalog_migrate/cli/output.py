@@ -59,8 +59,14 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
         return
     save_result(out, saved)
     sys.stdout.write(render_plan(plan, "text", settings))
-    refused = "; it is blocked: `apply` refuses it, so plan again with what the report asks for"
-    note(f"saved to {out}{'' if plan.applyable else refused}")
+    refused = ""
+    if not plan.applyable:
+        from catalog_migrate.report.user_objects import is_blocked_by_users
+
+        refused = "; it is blocked: `apply` refuses it, so plan again with what the report asks for"
+        if is_blocked_by_users(plan):
+            refused = "; `apply` looks at users' objects again: approve there those that break"
+    note(f"saved to {out}{refused}")
 
 
 def use_color(settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import UNSET, to_builtins
 
 from catalog_migrate.api.configured import address_in
 from catalog_migrate.api.releases import (
@@ -65,12 +66,15 @@ def plan(
 ) -> int:
     """Say what applying a release would do. Writes nothing; starts Spark only with --bind.
 
-    --out FILE saves the plan for `apply FILE`, blocked or not. Exit 3 when it may not be applied, 5
-    when a later release is in force and neither --allow-downgrade nor the policy lets it go back.
+    --bind also says which views and functions of users break or change; what breaks is approved
+    by name, or by a rule of the policy. --out FILE saves the plan for `apply FILE`, blocked or not.
+    Exit 3 when it may not be applied, 5 when a later release is in force and neither
+    --allow-downgrade nor the policy lets it go back.
 
     \b
     Example:
       catalog-migrate plan --catalog catalog --release release --out plan.json
+      catalog-migrate plan --bind --approve team.cities --out plan.json
     """
     settings = options.settings()
     plan = plan_release(
@@ -196,14 +200,15 @@ def check(
     """Check the release PATH (or --release): every error in it, with file and line.
 
     It is planned from --against, else on the catalog (given or configured), else from nothing, and
-    judged by the policy; with --bind every view is bound by Spark's analyser. Writes nothing.
-    Exit 1 for a release with errors, 3 when decisions are missing or the policy refuses, 5 when a
-    later release is in force in the catalog.
+    judged by the policy; with --bind every view is bound by Spark's analyser, and on a catalog
+    those of users that read what changes. Writes nothing. Exit 1 for a release with errors, 3 when
+    decisions are missing or the policy refuses, 5 when a later release is in force in the catalog.
 
     \b
     Example:
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
+      catalog-migrate check release --against catalog: --bind --approve team.cities
     """
     settings = options.settings({"catalog.uri": address_in(against), "release.path": path})
     found = check_release(settings, against=against, approve=approve, bind=bind, on_note=note)
@@ -247,6 +252,7 @@ def _checked(found: Check, format_: str, settings: Settings) -> str:
                 for b in entries
             ],
             "warnings": warnings,
+            **({} if plan.users is UNSET else {"users": to_builtins(plan.users)}),
             "unproven": [
                 {"name": u.name, "kind": u.kind, "what": u.what, **_place(loaded, u.name)}
                 for u in plan.unproven
@@ -257,6 +263,7 @@ def _checked(found: Check, format_: str, settings: Settings) -> str:
         f"against {base}: {judged.line}",
         *_irreversible(plan),
         *_proven(plan),
+        *_users(plan),
         *(
             line
             for trouble, entry in zip(told, entries, strict=True)
@@ -286,6 +293,27 @@ def _proven(plan: Plan) -> list[str]:
         *(f"  {line}" for line in waiting[:_UNPROVEN_SHOWN]),
         *([f"  … and {more:,} more (--format json lists all)"] if more > 0 else []),
     ]
+
+
+def _users(plan: Plan) -> list[str]:
+    """What becomes of users' objects, but for those that a decision is missing on."""
+    from msgspec.structs import replace
+
+    from catalog_migrate.report.user_objects import user_lines, user_note
+
+    said = user_note(plan, "check")
+    if said is None:
+        return []
+    asked = {entry.name for entry in plan.blocked}
+    others = tuple(
+        each for each in plan.users or ()
+        if each.outcome != "breaks" or str(each.key) not in asked
+    )
+    lines, more = user_lines(replace(plan, users=others))
+    told = [f"users' objects: {said[0].lower()}{said[1:].rstrip('.')}"]
+    for line in lines:
+        told += [f"  {line.head}", *(f"    {detail}" for detail in line.details)]
+    return told + ([f"  … and {more:,} more (--format json lists all)"] if more else [])
 
 
 def _irreversible(plan: Plan) -> list[str]:
@@ -343,12 +371,14 @@ def apply(
     """Apply PLAN (a file of `plan --out` or `rollback --out`) exactly as it says, or the release
     after asking.
 
-    Exit 3 blocked, 4 the plan is stale, 5 lease held or fenced out, 6 run it again. Without a
-    terminal it needs --yes.
+    Users' views and functions are looked at again: one that breaks needs --approve NAME here, in
+    the plan, or a rule of the policy. Exit 3 blocked, 4 the plan is stale, 5 lease held or fenced
+    out, 6 run it again. Without a terminal it needs --yes.
 
     \b
     Example:
       catalog-migrate apply plan.json --catalog catalog --release release --yes
+      catalog-migrate apply plan.json --approve team.cities --yes
       catalog-migrate apply --catalog catalog --release release
     """
     settings = options.settings()
@@ -409,36 +439,40 @@ def bootstrap(
 )
 @options.approve
 @click.option("--plan", "--dry-run", "only_plan", is_flag=True, help="Only say what it would do.")
+@options.bind
 @options.out
 @options.timeout
 @options.format_(*FORMATS)
 @options.yes
 @options.no_input
 def rollback(
-    to: int | None, approve: tuple[str, ...], only_plan: bool, out: str | None, format_: str,
-    yes: bool, no_input: bool,
+    to: int | None, approve: tuple[str, ...], only_plan: bool, bind: bool, out: str | None,
+    format_: str, yes: bool, no_input: bool,
 ) -> int:
     """Bring back the release of an earlier serial: its names, columns and rows.
 
     Rows written since are carried back where the old columns hold them. With --plan or --out FILE
-    nothing is changed: `apply FILE` carries a saved plan out. Exit 3 when rows would be lost
-    without an approval, when what is needed was deleted by retention, or when a column that the
+    nothing is changed: `apply FILE` carries a saved plan out. --bind also says which views and
+    functions of users break. Exit 3 when rows would be lost, or such a view would break, without
+    an approval, when what is needed was deleted by retention, or when a column that the
     serial has was dropped in place since (CM0340: no approval helps; docs/runbooks/rollback.md).
 
     \b
     Example:
       catalog-migrate rollback --plan --catalog catalog
+      catalog-migrate rollback --plan --bind --catalog catalog
       catalog-migrate rollback --to 3 --out back.json --catalog catalog
       catalog-migrate apply back.json --catalog catalog --yes
     """
     settings = options.settings()
-    plan = plan_rollback(settings, to, approve=approve, on_note=note)
+    plan = plan_rollback(settings, to, approve=approve, bind=bind, on_note=note)
     if only_plan or out is not None:
         emit_plan(plan, format_, settings, out)
         return exit_code(plan, detailed=False)
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = roll_back(
-            settings, plan, confirm=asking(settings, yes=yes, no_input=no_input),
-            on_progress=on_progress, on_note=note,
+            settings, plan, approve=approve,
+            confirm=asking(settings, yes=yes, no_input=no_input), on_progress=on_progress,
+            on_note=note,
         )
     return emit_start(report, format_)

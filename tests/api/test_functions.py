@@ -31,7 +31,8 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configured:
     for module in (administration, registrations, releases, starts):
         monkeypatch.setattr(module, "configured_spark", no_spark)
     # another test of the same worker may have left a session running
-    monkeypatch.setattr(registrations, "session_runs", lambda: False)
+    for module in (registrations, releases):
+        monkeypatch.setattr(module, "has_lasting_names", lambda _: False)
     bring_in_force(tmp_path, manifest(tmp_path / "1.json", "1", [("a", "INT"), ("b", "INT")]))
 
     def settings(release: str = "1.json", catalog: str = "c") -> Settings:

@@ -98,7 +98,7 @@ def test_drift_without_a_metastore_starts_no_spark(
     from catalog_migrate.api import registrations
     from catalog_migrate.catalog.opening import create_catalog, open_log
 
-    monkeypatch.setattr(registrations, "session_runs", lambda: False)
+    monkeypatch.setattr(registrations, "has_lasting_names", lambda _: False)
     create_catalog(open_log(str(tmp_path / "c")), warehouse=str(tmp_path / "w"))
     assert main(["drift", "--catalog", str(tmp_path / "c")]) == 0
     told = capsys.readouterr()
