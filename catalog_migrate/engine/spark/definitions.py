@@ -23,7 +23,7 @@ from catalog_migrate.engine.spark.registrations import (
     read_properties,
 )
 from catalog_migrate.engine.spark.statements import rows
-from catalog_migrate.engine_failures import failing
+from catalog_migrate.engine_failures import METASTORE_AWAY, failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName, identity_of, quote_sql
 from catalog_migrate.model.objects import Argument, Column
@@ -31,7 +31,7 @@ from catalog_migrate.model.types import UnknownType, canonical_type
 from catalog_migrate.sql.tokens import tokenise
 
 TOGETHER = 100
-"""Most views in one statement: their names are its pattern."""
+"""Most views whose names are the pattern of one statement; more are read with all of a schema."""
 
 _TEXT = "\nView Text: "
 _ORIGINAL = "\nView Original Text: "
@@ -40,7 +40,7 @@ _NAMESPACE = "\nView Catalog and Namespace: "
 _OUTPUTS = "\nView Query Output Columns: ["
 _SCHEMA = "\nSchema: root\n"
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
-_FIELD = re.compile(r"((?: \|  | {4})* \|)-- (.*)\Z", re.DOTALL)
+_FIELD = re.compile(r"( \|(?: {4}\|)*)-- (.*)\Z", re.DOTALL)
 _TYPED = re.compile(
     r"(?s)(.*): ([^:]+?)(?: \((?:nullable|containsNull|valueContainsNull) = (true|false)\))?\Z"
 )
@@ -73,9 +73,7 @@ class Definitions(Registrations):
         views = sorted(
             name for name in self._views(schema) if identity_of("view", *name) not in but
         )
-        found: list[UserDefinition] = []
-        for first in range(0, len(views), TOGETHER):
-            found += self._read_views(views[first : first + TOGETHER])
+        found = list(self._read_views(schema, views))
         try:
             functions = self._functions(schema)
         except EngineFailure as error:
@@ -97,23 +95,43 @@ class Definitions(Registrations):
             return self.names(schema)
         return [ItemName(schema, row["viewName"]) for row in shown if row["namespace"]]
 
-    def _read_views(self, names: Sequence[ItemName]) -> Iterator[UserDefinition]:
+    def _read_views(
+        self, schema: str, names: Sequence[ItemName]
+    ) -> Iterator[UserDefinition]:
         """Those of the names that are views without marks.
 
-        Spark gives no row where it cannot give all: what it refuses is found by halves.
+        By one statement where the schema has hardly anything else, unless it is refused.
         """
+        if len(names) > TOGETHER and 2 * len(names) > len(self.names(schema)):
+            try:
+                shown = self._informations(names, every=True)
+            except EngineFailure as error:
+                if _is_away(error):
+                    raise
+            else:
+                yield from self._read_rows(shown)
+                return
+        for first in range(0, len(names), TOGETHER):
+            yield from self._read_group(names[first : first + TOGETHER])
+
+    def _read_group(self, names: Sequence[ItemName]) -> Iterator[UserDefinition]:
+        """By one statement; Spark gives no row where it cannot give all, so then by halves."""
         try:
             shown = self._informations(names)
         except EngineFailure as error:
-            if error.transient:
+            if _is_away(error):
                 raise
             if len(names) > 1:
                 half = len(names) // 2
-                yield from self._read_views(names[:half])
-                yield from self._read_views(names[half:])
+                yield from self._read_group(names[:half])
+                yield from self._read_group(names[half:])
             elif names[0] in self.names(names[0].schema):
-                yield UserDefinition(names[0], "view", unread=error.message)
+                why = error.message.partition(": ")[2]
+                yield UserDefinition(names[0], "view", unread=f"it cannot be read: {why}")
             return
+        yield from self._read_rows(shown)
+
+    def _read_rows(self, shown: Mapping[ItemName, str]) -> Iterator[UserDefinition]:
         for name, information in shown.items():
             if "\nType: VIEW\n" in information and not _is_marked(read_properties(information)):
                 yield read_view(name, information, self.catalog) or self._described(name)
@@ -135,7 +153,7 @@ class Definitions(Registrations):
             with failing(f"describe the function {name}"):
                 told = rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
         except EngineFailure as error:
-            if error.transient:
+            if _is_away(error):
                 raise
             if error.condition not in NO_FUNCTION:
                 yield UserDefinition(name, "function", unread=error.message)
@@ -171,6 +189,11 @@ class Definitions(Registrations):
                 f"cannot analyse {definition.name}: {failed[2].strip()}", condition=failed[1]
             )
         return sorted(found)
+
+
+def _is_away(error: EngineFailure) -> bool:
+    """Whether no other statement would do better."""
+    return error.transient or error.condition == METASTORE_AWAY
 
 
 def _is_inability(error: EngineFailure) -> bool:

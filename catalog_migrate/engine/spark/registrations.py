@@ -316,11 +316,17 @@ class Registrations:
             for name, information in self._informations(names).items()
         }
 
-    def _informations(self, names: Sequence[ItemName]) -> dict[ItemName, str]:
-        """The rows of SHOW TABLE EXTENDED for names of one schema, those that are there."""
+    def _informations(
+        self, names: Sequence[ItemName], *, every: bool = False
+    ) -> dict[ItemName, str]:
+        """The rows of SHOW TABLE EXTENDED for names of one schema, those that are there.
+
+        With ``every`` the schema is listed as a whole.
+        """
         schema, asked = names[0].schema, {name.folded: name for name in names}
         found: dict[ItemName, str] = {}
-        statement = f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE {_like(names)}"
+        pattern = "'*'" if every else _like(names)
+        statement = f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE {pattern}"
         for row in self._show(statement, schema):
             name = asked.get(ItemName(schema, row["tableName"]).folded)
             if row["namespace"] and name is not None:
