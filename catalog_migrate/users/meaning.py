@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,14 +38,21 @@ class ChangedColumn(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """What a query means otherwise: its ``columns``, and why it gives other ``rows``.
 
-    True where anything does. A plan that cannot be compared is a reason in ``rows``.
+    True where anything does. A plan that cannot be compared is a reason in ``rows``. ``by_type``:
+    every name means what it did, and all that differs comes from columns of another type.
     """
 
     columns: tuple[ChangedColumn, ...] = ()
     rows: tuple[str, ...] = ()
+    by_type: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.columns or self.rows)
+
+
+class _Reason(NamedTuple):
+    text: str
+    by_type: bool = False
 
 
 def compare_plans(
@@ -69,6 +77,8 @@ def output_names(plan: str) -> tuple[str, ...]:
 
 def _compare_queries(old: Query, new: Query, outputs: Sequence[str] | None) -> Comparison:
     changed: list[ChangedColumn] = []
+    rows = _unique(_rows_reasons(old.rows, new.rows))
+    by_type = all(reason.by_type for reason in rows)
     names = old.names if outputs is None else tuple(outputs)
     seen: Counter[str] = Counter()
     for at, name in enumerate(names):
@@ -81,12 +91,15 @@ def _compare_queries(old: Query, new: Query, outputs: Sequence[str] | None) -> C
         before, after = pair
         if after is None or before is None:
             if after is not before:
+                by_type = False
                 changed.append(ChangedColumn(name, at, "the query gives no such column"))
             continue
         reasons = _reasons(old.columns[before], new.columns[after])
         if reasons:
-            changed.append(ChangedColumn(name, at, "; ".join(reasons)))
-    return Comparison(tuple(changed), tuple(_unique(_rows_reasons(old.rows, new.rows))))
+            by_type = by_type and all(reason.by_type for reason in reasons)
+            changed.append(ChangedColumn(name, at, "; ".join(each.text for each in reasons)))
+    found = Comparison(tuple(changed), tuple(reason.text for reason in rows))
+    return msgspec.structs.replace(found, by_type=bool(found) and by_type)
 
 
 def _nth(names: Sequence[str], wanted: str, nth: int) -> int | None:
@@ -94,11 +107,11 @@ def _nth(names: Sequence[str], wanted: str, nth: int) -> int | None:
     return places[nth] if nth < len(places) else None
 
 
-def _unique(reasons: Iterable[str]) -> list[str]:
+def _unique(reasons: Iterable[_Reason]) -> list[_Reason]:
     return list(dict.fromkeys(reasons))
 
 
-def _reasons(old: Definition, new: Definition, clause: str = "") -> list[str]:
+def _reasons(old: Definition, new: Definition, clause: str = "") -> list[_Reason]:
     """Why two definitions of one column, or of what a clause looks at, differ; empty where they
     do not."""
     if old.text == new.text:
@@ -106,34 +119,37 @@ def _reasons(old: Definition, new: Definition, clause: str = "") -> list[str]:
     found = _unique(_plan_reasons(old.plans, new.plans))
     if found:
         return found
-    found = _unique(_column_reasons(old, new)) or ["it is computed otherwise"]
-    return [f"{clause}: {reason}" for reason in found] if clause else found
+    found = _unique(_column_reasons(old, new)) or [_Reason("it is computed otherwise")]
+    if not clause:
+        return found
+    return [reason._replace(text=f"{clause}: {reason.text}") for reason in found]
 
 
-def _plan_reasons(old: Sequence[Query], new: Sequence[Query]) -> Iterator[str]:
+def _plan_reasons(old: Sequence[Query], new: Sequence[Query]) -> Iterator[_Reason]:
     for before, after in zip(old, new, strict=False):
         yield from _rows_reasons(before.rows, after.rows)
         for one, other in zip(before.columns, after.columns, strict=False):
             yield from _reasons(one, other)
 
 
-def _column_reasons(old: Definition, new: Definition) -> Iterator[str]:
+def _column_reasons(old: Definition, new: Definition) -> Iterator[_Reason]:
     if len(old.refs) == len(new.refs):
         for before, after in zip(old.refs, new.refs, strict=True):
             if (before.leaf, before.identity) != (after.leaf, after.identity):
-                yield _another(before, after)
+                yield _Reason(_another(before, after))
             elif after.other:
-                yield f"{after.full_name} means something else"
+                yield _Reason(f"{after.full_name} means something else")
         if old.text != new.text:
             for ref in new.refs:
                 if ref.type is not None:
-                    yield f"{ref.full_name} is {ref.type.new} now, it was {ref.type.old}"
+                    text = f"{ref.full_name} is {ref.type.new} now, it was {ref.type.old}"
+                    yield _Reason(text, by_type=True)
         return
     gained, lost = _difference(old.refs, new.refs)
     if gained:
-        yield f"it takes {_listed(gained)} too"
+        yield _Reason(f"it takes {_listed(gained)} too")
     if lost:
-        yield f"it no longer takes {_listed(lost)}"
+        yield _Reason(f"it no longer takes {_listed(lost)}")
 
 
 def _another(before: Ref, after: Ref) -> str:
@@ -162,13 +178,13 @@ def _refs_of(parts: Iterable[Definition]) -> list[Ref]:
 
 
 def _listed(refs: Iterable[Ref]) -> str:
-    return ", ".join(_unique(ref.name for ref in refs))
+    return ", ".join(dict.fromkeys(ref.name for ref in refs))
 
 
-def _rows_reasons(old: Rows, new: Rows) -> Iterator[str]:
+def _rows_reasons(old: Rows, new: Rows) -> Iterator[_Reason]:
     """Why the rows differ, innermost first."""
     if old.operator != new.operator or len(old.inputs) != len(new.inputs):
-        yield "its plan has another form"
+        yield _Reason("its plan has another form")
         return
     for before, after in zip(old.inputs, new.inputs, strict=True):
         yield from _rows_reasons(before, after)
@@ -177,9 +193,9 @@ def _rows_reasons(old: Rows, new: Rows) -> Iterator[str]:
         if old.parts[0].text != new.parts[0].text:
             was, now = (each.parts[0].text.partition(" ")[2] for each in (old, new))
             if now == was + OTHER_ROWS:
-                yield f"{was} has other rows"
+                yield _Reason(f"{was} has other rows")
             else:
-                yield f"it reads {now.removesuffix(OTHER_ROWS)}, it read {was}"
+                yield _Reason(f"it reads {now.removesuffix(OTHER_ROWS)}, it read {was}")
         return
     clause = _CLAUSES.get(kind, kind)
     if old.unordered:
@@ -187,7 +203,8 @@ def _rows_reasons(old: Rows, new: Rows) -> Iterator[str]:
         return
     if len(old.parts) != len(new.parts):
         gained, _ = _difference(_refs_of(old.parts), _refs_of(new.parts))
-        yield f"{clause} looks at {_listed(gained) or 'fewer columns'}" + (" too" if gained else "")
+        more = f"{_listed(gained)} too" if gained else "fewer columns"
+        yield _Reason(f"{clause} looks at {more}")
         return
     for one, other in zip(old.parts, new.parts, strict=True):
         yield from _reasons(one, other, clause)
@@ -195,7 +212,7 @@ def _rows_reasons(old: Rows, new: Rows) -> Iterator[str]:
 
 def _set_reasons(
     clause: str, kind: str, old: Sequence[Definition], new: Sequence[Definition]
-) -> Iterator[str]:
+) -> Iterator[_Reason]:
     had, has = Counter(part.text for part in old), Counter(part.text for part in new)
     lost = [part for part in old if had[part.text] > has[part.text]]
     gained = [part for part in new if has[part.text] > had[part.text]]
@@ -209,6 +226,6 @@ def _set_reasons(
         clause = "the NATURAL JOIN"  # no other join gains or loses a condition
     verb = "joins on" if kind == "join" else "compares" if kind in _COMPARING else "looks at"
     if gained:
-        yield f"{clause} now {verb} {_listed(_refs_of(gained))} too"
+        yield _Reason(f"{clause} now {verb} {_listed(_refs_of(gained))} too")
     if lost:
-        yield f"{clause} no longer {verb} {_listed(_refs_of(lost))}"
+        yield _Reason(f"{clause} no longer {verb} {_listed(_refs_of(lost))}")

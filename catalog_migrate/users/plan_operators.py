@@ -36,7 +36,7 @@ from catalog_migrate.users.plan_text import (
 
 _PASSES = frozenset({
     "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression",
-    "RebalancePartitions", "CollectMetrics", "WithWindowDefinition",
+    "RebalancePartitions", "CollectMetrics", "WithWindowDefinition", "PipeOperator",
 })  # fmt: skip
 """Operators that change neither columns nor rows."""
 _NAMING = frozenset({"SubqueryAlias", "View", "Project"})

@@ -1,26 +1,21 @@
-"""Queries of users on two shapes of what they read, and what is to be said of each.
-
-``python -m tests.users.meaning_cases`` writes their analysed plans to ``analysed_plans.json``.
-"""
+"""Queries of users on two shapes of what they read, and what is to be said of each."""
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from catalog_migrate.engine.port import QueryRequest
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.users.column_changes import ShapeChange, compare_shape
 from catalog_migrate.users.meaning import output_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from catalog_migrate.engine.port import QueryAnalysis
 
-PLANS = Path(__file__).parent / "analysed_plans.json"
+    Analyse = Callable[[Sequence[QueryRequest]], Sequence[QueryAnalysis]]
 
 ORDERS = (
     ("id", "BIGINT"), ("customer_id", "BIGINT"), ("city", "STRING"), ("zone", "STRING"),
@@ -101,6 +96,9 @@ class Case(NamedTuple):
     columns: Mapping[str, str] = {}
     rows: tuple[str, ...] = ()
     by_position: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.shapes}: {self.sql}"
 
 
 CASES: tuple[Case, ...] = (
@@ -579,35 +577,15 @@ def outputs_of(case: Case, old: str) -> tuple[str, ...] | None:
     return None if case.by_position else output_names(old)
 
 
-def plans_of(spark: SparkSession, cases: Sequence[Case] = CASES) -> dict[str, list[str]]:
+def plans_of(analyse: Analyse, cases: Sequence[Case]) -> dict[str, list[str]]:
     """The plans of each case on the old and on the new shapes."""
-    return {
-        f"{case.shapes}: {case.sql}": [
-            analysed(spark, case.sql, OLD),
-            analysed(spark, case.sql, {**OLD, **SHAPES[case.shapes].new}),
-        ]
-        for case in cases
-    }
+    requests = [
+        QueryRequest(ItemName("team", "v"), case.sql, parents_of(shapes), plan=True)
+        for case in cases for shapes in (OLD, {**OLD, **SHAPES[case.shapes].new})
+    ]
+    plans = [analysis.plan or str(analysis.reason) for analysis in analyse(requests)]
+    return {str(case): plans[2 * at : 2 * at + 2] for at, case in enumerate(cases)}
 
 
-def analysed(spark: SparkSession, sql: str, shapes: Mapping[str, tuple]) -> str:
-    """The analysed plan of a query on empty relations of these shapes, as text."""
-    from catalog_migrate.engine.port import QueryRequest
-    from catalog_migrate.engine.spark.engine import SparkEngine
-
-    parents = {ItemName("shop", name): columns_of(shape) for name, shape in shapes.items()}
-    request = QueryRequest(ItemName("team", "v"), sql, parents, plan=True)
-    (analysis,) = SparkEngine(spark).analyse([request])
-    assert analysis.plan is not None, (sql, analysis.reason)
-    return analysis.plan
-
-
-def main() -> None:
-    """Write the plans anew."""
-    from catalog_migrate.engine.spark.session import create_session
-
-    PLANS.write_text(json.dumps(plans_of(create_session()), indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def parents_of(shapes) -> dict[ItemName, tuple[Column, ...]]:
+    return {ItemName("shop", name): columns_of(shape) for name, shape in shapes.items()}

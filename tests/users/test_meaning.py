@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from catalog_migrate.model.names import ItemName
@@ -12,33 +10,30 @@ from catalog_migrate.users.column_changes import compare_shape
 from catalog_migrate.users.meaning import Comparison, compare_plans
 from catalog_migrate.users.plan_need import needs_plans
 from catalog_migrate.users.plan_text import read_plan
-from tests.users.meaning_cases import CASES, PLANS, Case, changes_of, outputs_of
+from tests.users.meaning_cases import CASES, changes_of, outputs_of
+from tests.users.recorded import read_plans
 
-STORED = json.loads(PLANS.read_text())
-
-
-def name_of(case: Case) -> str:
-    return f"{case.shapes}: {case.sql}"
+STORED = read_plans()
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", CASES, ids=str)
 class TestComparison:
     def test_says_which_columns_and_rows_differ_and_why(self, case):
         """What is passed on by ``*`` is no difference; what an operator looks at is one."""
-        old, new = STORED[name_of(case)]
+        old, new = STORED[str(case)]
         found = compare_plans(old, new, changes_of(case.shapes), outputs_of(case, old))
         assert {each.name: each.reason for each in found.columns} == case.columns
         assert found.rows == case.rows
 
     def test_finds_nothing_where_nothing_changes(self, case):
         """The same plan, with other ids or not, means the same."""
-        old, _ = STORED[name_of(case)]
+        old, _ = STORED[str(case)]
         other = old.replace("#", "#9")
         assert compare_plans(old, other, {}, outputs_of(case, old)) == Comparison()
 
     def test_is_asked_for_wherever_it_finds_something(self, case):
         """The tokens of a query say so before it is analysed."""
-        old, new = STORED[name_of(case)]
+        old, new = STORED[str(case)]
         changes, outputs = changes_of(case.shapes), outputs_of(case, old)
         found = compare_plans(old, new, changes, outputs)
         assert needs_plans(case.sql, changes, outputs) or not found

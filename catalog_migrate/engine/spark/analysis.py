@@ -360,6 +360,7 @@ class _Text:
         if request.arguments:
             arguments = [Column(each.name, each.type) for each in request.arguments]
             relation = self._stand_ins.of_relation(arguments)
+            self.names[relation] = request.name.schema, request.name.name
             source = f"{quote_sql(relation)} AS {quote_sql(request.name.name)}"
         if request.scalar:
             before, behind = "SELECT (", f"\n) AS {VALUE}" + (f" FROM {source}" if source else "")
