@@ -29,7 +29,7 @@ from catalog_migrate.engine.port import (
 )
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import REMEMBERED, ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.model.types import is_up_cast
 
 Row = Mapping[str, Any]
@@ -431,18 +431,21 @@ def analyse_query(
         return parents[name.folded] if name.folded in parents else columns_of(name)
 
     def returns(name: ItemName) -> str | None:
-        if name.folded in functions or name.folded in parents:
-            return scalar_returns(functions.get(name.folded))
-        return returns_of(name)
+        if name.folded in functions:
+            called = functions.pop(name.folded)  # one that calls itself is not there
+            if isinstance(called.returns, str):
+                value_of(called.name, called.body, called.arguments)
+            functions[name.folded] = called
+            return scalar_returns(called)
+        return None if name.folded in parents else returns_of(name)
+
+    def value_of(name: ItemName, sql: str, arguments: Sequence[Argument]) -> Column:
+        scope = tuple(Column(each.name, each.type) for each in arguments)
+        return Column("", *_type_of(sql.strip(), [(name.name.lower(), name, scope)], returns))
 
     try:
         if request.scalar:
-            arguments = tuple(Column(each.name, each.type) for each in request.arguments)
-            kind, nullable = _type_of(
-                request.sql.strip(),
-                [(request.name.name.lower(), request.name, arguments)], returns,
-            )
-            return QueryAnalysis((Column("", kind, nullable),))
+            return QueryAnalysis((value_of(request.name, request.sql, request.arguments),))
         return QueryAnalysis(analyse(read_body(request.sql), columns, returns))
     except EngineFailure as error:
         missing = error.data.get("missing")
@@ -463,11 +466,15 @@ def view_columns(view: UserDefinition, found: Sequence[Column]) -> tuple[Column,
     EngineFailure INCOMPATIBLE_VIEW_SCHEMA_CHANGE where a column of its query is not there (so
     often) any more, CANNOT_UP_CAST_DATATYPE for BINDING.
     """
-    if view.schema_mode == "EVOLUTION":
-        return tuple(found)
     given: dict[str, list[Column]] = {}
     for column in found:
         given.setdefault(column.name.lower(), []).append(column)
+    if view.schema_mode == "EVOLUTION":
+        if len(given) != len(found):
+            raise EngineFailure(
+                f"the query of {view.name} gives a column twice", condition="COLUMN_ALREADY_EXISTS"
+            )
+        return tuple(found)
     wanted = Counter(output.lower() for output in view.outputs)
     columns: list[Column] = []
     for stored, output in zip(view.columns, view.outputs, strict=True):

@@ -751,9 +751,7 @@ class SimulatedEngine:
                 f"the body of {function.name} gives {len(found)} columns",
                 condition="TABLE_VALUED_FUNCTION_TOO_MANY_COLUMNS",
             )
-        return tuple(Column(c.name, c.type, f.nullable) for c, f in zip(
-            function.returns, found, strict=True
-        ))
+        return tuple(Column(column.name, column.type) for column in function.returns)
 
     def _analysed(
         self, asked: QueryRequest, within: tuple[tuple[str, str], ...]

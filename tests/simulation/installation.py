@@ -22,6 +22,7 @@ from catalog_migrate.release.release import Release
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import SimulatedClock, World
+from catalog_migrate.users.settings import UserSettings
 from tests.simulation.draft import DraftedRelease
 from tests.simulation.ledger import derived_rows
 
@@ -106,6 +107,7 @@ class Installation:
         holder: str | None = None,
         policy: Policy | None = None,
         session: bool = False,
+        repairs: bool = False,
     ) -> tuple[SimulatedEngine, BootstrapReport]:
         """A process that starts with a release, to its end; with a log and clock of its own."""
         if engine is None:
@@ -118,18 +120,20 @@ class Installation:
             holder=holder or f"process {next(self.processes)}", approve=draft.approve,
             populate=populate, wait=600.0, token=self.token, read_only=read_only,
             session=session and self.fault.sessions, streams=self.fault.streams(),
+            users=UserSettings(threads=1, repair=repairs),
             **{"policy": policy, **self.fault.settings},
         )  # fmt: skip
         return engine, report
 
     def back(
         self, to: int | None, *, engine: SimulatedEngine, log: CatalogLog, clock: Clock,
-        holder: str, approve: Collection[str],
+        holder: str, approve: Collection[str], repairs: bool = False,
     ) -> BootstrapReport:
         """A process that an operator starts to go back to a serial, to its end."""
         return roll_back(
             engine, log, to=to, clock=clock, holder=holder, approve=approve, wait=600.0,
-            token=self.token, streams=self.fault.streams(), **self.fault.settings,
+            token=self.token, streams=self.fault.streams(),
+            users=UserSettings(threads=1, repair=repairs), **self.fault.settings,
         )
 
     def token(self) -> str:

@@ -120,10 +120,16 @@ class Ledger:
         return row
 
     def acknowledge(self, table: int, row: Mapping[str, Any]) -> None:
-        """An append of this row was accepted: from now on it must never be lost or doubled."""
+        """An append of this row was accepted: from now on it must never be lost or doubled.
+
+        A value of a column that is no longer in force, and still in the table, goes with it.
+        """
         key = next(iter(row.values()))
+        shape = None if self.in_force is None else self.in_force.tables.get(table)
+        numbers = {name: self._numbers[table, name] for name in row}
+        kept = numbers.values() if shape is None else {each.number for each in shape.columns}
         self._rows.setdefault(table, {})[key] = {
-            self._numbers[table, name]: value for name, value in row.items()
+            numbers[name]: value for name, value in row.items() if numbers[name] in kept
         }
         self._born.setdefault(table, {})[key] = self._serial
 

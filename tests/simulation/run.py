@@ -61,7 +61,6 @@ class Run:
         self.tables = {
             shape.name: number for draft in chain for number, shape in draft.tables.items()
         }
-        self.fills = any(shape.filled for draft in chain for shape in draft.tables.values())
         self.known_paths: list[tuple[int, str]] = []
         self.starts = self.crashes = self.rows = self.rollbacks = 0
         self._looked = 0
@@ -182,8 +181,8 @@ class Run:
         Where a table has CHECKs, some rows break them: those must be refused.
         """
         world = self.place.world
-        if self.fills and self.known_paths:
-            self.follow()  # whether a row came before a table was filled is told by the release
+        if self.known_paths:
+            self.follow()  # which columns are in force is told by the release
         for _ in range(rows if self.known_paths else 0):
             table, path = self.random.choice(self.known_paths)
             newest = world.newest(path)

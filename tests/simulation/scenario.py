@@ -48,7 +48,7 @@ class Start(msgspec.Struct, frozen=True):
 
     With ``session`` it is on record as living with the names that it made, and lives on after its
     start. With ``back`` it is no start of a release but an operator's rollback, to the ``back``-th
-    newest of the serials that there were.
+    newest of the serials that there were. With ``repairs`` it repairs what users have.
     """
 
     release: int
@@ -57,6 +57,7 @@ class Start(msgspec.Struct, frozen=True):
     read_only: bool = False
     session: bool = False
     back: int = 0
+    repairs: bool = False
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -361,13 +362,22 @@ _CHANGED: tuple[OutsideKind, ...] = ("alter", "alter", "remove", "recreate", "vi
 def draw_users(seed: int) -> Scenario:
     """Users have views and functions over what a release brings, and change them meanwhile."""
     random, drawn = Random(f"objects {seed}"), _drawn(seed)
-    if random.random() < 0.25:
-        drawn = _going_back(random, drawn)
     *earlier, last = drawn.groups
     latest = len(drawn.groups)
     starts = drawn.starts
     if random.random() < 0.4:  # two applications at once
         starts = (Start(latest), Start(latest), *starts[2:])
+    backs = [number for number, start in enumerate(starts) if start.back]
+    if backs:  # one is enough here
+        starts = tuple(
+            replace(start, back=0, release=latest) if number in backs[1:] else start
+            for number, start in enumerate(starts)
+        )
+    elif random.random() < 0.2:
+        back, forth = random.choice((40.0, 120.0, 300.0)), random.choice((45.0, 130.0, 320.0))
+        starts = (*starts, Start(0, back, back=1), Start(latest, forth))
+    if random.random() < 0.6:
+        starts = tuple(replace(start, repairs=random.random() < 0.7) for start in starts)
     outside = drawn.outside
     if random.random() < 0.7:
         outside = tuple(each for each in outside if each.kind in ("row", "row by name"))

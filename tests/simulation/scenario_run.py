@@ -168,7 +168,7 @@ class Process:
         _, report = play.run.place.start(
             draft, reordered(play.run.releases[release], tuple(objects)), engine=self.engine,
             populate=populate, read_only=start.read_only, log=self.log, clock=self.clock,
-            holder=self.holder, session=start.session,
+            holder=self.holder, session=start.session, repairs=start.repairs,
         )  # fmt: skip
         return report
 
@@ -182,13 +182,16 @@ class Process:
         play.trace(f"{self} rolls back to serial {to} (release {draft.name})")
         return play.run.place.back(
             to, engine=self.engine, log=self.log, clock=self.clock, holder=self.holder,
-            approve=play.run.approvals_back(draft),
+            approve=play.run.approvals_back(draft), repairs=self.start.repairs,
         )
 
     def ended(self, report: BootstrapReport) -> None:
         """It came to its end; a session lives on."""
         self.play.trace(f"{self} ends: {report.outcome}")
         self.play.run.starts += 1
+        said = None if report.plan is None else report.plan.users
+        if report.outcome in ("migrated", "rolled_back") and not self.play.disturbed:
+            self.play.guarded(lambda: self.play.users.said(self.name, said))
         self.play.run.rollbacks += report.outcome == "rolled_back"
         if self.start.session and report.outcome != "fenced_out" and not self.start.read_only:
             self.lives = {
@@ -302,7 +305,10 @@ class Process:
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         if call.partition(".")[0] in LOG_CALLS or call == "populate":
             return
-        self.touched |= call.partition(".")[0] not in OF_USERS
+        if call.partition(".")[0] in OF_USERS:
+            play.users.failed(self.name)
+        else:
+            self.touched = True
         if call in NAMED:
             play.program.unknown(self.name)
         play.trace(f"{self}: the statement fails {where}")
@@ -401,6 +407,10 @@ class ScenarioRun:
         )
         self.others.check()
         self.users.check()
+        if self.users.clean and self.users.acts == self.users.acts_on_record and (
+            not self.disturbed
+        ):
+            self.users.check_record()
         run.write(2, must=True)
         self.sinks.settle(report)
         self.sources.settle(engine, report)
@@ -456,8 +466,8 @@ class ScenarioRun:
             )
         elif self.story is not None and call.endswith(".done") and call[:-5] not in READING:
             self.trace(f"{player}: {self.where(call, about)}")
-        if call in ON_NAMES and self.users.held:
-            self.guarded(lambda: self.users.untouched(player.name, f"{call} {about}"))
+        if self.users.held:
+            self.watch(player, call, about)
         while self.scheduler.step >= self._next_step:
             event = self._outside.pop()
             self._next_step = self._outside[-1].step if self._outside else NEVER
@@ -476,6 +486,24 @@ class ScenarioRun:
                 self.guarded(lambda event=event: self.users.act(event, self.random(event.pick)))  # type: ignore[misc]
             else:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
+
+    def watch(self, player: Process, call: str, about: object) -> None:
+        """What users' objects are looked at for (I12, I13)."""
+        users, name = self.users, player.name
+        if call == "schemas":
+            users.listed(name)
+        if call in ON_NAMES or call in DESTROYING:
+            users.changed(name)
+        if call in ON_NAMES:
+            repairs = player.start.repairs and call == "replace_text.done"
+            self.guarded(lambda: users.untouched(name, f"{call} {about}", repairs=repairs))
+        if call == "append.done" and about == "users" and not self.disturbed:
+            self.guarded(lambda: users.recorded(name))
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether names are not what the catalog's programs have made of them."""
+        return bool(self.others.meddled or self.late_names)
 
     def announced(self, player: Process, call: str, path: str) -> None:
         """A process has made or sealed something. Late shadow tables are empty, and go at once."""

@@ -5,24 +5,32 @@ They are no one's but theirs (I12), and go on where what they read is committed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, QueryRequest, SchemaMode, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import Argument, Column
+from catalog_migrate.planner.plan import UserObject
 from catalog_migrate.reconciler.actions import SHARD_KINDS
-from catalog_migrate.testing.engine import SimulatedEngine, is_marked
+from catalog_migrate.testing.bodies import called_for_rows, read_body
+from catalog_migrate.testing.engine import SimulatedEngine, definition_of, is_marked
 from catalog_migrate.testing.world import Names, UserView, World
-from tests.simulation.invariants import require
+from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.run import Run
 from tests.simulation.scenario import Outside
 
 Owned = UserView | FunctionSpec
+
+Outcome = tuple[str, ...]
+"""The columns that a reader gets, or the condition of what keeps him from them."""
 
 KINDS = frozenset({"view", "function", "alter", "remove", "recreate"})
 """What users do with their own: make a view or a function, alter or drop one, or both in a row."""
@@ -40,6 +48,14 @@ _BROKEN = ("FROM s.t1 |> SELECT *", "SELECT 'no end FROM s.t1", "SELECT c FROM s
 """Texts that the simulated analyser refuses: two do not parse, one of these for nobody."""
 
 
+class _Look(NamedTuple):
+    """How all was when a process began to look: acts of users, changes of others, outcomes."""
+
+    acts: int
+    changes: int
+    outcomes: Mapping[Identity, Outcome]
+
+
 class Users:
     """What users have of their own, as they left it, and what must be true of it."""
 
@@ -47,8 +63,16 @@ class Users:
         self.run = run
         self.trace = trace
         self.held: dict[Identity, Owned] = {}
-        self.acts = 0
-        """How often users changed something of theirs."""
+        self.acts = self.repairs = 0
+        """How often users changed something of theirs, and how often a text was repaired."""
+        self.told: Counter[str] = Counter()
+        """What was said beforehand and compared, by outcome."""
+        self.clean = False
+        """Whether the newest record was made with nobody else about."""
+        self.acts_on_record = -1
+        self._looks: dict[str, _Look] = {}
+        self._changes: Counter[str] = Counter()
+        self._failed: set[str] = set()
         self._made = 0
 
     # what they do ------------------------------------------------------------------------------
@@ -141,8 +165,8 @@ class Users:
         sql, namespace = drawn
         session = self.session()
         found = session.analyse([QueryRequest(name, sql, {}, namespace=namespace)])[0].columns
-        if found is None:  # Spark would not take it
-            return None
+        if found is None or len({c.name.lower() for c in found}) != len(found):
+            return None  # Spark would not take it
         stored = tuple(Column(column.name, column.type) for column in found)
         outputs = tuple(column.name for column in found)
         return UserView(name, stored, sql, "his own", {}, mode, outputs, namespace)
@@ -214,18 +238,158 @@ class Users:
         return SimulatedEngine(self.run.place.world, persistent=True)
 
     # what must be true of it --------------------------------------------------------------------
-    def untouched(self, process: str, call: str) -> None:
-        """I12: a call of the engine, and all that is the users' is there as they left it."""
+    def untouched(self, process: str, call: str, *, repairs: bool = False) -> None:
+        """I12: a call of the engine, and all that is the users' is there as they left it.
+
+        ``repairs``: a text may be another one than before, by a repair or the way back from one.
+        """
         for identity, kept in self.held.items():
             now = self._standing(identity)
-            if now != kept:
+            if now is kept:
+                continue
+            if repairs and isinstance(now, UserView | FunctionSpec):
+                self._repaired(process, identity, kept, now)
+            else:
                 require("I12", False, f"{process}: {call} changed the user's {kept.name}: {now}")
+
+    def _repaired(self, process: str, identity: Identity, kept: Owned, now: Owned) -> None:
+        """I12: a text is only replaced by what is on record, which has what it replaces too."""
+        state = self.run.place.state()
+        row = None if state is None else state.user_objects.get(identity_text(identity))
+        pair = (text_of(kept), text_of(now))
+        on_record = row is not None and (row.original, row.repaired) in (pair, pair[::-1])
+        require("I12", on_record, f"{process} puts {pair} into the user's {kept.name}: {row}")
+        require("I12", _but_text(kept) == _but_text(now), f"{process} changed more: {now}")
+        found = outcome_of(self.session(), now)
+        names = [each.partition(" ")[0] for each in found]
+        kept_names = [column.name for column in definition_of(kept).columns]
+        require("I12", names == kept_names, f"{kept.name} was {kept}, and gives {found}")
+        self.held[identity] = now
+        self.repairs += 1
+        self.trace(f"{process} repairs {kept.name}: {pair[1]}")
 
     def _standing(self, identity: Identity) -> object:
         kind, *key = identity
         names = self._names.functions if kind == "function" else self._names.relations
         return names.get((key[0], key[1]))
 
+    # what is said of it -------------------------------------------------------------------------
+    def listed(self, process: str) -> None:
+        """A process begins to look: what it says from here on is of now."""
+        if process not in self._looks:
+            session = self.session()
+            outcomes = {identity: outcome_of(session, held) for identity, held in self.held.items()}
+            self._looks[process] = _Look(self.acts, self.changes_but(process), outcomes)
+
+    def changed(self, process: str) -> None:
+        """A process has changed a name or a table."""
+        self._changes[process] += 1
+
+    def failed(self, process: str) -> None:
+        """A call about users' objects failed: what the process then does not know is no wonder."""
+        self._failed.add(process)
+
+    def changes_but(self, process: str) -> int:
+        """How often others than a process changed names or tables."""
+        return sum(self._changes.values()) - self._changes[process]
+
+    def _is_undisturbed(self, process: str) -> bool:
+        """Whether nobody else changed anything since a process began to look."""
+        look = self._looks.get(process)
+        return look is not None and process not in self._failed and (
+            (look.acts, look.changes) == (self.acts, self.changes_but(process))
+        )
+
+    def recorded(self, process: str) -> None:
+        """I13, where a process has put on record what it saw: that is how it is, of every one."""
+        self.clean = self._is_undisturbed(process)
+        if self.clean:
+            self.acts_on_record = self.acts
+            self.check_record()
+
+    def check_record(self) -> None:
+        """I13: each that reads something of the catalog is on record with the state it is in."""
+        state = self.run.place.state()
+        if state is None:
+            return
+        rows, session = state.user_objects, self.session()
+        readers = self._readers(state)
+        for identity in readers:
+            held = self.held[identity]
+            row = rows.get(identity_text(identity))
+            if row is None:
+                raise InvariantBroken("I13", f"{held.name} is not on record: {text_of(held)}")
+            found = outcome_of(session, held)
+            if is_failure(found) != (row.state == "broken") or (
+                is_failure(found) and row.condition != found[0]
+            ):
+                raise InvariantBroken("I13", f"{held.name} gives {found}, on record is {row}")
+        for key, row in rows.items():
+            if row.key.identity not in self.held:
+                raise InvariantBroken("I13", f"{key} is on record and not in the catalog")
+
+    def _readers(self, state: State) -> list[Identity]:
+        """Those that read one of ours, directly or not, and that can be read."""
+        ours = {mapping.identity for mapping in state.mappings.values()}
+        found: set[Identity] = set()
+        size = -1
+        while size < len(found):
+            size = len(found)
+            for identity, held in self.held.items():
+                if not self._is_hidden(identity) and not _reads(held).isdisjoint(ours | found):
+                    found.add(identity)
+        return sorted(found)
+
+    def said(self, process: str, said: object) -> None:
+        """I13: what a process said of users' objects before its commit is how it is behind it."""
+        if not isinstance(said, tuple) or not self._is_undisturbed(process):
+            return
+        look, session = self._looks[process], self.session()
+        entries = {entry.key.identity: entry for entry in said}
+        for identity, before in look.outcomes.items():
+            held = self.held[identity]
+            if self._is_hidden(identity):
+                continue
+            entry, now = entries.get(identity), outcome_of(session, held)
+            text = f"{held.name}: {before} became {now}, said was {entry}"
+            if entry is None or entry.outcome == "unchanged":
+                require("I13", before == now, text)
+            elif entry.outcome == "changed":
+                require("I13", not is_failure(now), text)
+                self._check_columns(entry, now, text)
+            elif entry.outcome == "breaks" and text_of(held) != entry.repaired:
+                first = "which breaks" not in (entry.reason or "")  # else one of several reasons
+                require("I13", is_failure(now) and (not first or now == (entry.condition,)), text)
+            elif entry.outcome == "broken":
+                require("I13", is_failure(before), text)
+            self.told[entry.outcome if entry is not None else "nothing"] += 1
+
+    def _is_hidden(self, identity: Identity) -> bool:
+        """Whether one, or one below it, cannot be read: what it reads is not known then."""
+        pending, seen = [identity], set()
+        while pending:
+            current = pending.pop()
+            held = self.held.get(current)
+            if held is not None and held.name.folded in self.run.place.world.unreadable:
+                return True
+            if held is not None and current not in seen:
+                seen.add(current)
+                pending += _reads(held)
+        return False
+
+    def _check_columns(self, entry: UserObject, now: Outcome, text: str) -> None:
+        given = {each.partition(" ")[0]: each.partition(" ")[2] for each in now}
+        for column in entry.columns:
+            type_now = given.get(column.name, "").removesuffix(" NOT NULL")
+            if column.change in ("added", "removed"):
+                require("I13", (column.name in given) == (column.change == "added"), text)
+            elif column.change == "retyped":
+                require("I13", type_now == column.new, text)
+            elif column.change == "nullability":
+                is_not_null = given.get(column.name, "").endswith(" NOT NULL")
+                require("I13", is_not_null == (column.new == "NOT NULL"), text)
+
+    # at rest ------------------------------------------------------------------------------------
     def check(self) -> None:
         """I8 at rest: a user's object gives what it gives over all that is committed."""
         state = self.run.place.state()
@@ -264,8 +428,41 @@ class Users:
         return SimulatedEngine(world, persistent=True)
 
 
-Outcome = tuple[str, ...]
-"""The columns that a reader gets, or the condition of what keeps him from them."""
+def text_of(held: Owned) -> str:
+    """The text of a view's query or a function's body."""
+    return held.sql if isinstance(held, UserView) else held.body
+
+
+def _but_text(held: Owned) -> Owned:
+    """All that a repair leaves."""
+    if isinstance(held, FunctionSpec):
+        return replace(held, body="")
+    return replace(held, sql="", columns=(), outputs=())
+
+
+def _reads(held: Owned) -> set[Identity]:
+    """What a text names, as far as it can be read."""
+    try:
+        body = read_body(text_of(held))
+    except EngineFailure:
+        if isinstance(held, UserView):
+            return set()
+        body = read_body(f"SELECT {held.body}")
+    namespace = held.namespace if isinstance(held, UserView) else held.name.schema
+    found: set[Identity] = set()
+    for _, name in body.relations:
+        function = called_for_rows(name)
+        each = function or name
+        kind = "function" if function else "relation"
+        found.add((kind, *ItemName(each.schema or namespace, each.name).folded))
+    return found | {("function", *name.folded) for name in body.functions}
+
+
+
+
+def is_failure(outcome: Outcome) -> bool:
+    """Whether it is a condition."""
+    return len(outcome) == 1 and " " not in outcome[0]
 
 
 def outcome_of(engine: SimulatedEngine, held: Owned) -> Outcome:
