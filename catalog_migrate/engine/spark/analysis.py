@@ -32,7 +32,6 @@ from catalog_migrate.engine.spark.stand_ins import (
     signature,
     stand_in_pieces,
 )
-from catalog_migrate.engine.spark.statements import VALUE
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, MetastoreFailure
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql
@@ -324,6 +323,8 @@ class _Text:
         self.sql, self._offset = self._whole(body)
 
     def _stand_in_pieces(self, sql: str, namespace: str) -> list[Piece]:
+        if not namespace:  # of another catalog
+            return stand_in_pieces(sql, self._relations, self._functions)
         return stand_in_pieces(
             sql, self._relations, self._functions, namespace=namespace,
             local=self._listed.of(namespace, self._functions),
@@ -355,21 +356,24 @@ class _Text:
     def _whole(self, body: str) -> tuple[str, int]:
         """The query over a body, and where in it the body begins: a function's arguments are the
         columns of a relation with its name."""
-        request = self.request
-        source = ""
-        if request.arguments:
-            arguments = [Column(each.name, each.type) for each in request.arguments]
+        name, source = self.request.name, ""
+        if self.request.arguments and (self.request.scalar or self._names_argument(body)):
+            arguments = [Column(each.name, each.type) for each in self.request.arguments]
             relation = self._stand_ins.of_relation(arguments)
-            self.names[relation] = request.name.schema, request.name.name
-            source = f"{quote_sql(relation)} AS {quote_sql(request.name.name)}"
-        if request.scalar:
-            before, behind = "SELECT (", f"\n) AS {VALUE}" + (f" FROM {source}" if source else "")
+            self.names[relation] = name.schema, name.name
+            source = f" FROM {quote_sql(relation)} AS {quote_sql(name.name)}"
+        if self.request.scalar:
+            before, behind = "SELECT (", f"\n) AS {quote_sql(name.name)}{source}"
         elif source:
-            before = f"SELECT {_BODY}.* FROM {source}, LATERAL ("
+            before = f"SELECT {_BODY}.*{source}, LATERAL ("
             behind = f"\n) AS {_BODY}"
         else:
             return body, 0
         return f"{before}{body}{behind}", len(before)
+
+    def _names_argument(self, body: str) -> bool:
+        arguments = {argument.name.lower() for argument in self.request.arguments}
+        return any(each.is_name and each.name.lower() in arguments for each in tokenise(body))
 
     def columns(self, fields: Sequence[Mapping[str, Any]]) -> Sequence[Column]:
         """Analysed columns; a scalar function's has no name."""
