@@ -8,6 +8,7 @@ that also read a release or start a Spark session are functions of the configura
 - ``starts``: apply, start, roll back
 - ``administration``: adopt, export, relocate, rebuild
 - ``registrations``: the names in Spark's catalog compared and repaired; one reading statement
+- ``users``: users' views and functions, looked at again
 - ``streams``: run a cluster, unsafe operations, positions
 - ``doctor``: try what the product needs on this machine
 

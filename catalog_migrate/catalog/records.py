@@ -261,9 +261,10 @@ class UserObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.kind} {self.key.item_name}"
 
     def __str__(self) -> str:
-        condition = f" [{self.condition}]" if self.condition else ""
-        by = f" by release {self.release}" if self.release else ""
-        return f"{self.what}: {self.state} since {self.since}{by}{condition}: {self.reason or ''}"
+        reason, by = self.reason or "", f" by release {self.release}" if self.release else ""
+        if self.condition and not reason.startswith(f"[{self.condition}]"):
+            reason = f"[{self.condition}] {reason}"
+        return f"{self.what}: {self.state} since {self.since}{by}: {reason}"
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):

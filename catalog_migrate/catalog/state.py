@@ -325,6 +325,17 @@ class State:
             if any(mark in texts[key] for mark in marks)
         )
 
+    @property
+    def is_users_look_due(self) -> bool:
+        """Whether a user's object was looked at last before a release in force came in.
+
+        Decodes nothing where none is on record.
+        """
+        if not self.raw.get("user_object"):
+            return False
+        newest = max((row.serial for row in self.releases if row.in_force), default=0)
+        return any(row.serial < newest for row in self.user_objects.values())
+
     def shards_of_kind(self, kind: str) -> tuple[str, ...]:
         """Relative paths of the shards of all items of a kind, sorted.
 

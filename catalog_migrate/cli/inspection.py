@@ -12,6 +12,7 @@ import msgspec
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import compare_registrations
 from catalog_migrate.api.streams import lag_limits, streams_health
+from catalog_migrate.api.users import look_at_users
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
@@ -21,6 +22,7 @@ from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
+    from catalog_migrate.api.users import UserObjects
     from catalog_migrate.catalog.history import Entry, ObjectEntry
     from catalog_migrate.catalog.records import UserObjectRecord
     from catalog_migrate.streams.health import StreamsHealth
@@ -36,10 +38,16 @@ _UNSAFE_SHOWN = 3
 @options.serial
 @click.option("--streams", is_flag=True,
               help="Say how every source and sink is, and how far behind; exit 7 as below.")
+@click.option("--users", is_flag=True,
+              help="Look again at the views and functions of users that read the catalog's objects"
+              " (starts Spark), and list all of them.")
+@options.conf
 @options.format_("text", "json")
 @click.option("--detailed-exitcode", is_flag=True,
               help="Exit with 2 instead of 0 when changes are pending, and with 7 as below.")
-def status(serial: int | None, streams: bool, format_: str, detailed_exitcode: bool) -> int:
+def status(
+    serial: int | None, streams: bool, users: bool, format_: str, detailed_exitcode: bool
+) -> int:
     """Say which release is in force, who holds the lease, what is pending and what failed.
 
     Exit 7, with --streams or --detailed-exitcode: a source or sink is held, backs off, has lost its
@@ -50,7 +58,17 @@ def status(serial: int | None, streams: bool, format_: str, detailed_exitcode: b
       catalog-migrate status --catalog catalog --format json
       catalog-migrate status --catalog catalog --serial 3
       catalog-migrate status --streams --catalog catalog
+      catalog-migrate status --users --catalog catalog
     """
+    if users and (streams or serial is not None or detailed_exitcode):
+        raise UsageError(
+            "--users says how users' objects are now",
+            remedy="leave --users, or --streams, --serial and --detailed-exitcode out",
+        )
+    if users:
+        looked = look_at_users(options.settings(), on_note=note)
+        emit(as_json(users_document(looked)) if format_ == "json" else users_text(looked))
+        return 0
     if streams and serial is not None:
         raise UsageError(
             "--streams says how sources and sinks are now", remedy="leave --serial or --streams out"
@@ -262,6 +280,33 @@ def status_text(status: Status, *, past: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def users_document(looked: UserObjects) -> dict[str, object]:
+    """Users' objects for programs."""
+    return {
+        "users": [
+            {**user_object_document(each), "reads": list(each.reads)} for each in looked.records
+        ],
+        "failures": list(looked.failures),
+    }
+
+
+def users_text(looked: UserObjects) -> str:
+    """Users' objects for people: what they could do something about comes last."""
+    rows = [
+        (each.kind, str(each.key.item_name), each.state, each.since[:19].replace("T", " "),
+         each.release)
+        for each in looked.records
+    ]
+    head = ("kind", "name", "state", "since (UTC)", "release")
+    lines = [as_columns([head, *rows]).rstrip("\n")] if rows else [
+        "no view or function of a user reads an object of the catalog"
+    ]
+    for each in looked.records:
+        if each.state != "bound":
+            lines += [str(each), f"  next: {next_for_user(each)}"]
+    return "\n".join([*lines, *looked.failures]) + "\n"
+
+
 def user_object_document(record: UserObjectRecord) -> dict[str, object]:
     """A user's view or function for programs."""
     return {
@@ -275,7 +320,7 @@ def next_for_user(record: UserObjectRecord) -> str | None:
     """What can be done about the state of a user's view or function, None where it binds."""
     if record.state == "bound":
         return None
-    looks_again = "the next start that changes something looks again"
+    looks_again = "catalog-migrate status --users looks again"
     if record.state == "unknown":
         return looks_again
     return f"its owner alters or drops it (catalog-migrate show {record.key}); {looks_again}"

@@ -5,7 +5,7 @@ The hook (:mod:`catalog_migrate.hook`) hands in engine, log and clock; so does t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +23,7 @@ from catalog_migrate.catalog.opening import (
     require_in_use,
     require_warehouse,
 )
+from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.sessions import register_session
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
@@ -71,8 +72,10 @@ from catalog_migrate.reconciler.reconcile import (
 from catalog_migrate.reconciler.refill import refill, unfilled
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.release.release import Release
+    from catalog_migrate.users.examination import Examination, Found
 
 Outcome = Literal[
     "initialized", "unchanged", "migrated", "resumed", "followed", "fenced_out", "planned",
@@ -278,13 +281,14 @@ def _started(
         done = _shared(work, parts, options, state, first)
         if isinstance(done, BootstrapReport):
             return done
-        outcome, plan, state = done
+        outcome, plan, state, found = done
         newest = _newest_registered(work, part, options)
     else:
         registered = _registered(work, part, options, state)
         if registered is None:
             return None
         outcome, plan, state, newest = "unchanged", first.plan, registered, registered
+        found = None
     if not lasting:
         committed = outcome in ("initialized", "migrated", "rolled_back")
         program = plan.steps if committed else ()
@@ -294,6 +298,7 @@ def _started(
         state = clear_session_failure(work, made)
         if state is not made and outcome == "unchanged":
             outcome = "resumed"
+        _report_users_of_session(work, state, found)
     return _reported(work, parts, state, outcome, plan)
 
 
@@ -312,6 +317,8 @@ def _shared_to_do(
 
 
 def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
+    if work.engine.persistent_names and state.is_users_look_due:
+        return True
     given_up = expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
     return bool(shared_pending(state, given_up, session=work.engine.persistent_names))
 
@@ -319,7 +326,7 @@ def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
 def _shared(
     work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
     before: State, first: Migration,
-) -> tuple[Outcome, Plan, State] | BootstrapReport:
+) -> tuple[Outcome, Plan, State, Found | None] | BootstrapReport:
     """What is done under the lease; ``first`` is the plan made from ``before``, without it.
 
     A report where the release turns out to be fenced out.
@@ -344,7 +351,7 @@ def _shared(
         if any(each.owner == "system" for each in parts):
             _keep_audit(work)  # a view of our own reads it, so it must be there
         known = first if state.serial == before.serial and part.past is None else None
-        state, migration, commit = _brought_in(work, part, options, state, known)
+        state, migration, commit, found = _brought_in(work, part, options, state, known)
         for other in parts[1:]:
             state, *_ = _brought_in(work, other, options, state)
         state = bring_in_bundled(work, state, part.bundled)
@@ -352,20 +359,22 @@ def _shared(
             state = refill(work, state, options.populate)
         if work.engine.persistent_names and not names_complete(work, state):
             state = finish_shared(work, state)
+        state = _look_at_users(work, options, state, found)
     if part.past is not None and commit is not None:
         outcome = "rolled_back"
     elif commit == "migration":
         outcome = "migrated" if seen is not None else "initialized"
-    return outcome, migration.plan, state
+    return outcome, migration.plan, state, found
 
 
 def _brought_in(
     work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
     known: Migration | None = None,
-) -> tuple[State, Migration, Literal["migration", "release"] | None]:
+) -> tuple[State, Migration, Literal["migration", "release"] | None, Found | None]:
     """Plan, validate, prepare, commit and reconcile one part; ``known`` is its plan, if made.
 
-    The last says what was committed: nothing but the release's name where no object differs.
+    Besides says what was committed: nothing but the release's name where no object differs; and
+    which users' objects read ours, where that was looked at.
     When the catalog or a table moved under the plan, what was begun is undone and the plan is made
     again.
     """
@@ -373,15 +382,23 @@ def _brought_in(
         migration, known = _applyable(work, part, options, state, known), None
         if migration.plan.is_empty:
             if part.is_in_force(state):
-                return state, migration, None
-            return put_release(work, migration, owner=part.owner), migration, "release"
+                return state, migration, None, None
+            return put_release(work, migration, owner=part.owner), migration, "release", None
+        examination = None
         if part.owner == "release":
             migration = validate(work, state, migration)
+            examination = _examined(work, options, state, migration)
+            migration = _with_users(options, migration, examination)
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
         try:
             prepared = prepare(work, state, migration, populate=options.populate)
-            state = put_in_force(work, state, migration, prepared, owner=part.owner)
+            state = put_in_force(
+                work, state, migration, prepared, owner=part.owner,
+                beside=None if examination is None else _predictions(
+                    work, migration, examination
+                ),
+            )
         except CommitConflict:
             # another attempt under this epoch would forget what this one has left behind
             if not _abandon(work) or attempt == REPLANS:
@@ -392,8 +409,97 @@ def _brought_in(
             _abandon(work)
             raise
         work.journal.rows += prepared.rows
-        return finish_shared(work, state), migration, "migration"
+        found = None if examination is None else examination.found
+        return finish_shared(work, state), migration, "migration", found
     raise AssertionError("unreachable")
+
+
+# -- users' objects ----------------------------------------------------------------------------
+
+
+def _examined(
+    work: ExecutionContext, options: BootstrapOptions, state: State, migration: Migration
+) -> Examination:
+    """What a migration makes of users' objects; what could not be found out is reported."""
+    from catalog_migrate.users.examination import describe_unknown, examine
+
+    examination = examine(work.engine, state, migration, options.users, work.on_progress)
+    work.journal.users = describe_unknown(examination.users)
+    return examination
+
+
+def _with_users(
+    options: BootstrapOptions, migration: Migration, examination: Examination
+) -> Migration:
+    """The migration with what becomes of users' objects; MigrationBlocked where it must not be."""
+    from catalog_migrate.planner.user_objects import with_users
+
+    migration = with_users(
+        migration, examination.users, options.approvals_of_users, options.policy,
+        asks=options.asks_for_users, repairs=options.users.repair,
+    )
+    if not migration.plan.applyable:
+        raise blocked(migration.plan)
+    return migration
+
+
+def _predictions(
+    work: ExecutionContext, migration: Migration, examination: Examination
+) -> Callable[[Changes, State], None] | None:
+    """What the commit puts on record of users' objects; those of a session are its own."""
+    if not (work.engine.persistent_names and examination.found.readers.definitions):
+        return None
+    from catalog_migrate.users.records import predict, put
+
+    now = work.clock.wall()
+    return lambda changes, state: put(changes, predict(
+        state, examination, migration, now=now
+    ))
+
+
+def _look_at_users(
+    work: ExecutionContext, options: BootstrapOptions, state: State, found: Found | None
+) -> State:
+    """Look again at users' objects behind a change, ``found`` before it, and put it on record.
+
+    What fails is reported; where nothing could be put on record the next start looks again.
+    """
+    if not work.engine.persistent_names or not (found or state.is_users_look_due):
+        return state
+    from catalog_migrate.users.examination import describe_unknown, find
+    from catalog_migrate.users.records import bind_again, record_look
+
+    if found is None:
+        found = find(work.engine, state, options.users, work.on_progress)
+        work.journal.users = describe_unknown(found.entries)
+    if not (found.readers.definitions or state.user_objects):
+        return state
+    work.ensure()
+    looked = bind_again(work.engine, state, found, now=work.clock.wall())
+    work.journal.users += looked.failures
+    try:
+        return record_look(work.log, looked, epoch=work.epoch)
+    except CatalogMigrateError as error:
+        _left_to_the_next_start(work, "users' objects", error)
+        return state
+
+
+def _report_users_of_session(
+    work: ExecutionContext, state: State, found: Found | None
+) -> None:
+    """Report which users' objects of this session are broken behind a change.
+
+    They end with it, as the names that they read: they are on no record.
+    """
+    if found is None or not found.readers.definitions:
+        return
+    from catalog_migrate.users.records import bind_again
+
+    looked = bind_again(work.engine, state, found, now=work.clock.wall())
+    own = {identity_text(identity) for identity in found.readers.definitions}
+    work.journal.users += [
+        str(row) for key, row in sorted(looked.rows.items()) if key in own and row.state != "bound"
+    ]
 
 
 def _abandon(work: ExecutionContext) -> bool:

@@ -49,11 +49,13 @@ from catalog_migrate.reconciler.reshape import sessions_in_the_way
 
 
 def put_in_force(
-    work: ExecutionContext, base: State, migration: Migration, prepared: Prepared, *, owner: Owner
+    work: ExecutionContext, base: State, migration: Migration, prepared: Prepared, *, owner: Owner,
+    beside: Callable[[Changes, State], None] | None = None,
 ) -> State:
     """Commit the new state; raises CommitConflict when the catalog is not at ``base`` any more.
 
-    The commit is refused (LeaseLost) when another process has raised the epoch since.
+    The commit is refused (LeaseLost) when another process has raised the epoch since. ``beside``
+    puts what else goes on record with it.
     """
     now = int(work.clock.wall())
 
@@ -67,7 +69,10 @@ def put_in_force(
             reason = sessions_in_the_way(work, state)
             if reason is not None:  # it started since the plan was prepared
                 raise CommitConflict(reason, remedy="plan again: the tables are copied then")
-        return _changes(work, state, migration, prepared, owner=owner, now=now)
+        changes = _changes(work, state, migration, prepared, owner=owner, now=now)
+        if beside is not None:
+            beside(changes, state)
+        return changes
 
     with work.journal.unlogged() as executed:
         return _committed(work, changes_for, migration, _verb(MIGRATE, owner), executed)

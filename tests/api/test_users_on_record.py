@@ -58,7 +58,7 @@ def state() -> State:
 
 NEXT = (
     "its owner alters or drops it (catalog-migrate show team.Cities);"
-    " the next start that changes something looks again"
+    " catalog-migrate status --users looks again"
 )
 
 
@@ -68,8 +68,8 @@ def test_status(state: State) -> None:
     assert found.users == (BROKEN,)
     lines = status_text(found).splitlines()
     at = lines.index(
-        "users      view team.Cities: broken since 2027-01-15T08:00:00+00:00 by release 2"
-        " [UNRESOLVED_COLUMN.WITH_SUGGESTION]: no column town"
+        "users      view team.Cities: broken since 2027-01-15T08:00:00+00:00 by release 2:"
+        " [UNRESOLVED_COLUMN.WITH_SUGGESTION] no column town"
     )
     assert lines[at + 1] == f"             next: {NEXT}"
     assert json.loads(json.dumps(status_document(found)["users"])) == [{

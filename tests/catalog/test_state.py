@@ -303,7 +303,7 @@ class TestState:
             for name, now in (("c", "unknown"), ("b", "bound"), ("a", "broken"))
         })
         assert [str(row) for row in state.unbound_user_objects] == [
-            f"view team.{name}: {now} since 2027-01-15T08:00:00+00:00 by release 16 [X]:"
+            f"view team.{name}: {now} since 2027-01-15T08:00:00+00:00 by release 16: [X]"
             " no column a" for name, now in (("a", "broken"), ("c", "unknown"))
         ]
 

@@ -307,6 +307,14 @@ OPERATIONS: tuple[DurableState, ...] = (
 
 INSTALLATIONS: tuple[DurableState, ...] = (
     _operation(
+        "users' objects to look at",
+        "Records of users' views and functions that read ours are older than the release in force:"
+        " they say what was found before its commit.",
+        "a start whose names outlive its session, under the lease",
+        "Binds each of them as it is now and puts on record what is bound and what is broken.",
+        "tests/users/test_start.py::test_killed_at_every_call",
+    ),
+    _operation(
         "a session at an older serial",
         "A `session` row of a process that lives, or may live, with names and columns of before.",
         "the process itself when it starts again; another one that finds it proven dead;"

@@ -1,0 +1,218 @@
+"""What is on record of users' objects that read ours, and the look that brings it up to date.
+
+The commit of a migration puts there what was found before it. From then on the record is older than
+the release in force, until a start has looked at each of them again and says so in a commit of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from catalog_migrate.catalog.records import UserObjectRecord, identity_text
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
+from catalog_migrate.model.names import identity_of
+from catalog_migrate.users.asking import ask, guard, is_scalar, shorten
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.model.names import Identity
+    from catalog_migrate.planner.plan import Migration
+    from catalog_migrate.users.examination import Examination, Found
+    from catalog_migrate.users.finding import Readers
+
+Rows = dict[str, UserObjectRecord]
+"""Records by their keys."""
+
+_STATES: Mapping[str, Literal["bound", "broken", "unknown"]] = {
+    "unchanged": "bound", "changed": "bound", "breaks": "broken", "broken": "broken",
+    "unknown": "unknown",
+}
+
+_NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND")
+"""Spark's error classes of a name that is not there: that of the object, or of what it reads."""
+
+
+# -- with the commit -----------------------------------------------------------------------------
+
+
+def predict(
+    state: State, examination: Examination, migration: Migration, *, now: float
+) -> Rows:
+    """The records to put with the commit of ``migration``: all that read ours, as was found."""
+    rows: Rows = {}
+    release, before = migration.plan.target.release, state.release_in_force("release")
+    readers = examination.found.readers
+    for identity, definition in readers.definitions.items():
+        key = identity_text(identity)
+        known = state.user_objects.get(key)
+        row = _row(state, readers, identity)
+        if row.original is not None and row.due is None and definition.sql != row.repaired:
+            row = _without_repair(row)  # altered since
+        elif row.due is not None:  # a kill came between
+            row = _after_repair(row, definition.sql)
+        entry = examination.entries.get(identity)
+        if entry is not None:
+            by = release
+            if known is None and entry.outcome == "broken" and before is not None:
+                by = before.name
+            row = _with_state(
+                row, _STATES[entry.outcome], entry.condition, entry.reason, now, by
+            )
+        rows[key] = replace(row, serial=0)
+    return rows
+
+
+def put(changes: Changes, rows: Rows) -> None:
+    """Put records into a commit."""
+    for key, row in rows.items():
+        changes.put("user_object", key, row)
+
+
+# -- after it ------------------------------------------------------------------------------------
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What users' objects are now: the records of those that read ours, and what failed."""
+
+    rows: Rows
+    serial: int
+    failures: tuple[str, ...] = ()
+
+
+def bind_again(engine: Engine, state: State, found: Found, *, now: float) -> Look:
+    """Bind each reader as it is now. Raises nothing but LeaseLost and LeaseHeld."""
+    readers = found.readers
+    rows = {identity: _row(state, readers, identity) for identity in readers.definitions}
+    answers = _bind(engine, readers.definitions)
+    dropped = _dropped(engine, readers.definitions, answers)
+    in_force = state.release_in_force("release")
+    release = "" if in_force is None else in_force.name
+    looked = {
+        identity_text(identity): _with_answer(row, answers[identity], now, release)
+        for identity, row in rows.items() if identity not in dropped
+    }
+    for key, row in state.user_objects.items():
+        reason = None if key in looked else found.unread_reason(row.key)
+        if reason is not None:
+            looked[key] = _with_answer(row, QueryAnalysis(reason=reason), now, release)
+    looked = {
+        key: row if row.due is not None else replace(row, serial=state.serial)
+        for key, row in looked.items()
+    }
+    return Look(looked, state.serial)
+
+
+def record_look(log: CatalogLog, looked: Look, *, epoch: int | None = None) -> State:
+    """Put on record what was found; what is no reader any more goes. Nothing where all is so.
+
+    Needs no lease: of two that looked at once, what the later one found counts.
+    """
+
+    def changes_for(current: State) -> Changes:
+        changes = Changes()
+        for key, row in looked.rows.items():
+            known = current.user_objects.get(key)
+            if known is not None and known.serial > looked.serial:
+                continue  # another process has looked at a later release
+            changes.put("user_object", key, row)
+        for key, row in current.user_objects.items():
+            if key not in looked.rows and row.serial <= looked.serial:
+                changes.delete("user_object", key)
+        return changes
+
+    return commit(log, changes_for, kind="users", epoch=epoch)
+
+
+def _bind(
+    engine: Engine, definitions: Mapping[Identity, UserDefinition]
+) -> dict[Identity, QueryAnalysis]:
+    """What Spark makes of each object itself, over what is there."""
+    requests = [_use(definition) for definition in definitions.values()]
+    return dict(zip(definitions, ask(engine.analyse, requests), strict=True))
+
+
+def _use(definition: UserDefinition) -> QueryRequest:
+    """A query that reads a view or calls a function."""
+    name = definition.name
+    sql = f"SELECT * FROM {name.sql}"
+    if definition.kind == "function":
+        call = f"{name.sql}({', '.join(f'CAST(NULL AS {a.type})' for a in definition.arguments)})"
+        sql = f"SELECT {call}" if is_scalar(definition) else f"SELECT * FROM {call}"
+    return QueryRequest(name, sql, {})
+
+
+def _dropped(
+    engine: Engine, definitions: Mapping[Identity, UserDefinition],
+    answers: Mapping[Identity, QueryAnalysis],
+) -> set[Identity]:
+    """Those that do not bind because they are not there any more."""
+    suspects = [
+        definitions[identity] for identity, answer in answers.items()
+        if (answer.condition or "").startswith(_NOT_FOUND)
+    ]
+    dropped: set[Identity] = set()
+    for schema in sorted({definition.name.schema for definition in suspects}):
+        there = guard(lambda schema=schema: engine.user_definitions(schema))  # type: ignore[misc]
+        if isinstance(there, str):
+            continue
+        standing = {(each.kind, *each.name.folded) for each in there}
+        dropped |= {
+            identity_of(each.kind, *each.name) for each in suspects
+            if each.name.schema == schema and (each.kind, *each.name.folded) not in standing
+        }
+    return dropped
+
+
+# -- one record ----------------------------------------------------------------------------------
+
+
+def _row(state: State, readers: Readers, identity: Identity) -> UserObjectRecord:
+    """The record of a reader, with what it reads now."""
+    name, key = readers.definitions[identity].name, identity_text(identity)
+    known = state.user_objects.get(key)
+    row = known or UserObjectRecord(name.schema, readers.definitions[identity].kind, name.name)
+    return replace(row, reads=tuple(map(identity_text, readers.graph.uses(identity))))
+
+
+def _with_state(
+    row: UserObjectRecord, state: Literal["bound", "broken", "unknown"], condition: str | None,
+    reason: str | None, now: float, release: str,
+) -> UserObjectRecord:
+    """The record in a state; since when, where it was in it before. What is known to be broken
+    stays so until it is known not to be."""
+    if state == "unknown" and row.state == "broken":
+        return row
+    if row.state != state or not row.since:
+        since = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
+        row = replace(row, state=state, since=since, release=release)
+    return replace(row, condition=condition, reason=shorten(reason) or None)
+
+
+def _with_answer(
+    row: UserObjectRecord, answer: QueryAnalysis, now: float, release: str
+) -> UserObjectRecord:
+    if answer.columns is None and answer.condition is None:
+        return _with_state(row, "unknown", None, answer.reason, now, release)
+    if answer.columns is None:
+        return _with_state(row, "broken", answer.condition, answer.reason, now, release)
+    return _with_state(row, "bound", None, None, now, release)
+
+
+def _after_repair(row: UserObjectRecord, text: str) -> UserObjectRecord:
+    """The record where nothing is due any more and ``text`` is what the object has."""
+    if text == row.repaired and not (row.due == "put back" and text == row.original):
+        return replace(row, due=None)
+    return _without_repair(row)
+
+
+def _without_repair(row: UserObjectRecord) -> UserObjectRecord:
+    return replace(row, due=None, original=None, repaired=None, repaired_at=0)
