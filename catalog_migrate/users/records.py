@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.records import UserObjectRecord, identity_text
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
-from catalog_migrate.model.names import identity_of
-from catalog_migrate.users.asking import ask, guard, is_scalar, shorten
+from catalog_migrate.users.asking import ask, is_scalar, shorten
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -37,7 +36,7 @@ _STATES: Mapping[str, Literal["bound", "broken", "unknown"]] = {
     "unknown": "unknown",
 }
 
-_NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND")
+_NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION")
 """Spark's error classes of a name that is not there: that of the object, or of what it reads."""
 
 
@@ -93,12 +92,12 @@ def bind_again(engine: Engine, state: State, found: Found, *, now: float) -> Loo
     readers = found.readers
     rows = {identity: _row(state, readers, identity) for identity in readers.definitions}
     answers = _bind(engine, readers.definitions)
-    dropped = _dropped(engine, readers.definitions, answers)
     in_force = state.release_in_force("release")
     release = "" if in_force is None else in_force.name
     looked = {
         identity_text(identity): _with_answer(row, answers[identity], now, release)
-        for identity, row in rows.items() if identity not in dropped
+        for identity, row in rows.items()
+        if not _is_dropped(readers.definitions[identity], answers[identity])
     }
     for key, row in state.user_objects.items():
         reason = None if key in looked else found.unread_reason(row.key)
@@ -150,26 +149,12 @@ def _use(definition: UserDefinition) -> QueryRequest:
     return QueryRequest(name, sql, {})
 
 
-def _dropped(
-    engine: Engine, definitions: Mapping[Identity, UserDefinition],
-    answers: Mapping[Identity, QueryAnalysis],
-) -> set[Identity]:
-    """Those that do not bind because they are not there any more."""
-    suspects = [
-        definitions[identity] for identity, answer in answers.items()
-        if (answer.condition or "").startswith(_NOT_FOUND)
-    ]
-    dropped: set[Identity] = set()
-    for schema in sorted({definition.name.schema for definition in suspects}):
-        there = guard(lambda schema=schema: engine.user_definitions(schema))  # type: ignore[misc]
-        if isinstance(there, str):
-            continue
-        standing = {(each.kind, *each.name.folded) for each in there}
-        dropped |= {
-            identity_of(each.kind, *each.name) for each in suspects
-            if each.name.schema == schema and (each.kind, *each.name.folded) not in standing
-        }
-    return dropped
+def _is_dropped(definition: UserDefinition, answer: QueryAnalysis) -> bool:
+    """Whether an object does not bind because it is not there any more itself."""
+    if answer.missing is None or not (answer.condition or "").startswith(_NOT_FOUND):
+        return False
+    parts = [part.strip("`").lower() for part in answer.missing.split(".")]
+    return tuple(parts[-2:]) == definition.name.folded
 
 
 # -- one record ----------------------------------------------------------------------------------
