@@ -51,6 +51,7 @@ _RELATION = re.compile(
     rf"\s*({_NAME}(?:\s*\.\s*{_NAME}){{0,2}})(\(\))?(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I
 )
 _STAR = re.compile(rf"(?:({_NAME})\s*\.\s*)?\*\Z")
+_REFERENCE = re.compile(rf"(?<![\w.`#])(?:{_NAME}\.)?{_NAME}(?![\w.`(#])")
 _QUALIFIED = re.compile(rf"(?<![.\w`])({_NAME})\.{_NAME}(?![.\w`])")
 _INTEGER = re.compile(r"-?\d+\Z")
 _ABOVE = re.compile(rf"\s*({_NAME})\s*>\s*(-?\d+)\s*\Z")
@@ -445,13 +446,73 @@ def analyse_query(
 
     try:
         if request.scalar:
-            return QueryAnalysis((value_of(request.name, request.sql, request.arguments),))
-        return QueryAnalysis(analyse(read_body(request.sql), columns, returns))
+            value = value_of(request.name, request.sql, request.arguments)
+            plan = f"Project [{request.sql.strip()} AS value#0]\n+- OneRowRelation"
+            return QueryAnalysis((value,), plan=plan if request.plan else None)
+        body = read_body(request.sql)
+        found = analyse(body, columns, returns)
+        plan = _plan(body, [columns(name) or () for _, name in body.relations], request.namespace)
+        return QueryAnalysis(found, plan=plan if request.plan else None)
     except EngineFailure as error:
         missing = error.data.get("missing")
         return QueryAnalysis(
             None, error.condition, error.message, missing, _place(missing, request.sql)
         )
+
+
+def _plan(body: Body, read: Sequence[Sequence[Column]], namespace: str) -> str:
+    """The analysed plan of a body as Spark prints it; each relation is a leaf."""
+    numbers = iter(range(10_000))
+    ids = [{column.name.lower(): next(numbers) for column in columns} for columns in read]
+    aliases = [alias for alias, _ in body.relations]
+
+    def spelt(expression: str) -> str:
+        """An expression with the ids behind the names of columns."""
+        found = []
+        for at, each in enumerate(ids):
+            for match in _REFERENCE.finditer(expression):
+                *qualifier, name = (part.lower() for part in _parts(match[0]))
+                if name in each and qualifier in ([], [aliases[at]]):
+                    found.append((match.start(), match.end(), f"{name}#{each[name]}"))
+        for start, end, text in sorted(found, reverse=True):
+            expression = expression[:start] + text + expression[end:]
+        return expression
+
+    items = []
+    for expression, name in body.items:
+        star = _STAR.match(expression)
+        if star is not None:
+            items += [
+                f"{column.name}#{ids[at][column.name.lower()]}"
+                for at, columns in enumerate(read) for column in columns
+                if not star[1] or _unquoted(star[1]).lower() == aliases[at]
+            ]
+        else:
+            text = spelt(expression)
+            bare = text.partition("#")
+            same = _PATH.match(bare[0]) and bare[2].isdigit() and bare[0].lower() == name.lower()
+            items.append(text if same else f"{text} AS {name}#{next(numbers)}")
+    leaves = []
+    for (alias, (schema, name)), each in zip(body.relations, ids, strict=True):
+        columns = ", ".join(f"{column}#{number}" for column, number in each.items())
+        read_as = f"spark_catalog.{schema or namespace}.{name}"
+        leaves.append([
+            f"SubqueryAlias {alias}", f"+- SubqueryAlias {read_as}",
+            f"   +- LogicalRDD [{columns}], false",
+        ])
+    tree = leaves[0] if leaves else ["OneRowRelation"]
+    for leaf in leaves[1:]:
+        conditions = " AND ".join(f"({spelt(each)})" for each in body.compared) or "true"
+        tree = [
+            f"Join Inner, ({conditions})", *_below(tree, ":- ", ":  "), *_below(leaf, "+- ", "   ")
+        ]
+    if body.condition:
+        tree = [f"Filter ({spelt(body.condition)})", *_below(tree, "+- ", "   ")]
+    return "\n".join([f"Project [{', '.join(items)}]", *_below(tree, "+- ", "   ")])
+
+
+def _below(tree: Sequence[str], first: str, others: str) -> list[str]:
+    return [(others if number else first) + line for number, line in enumerate(tree)]
 
 
 def _place(name: str | None, sql: str) -> tuple[int, int] | None:

@@ -115,6 +115,32 @@ def test_an_analysis_names_what_is_missing_and_where() -> None:
     assert found[2].columns == (Column("a", "INT"), Column("x", "STRING"))
 
 
+def test_a_plan_has_leaves_projects_joins_and_filters() -> None:
+    """As Spark prints it, so that what compares plans of Spark compares these."""
+    engine = engine_with(A, B)
+    join = "SELECT x.a, y.b AS c, 1 AS one FROM s.t x JOIN t y ON x.b = y.b WHERE x.a > 5"
+    star = "SELECT r.* FROM s.t r"
+    plans = [
+        engine.analyse([QueryRequest(T, sql, {}, namespace="s", plan=True)])[0].plan
+        for sql in (join, star)
+    ]
+    assert plans == [
+        "Project [a#0, b#3 AS c#4, 1 AS one#5]\n"
+        "+- Filter (a#0 > 5)\n"
+        "   +- Join Inner, ((b#1) AND (b#3) AND (a#0))\n"
+        "      :- SubqueryAlias x\n"
+        "      :  +- SubqueryAlias spark_catalog.s.t\n"
+        "      :     +- LogicalRDD [a#0, b#1], false\n"
+        "      +- SubqueryAlias y\n"
+        "         +- SubqueryAlias spark_catalog.s.t\n"
+        "            +- LogicalRDD [a#2, b#3], false",
+        "Project [a#0, b#1]\n"
+        "+- SubqueryAlias r\n"
+        "   +- SubqueryAlias spark_catalog.s.t\n"
+        "      +- LogicalRDD [a#0, b#1], false",
+    ]
+
+
 def test_definitions_are_listed_and_replaced_unless_they_changed() -> None:
     """A text is replaced, all else is kept; refused where another definition is found by then."""
     engine = engine_with(A, B)
