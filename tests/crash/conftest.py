@@ -260,6 +260,7 @@ class Upgrade:
             "release": str(self.release),
             "calls": str(self.calls_file),
             "fatal": fatal,
+            "repair": False,
         }
 
     @property

@@ -1,14 +1,15 @@
 """A process that upgrades a catalog and kills its own process group at a chosen call.
 
 Run as ``killed_upgrade.py SPARK_WAREHOUSE`` (with an address on S3 in ``CRASH_ADDRESS`` where the
-catalog is there), or ``killed_upgrade.py --jvm PORT TOKEN`` to work in
-the JVM of another process, which lives on. It starts its session, says ``ready``, then reads one
-line of JSON from stdin, a :class:`Task`; when there is none it ends. Engine and log are wrapped so
-that every call of them is seen. A task without ``fatal`` goes through, and ``calls`` becomes a JSON
-list of ``[label, number, seconds]``: the n-th call of that label (from 1) and how long it took.
-With one, SIGKILL comes ``before`` or ``after`` that call's effect, or ``during`` it: after half the
-seconds that ``calls`` says the call took in the run that went through. SIGKILL goes to the whole
-process group, so that a JVM of its own gets no chance to say goodbye either.
+catalog is there, and settings of Spark as JSON in ``CRASH_SETTINGS``), or
+``killed_upgrade.py --jvm PORT TOKEN`` to work in the JVM of another process, which lives on. It
+starts its session, says ``ready``, then reads one line of JSON from stdin, a :class:`Task`; when
+there is none it ends. Engine and log are wrapped so that every call of them is seen. A task without
+``fatal`` goes through, and ``calls`` becomes a JSON list of ``[label, number, seconds]``: the n-th
+call of that label (from 1) and how long it took. With one, SIGKILL comes ``before`` or ``after``
+that call's effect, or ``during`` it: after half the seconds that ``calls`` says the call took in
+the run that went through. SIGKILL goes to the whole process group, so that a JVM of its own gets no
+chance to say goodbye either.
 """
 
 from __future__ import annotations
@@ -32,18 +33,23 @@ from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.store.address import is_remote
+from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Task(TypedDict):
-    """An upgrade of ``catalog`` to ``release`` (paths) and the call that it dies of, if any."""
+    """An upgrade of ``catalog`` to ``release`` (paths) and the call that it dies of, if any.
+
+    ``repair``: users' objects are repaired on the way.
+    """
 
     catalog: str
     release: str
     calls: str
     fatal: tuple[str, int, str] | None
+    repair: bool
 
 
 def kill_the_group() -> None:
@@ -103,7 +109,9 @@ class Seen:
         return call
 
 
-def upgrade(engine: Any, catalog: str, release: str, calls: Calls) -> BootstrapReport:
+def upgrade(
+    engine: Any, catalog: str, release: str, calls: Calls, *, repair: bool = False
+) -> BootstrapReport:
     """Start ``release`` on ``engine`` and the catalog's log, every call of both seen."""
     return migrate(
         Seen(engine, calls),
@@ -115,6 +123,7 @@ def upgrade(engine: Any, catalog: str, release: str, calls: Calls) -> BootstrapR
         wait=600.0,
         threads=4,
         system=None if is_remote(catalog) else system_release(catalog),  # as the hook does
+        users=UserSettings(repair=repair),
     )
 
 
@@ -140,7 +149,8 @@ def main(arguments: list[str]) -> None:
     own = len(arguments) == 1
     if own:
         place = os.environ.get("CRASH_ADDRESS")
-        spark = local_session(warehouse_dir=arguments[0], addresses=[place])
+        settings = json.loads(os.environ.get("CRASH_SETTINGS", "{}"))
+        spark = local_session(warehouse_dir=arguments[0], addresses=[place], conf=settings)
     else:
         spark = attached(*arguments[1:])
     end = spark.stop if own else sys.stdout.flush
@@ -156,7 +166,10 @@ def main(arguments: list[str]) -> None:
     else:
         label, number, moment = task["fatal"]
         calls = Calls(json.loads(file.read_text()), (label, number), moment)
-    report = upgrade(SparkEngine(spark, threads=4), task["catalog"], task["release"], calls)
+    report = upgrade(
+        SparkEngine(spark, threads=4), task["catalog"], task["release"], calls,
+        repair=task["repair"],
+    )
     if task["fatal"] is None:
         file.write_text(json.dumps(calls.made))
     print(f"{report.outcome} {report.rows_copied}")

@@ -51,6 +51,7 @@ CHANGING = (
     "evolve",
     "delete_shard",
     "delete_shard_data",
+    "replace_text",
 )
 """Calls with an effect; a kill between two of them is the same whatever was read in between."""
 

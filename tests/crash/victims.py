@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,17 +23,18 @@ GROUP_SECONDS = 240.0
 class Victims:
     """Starts processes of ``killed_upgrade.py``, each in a process group of its own."""
 
-    def __init__(self, spark_warehouse: Path) -> None:
+    def __init__(self, spark_warehouse: Path, settings: Mapping[str, str] | None = None) -> None:
         self._spark_warehouse = spark_warehouse
+        self._settings = {} if settings is None else {"CRASH_SETTINGS": json.dumps(dict(settings))}
 
     def _start(self, place: Sequence[str] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, str(PROGRAM), *(place or [str(self._spark_warehouse)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
+            text=True, start_new_session=True, env={**os.environ, **self._settings},
         )  # fmt: skip
 
-    def run(self, task: Task, within: OwnJvm | None = None) -> tuple[int, str, str]:
+    def run(self, task: Task, within: Jvm | None = None) -> tuple[int, str, str]:
         """Give a process its task and wait until all of it is gone: exit code, output, errors.
 
         It works ``within`` a JVM that outlives it, else starts one of its own. What that JVM was
@@ -83,7 +84,25 @@ def wait_for_group(group: int) -> None:
     raise AssertionError(f"process group {group} outlives its end")
 
 
-class OwnJvm:
+class Jvm:
+    """A JVM that outlives the processes which work in it."""
+
+    address: list[str]
+    """What a process is told that shall work in it."""
+
+    def serving(self) -> set[int]:
+        """Its threads that work for a Python process."""
+        raise NotImplementedError
+
+    def wait_for_end(self, served: set[int]) -> None:
+        """Return when it works for nobody but those whom it ``served`` before."""
+        deadline = time.monotonic() + GROUP_SECONDS
+        while self.serving() - served:
+            assert time.monotonic() < deadline, "the JVM goes on for a process that is dead"
+            time.sleep(0.05)
+
+
+class OwnJvm(Jvm):
     """The JVM of this process' session: what it said, how it ended, how much it holds."""
 
     def __init__(self, spark: Any) -> None:
@@ -105,27 +124,23 @@ class OwnJvm:
             raise AssertionError(f"the JVM of the checks ended with {code}; it said: {words}")
 
     @property
-    def address(self) -> list[str]:
-        """What a process is told that shall work in it."""
+    def address(self) -> list[str]:  # type: ignore[override]
         java = self._spark.sparkContext._gateway.java_parameters
         return ["--jvm", str(java.port), java.auth_token]
 
     def serving(self) -> set[int]:
-        """Its threads that work for a Python process."""
-        threads = self._spark._jvm.java.lang.Thread.getAllStackTraces().entrySet()
+        return self.threads_for_python(self._spark)
+
+    @staticmethod
+    def threads_for_python(spark: Any) -> set[int]:
+        """The threads of a session's JVM that work for a Python process."""
+        threads = spark._jvm.java.lang.Thread.getAllStackTraces().entrySet()
         stacks = {entry.getKey().getId(): list(entry.getValue())[-2:] for entry in threads}
         return {
             number
             for number, outermost in stacks.items()
             if any(frame.getClassName().startswith("py4j.") for frame in outermost)
         }
-
-    def wait_for_end(self, served: set[int]) -> None:
-        """Return when it works for nobody but those whom it ``served`` before."""
-        deadline = time.monotonic() + GROUP_SECONDS
-        while self.serving() - served:
-            assert time.monotonic() < deadline, "the JVM goes on for a process that is dead"
-            time.sleep(0.05)
 
     @property
     def heap(self) -> int:
