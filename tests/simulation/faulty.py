@@ -8,6 +8,7 @@ finds is kept as a small schedule beside the tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,7 +24,14 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
 from catalog_migrate.catalog.transaction import rows_of
-from catalog_migrate.engine.port import CopyResult, FunctionSpec, Registration, ViewSpec
+from catalog_migrate.engine.port import (
+    CopyResult,
+    FunctionSpec,
+    QueryAnalysis,
+    QueryRequest,
+    Registration,
+    ViewSpec,
+)
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
@@ -153,6 +161,24 @@ class DropsInCascades(SimulatedEngine):
                 name.folded == registration.name.folded for _, name in read_body(view.sql).relations
             ):
                 del relations[key]
+
+
+class StoresReadersAnew(SimulatedEngine):
+    """With a view those of users that read it are stored anew, as of its columns now."""
+
+    def create_view(self, view: ViewSpec, **options: Any) -> None:
+        super().create_view(view, **options)
+        for found in self.user_definitions(view.name.schema):
+            if view.name.name in found.sql:
+                with suppress(EngineFailure):
+                    super().replace_text(found, f"{found.sql} ")
+
+
+class BindsOnWhatIs(SimulatedEngine):
+    """Users' texts are analysed over what the catalog has, not over what it will have."""
+
+    def analyse(self, requests: Sequence[QueryRequest]) -> Sequence[QueryAnalysis]:
+        return super().analyse([replace(each, parents={}) for each in requests])
 
 
 class LeavesAName(SimulatedEngine):
@@ -391,6 +417,13 @@ class ForgetsRemovals(FaultyLog):
         }
 
 
+class CallsAllBound(FaultyLog):
+    """Users' objects that broke are on record as if they went on."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        return change_kept(edits, "user_object", lambda _, row: replace(row, state="bound"))
+
+
 class ForgetsSeals(FaultyLog):
     """The version of a seal that is put on record is that of the last rows before it."""
 
@@ -524,6 +557,8 @@ FAULTS: Mapping[str, PortFault] = {
     "replaces_functions_blindly": PortFault(ReplacesFunctionsBlindly),
     "drops_without_looking": PortFault(DropsWithoutLooking),
     "drops_in_cascades": PortFault(DropsInCascades),
+    "stores_readers_anew": PortFault(StoresReadersAnew),
+    "binds_on_what_is": PortFault(BindsOnWhatIs),
     "leaves_a_name": PortFault(LeavesAName),
     "finishes_without_looking": PortFault(NamesNothing),
     "owns_everything": PortFault(OwnsEverything),
@@ -541,6 +576,7 @@ FAULTS: Mapping[str, PortFault] = {
     "reshapes_under_sessions": PortFault(log=HidesSessions),
     "forgets_that_tails_were_copied": PortFault(log=ForgetsTails),
     "removes_before_it_is_on_record": PortFault(log=ForgetsRemovals),
+    "calls_all_bound": PortFault(log=CallsAllBound),
     "forgets_where_seals_are": PortFault(log=ForgetsSeals),
     "seals_unannounced": PortFault(log=SealsUnannounced),
     "keeps_quarantine": PortFault(log=KeepsQuarantine),
