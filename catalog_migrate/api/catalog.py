@@ -192,17 +192,32 @@ class Catalog:
         disks = not is_remote(self.log.uri)
         return PlanningInputs(self.log, ShardLogs(in_sight=in_sight, disks=disks))
 
-    def bind(self, migration: Migration, engine: Engine) -> Plan:
+    def bind(
+        self, migration: Migration, engine: Engine, *, approve: Collection[str] = (),
+        policy: Policy | None = None, users: UserSettings | None = None,
+    ) -> Plan:
         """The plan with all that ``engine`` can prove: texts, and rows that are copied.
 
-        Writes nothing.
+        And with what becomes of users' views and functions that read what changes; what breaks
+        waits for one of ``approve`` unless a rule of ``policy`` says otherwise. ``users`` says
+        which are looked at (default: those of every schema). Writes nothing.
         """
+        from catalog_migrate.planner.user_objects import with_users
         from catalog_migrate.reconciler.look_at_rows import look_at_rows
         from catalog_migrate.reconciler.prepare import with_validation
+        from catalog_migrate.users.examination import examine
+        from catalog_migrate.users.settings import UserSettings
 
         state = self.state()
         work = self._work(state, engine)
-        return look_at_rows(work, state, with_validation(work, state, migration)).plan
+        bound = look_at_rows(work, state, with_validation(work, state, migration))
+        if bound.plan.is_empty:
+            return bound.plan
+        settings = users or UserSettings()
+        found = examine(engine, state, bound, settings).users
+        return with_users(
+            bound, found, approve, policy or Policy(), asks=True, repairs=settings.repair
+        ).plan
 
     def apply(
         self,

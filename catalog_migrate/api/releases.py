@@ -157,7 +157,7 @@ def plan_rollback(
     """
     catalog, policy = open_catalog(settings), Policy(rules=settings.policy)
     migration = catalog.rollback_migration(to, approve=approve, policy=policy)
-    plan = _bound_in(catalog, migration, settings, bind=bind, on_note=on_note)
+    plan = _bound_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
     note_unmet(plan, approve, on_note)
     return plan
 
@@ -210,17 +210,23 @@ def _plan(
     migration = catalog.migration(release, approve=approve, policy=policy, views=not bind)
     if migration.plan.fenced_out is None:
         _note_refused(catalog, release, settings, on_note)
-    return _bound_in(catalog, migration, settings, bind=bind, on_note=on_note)
+    return _bound_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
 
 
 def _bound_in(
-    catalog: Catalog, migration: Migration, settings: Settings, *, bind: bool, on_note: OnNote
+    catalog: Catalog, migration: Migration, settings: Settings, approve: Collection[str],
+    policy: Policy, *, bind: bool, on_note: OnNote,
 ) -> Plan:
     """The plan as it is, or with all that Spark can prove of it and of users' objects."""
     plan = migration.plan
     if bind:
+        from catalog_migrate.users.settings import users_of
+
         with configured_spark(settings, on_note) as spark:
-            return catalog.bind(migration, engine_on(spark, settings))
+            return catalog.bind(
+                migration, engine_on(spark, settings), approve=approve, policy=policy,
+                users=users_of(settings),
+            )
     if plan.is_empty or plan.base.release is None or not has_lasting_names(settings):
         return plan
     return replace(plan, users=None)  # there may be some, and nothing has looked

@@ -16,6 +16,7 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.missing_data import MissingData
 from catalog_migrate.planner.plan import Blocked, Migration, Plan, Unparsed, Unproven, Validation
 from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
+from catalog_migrate.planner.policy_evaluation import USER_OBJECT_BREAKS
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan, Target
@@ -313,14 +314,17 @@ _WRITE = "write what is listed into the release, or approve it at the call"
 def blocked(plan: Plan) -> MigrationBlocked:
     """The error for ``plan``, its decisions told apart from what no approval cures."""
     back = plan.target.serial is not msgspec.UNSET
-    missing = sum(entry.code in DECISION_CODES for entry in plan.blocked)
+    decisions = {entry.code for entry in plan.blocked} & DECISION_CODES
+    missing = sum(entry.code in decisions for entry in plan.blocked)
     obstacles = len(plan.blocked) - missing
     told = []
     if missing or not obstacles:
         told.append(f"{counted(missing, 'decision')} {'is' if missing == 1 else 'are'} missing")
     if obstacles:
         told.append(f"{counted(obstacles, 'obstacle')} that no approval cures")
-    way = "approve what is listed at the call" if back else _WRITE
+    way = "approve what is listed at the call" if back or decisions == {USER_OBJECT_BREAKS} else (
+        _WRITE
+    )
     if obstacles:
         way = "do what stands below each entry" + (f"; {way}" if missing else "")
     return MigrationBlocked(f"{', '.join(told)}; nothing was touched", plan=plan, remedy=way)
