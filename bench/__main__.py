@@ -18,7 +18,7 @@ from bench.measure import Measure
 GROUPS = (
     # one JVM serves all groups with the jars of its first session: those for S3 come first
     "version", "plan", "large", "history", "s3", "spark", "simulation", "streams",
-    "postgres", "unsafe", "many",
+    "postgres", "unsafe", "many", "users",
 )
 
 
@@ -60,6 +60,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench import many
 
         yield from many.measures(directory)
+    elif group == "users":
+        from bench import users
+
+        yield from users.measures(directory)
     elif group == "streams":
         from bench import streams
 

@@ -63,7 +63,7 @@ class Bench:
     def first_apply(self, limit: float = 1.0, *, where: str = "") -> Measure:
         """100 tables and 100 views in an empty session, by at most ``limit`` of the bare time."""
         definitions = generated.objects(100, 100)
-        release = _release("1.0", definitions)
+        release = release_of("1.0", definitions)
 
         def ours() -> Cost:
             self.clear()
@@ -86,7 +86,7 @@ class Bench:
         """One column of a table with rows changes, under 57 views."""
         old = generated.objects(2, DEPENDENTS, reached=DEPENDENTS)
         new = generated.objects(2, DEPENDENTS, reached=DEPENDENTS, widened=True)
-        before, after = _release("1.0", old), _release("2.0", new)
+        before, after = release_of("1.0", old), release_of("2.0", new)
         root = f"{generated.SCHEMA}.t00000"
 
         def ours() -> Cost:
@@ -112,7 +112,7 @@ class Bench:
 
     def registrations(self) -> Measure:
         """200 tables get their names in a session that has none."""
-        release = _release("1.0", generated.objects(200, 0))
+        release = release_of("1.0", generated.objects(200, 0))
         place = self.place()
         self.clear()
         self.start(place, release)
@@ -143,7 +143,7 @@ class Bench:
 
     def unchanged(self) -> Measure:
         """A start with nothing to do, all names there; the baseline only lists the names."""
-        release = _release("1.0", generated.objects(200, 800))
+        release = release_of("1.0", generated.objects(200, 800))
         place = self.place()
         self.clear()
         self.start(place, release)
@@ -242,7 +242,7 @@ class Bench:
         return own.user + own.system + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _release(name: str, definitions: Sequence[ObjectDefinition]) -> Release:
+def release_of(name: str, definitions: Sequence[ObjectDefinition]) -> Release:
     return load_manifest(generated.manifest(name, definitions), name=name)
 
 

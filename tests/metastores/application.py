@@ -17,6 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
+from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.hook import bootstrap
@@ -123,6 +126,11 @@ class Application:
             place = re.search(r"^Location: (.*)$", row.information, re.MULTILINE)
             found[row.tableName] = "" if place is None else place[1]
         return found
+
+    def definitions(self, schema: str) -> list[dict[str, Any]]:
+        """Users' views and functions of a schema, as the engine reads them."""
+        found = SparkEngine(self.spark).user_definitions(schema)
+        return [msgspec.to_builtins(each) for each in found]
 
     def watch(self, schema: str, names: list[str], until: str) -> dict[str, Any]:
         """List a schema and query its names, side by side, until a file is there.

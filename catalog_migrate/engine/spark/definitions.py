@@ -28,7 +28,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName, identity_of, quote_sql
 from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.model.types import UnknownType, canonical_type
-from catalog_migrate.sql.tokens import tokenise
+from catalog_migrate.sql.tokens import Token, end_token, string_value, tokenise
 
 TOGETHER = 100
 """Most views whose names are the pattern of one statement; more are read with all of a schema."""
@@ -50,6 +50,8 @@ _BINARY = "UTF8_BINARY"
 _LOOKS_LIKE_A_TYPE = re.compile(r"STRING COLLATE \w+\Z|TIME\(\d\)\Z")
 """Types of Spark that no release may have."""
 _ROW = re.compile(r"([A-Z][A-Za-z ]*):(?:\s+|\Z)(.*)\Z", re.DOTALL)
+_STORED = "sqlFunction."
+"""The class of a SQL function, and what the keys begin with under which it is stored."""
 _WIDTH = 15
 """Where the values of DESCRIBE FUNCTION EXTENDED begin."""
 _ANALYSED = "== Analyzed Logical Plan ==\n"
@@ -163,7 +165,7 @@ class Definitions(Registrations):
         if _is_marked(statements.read_function_comment(comment)):
             return
         try:
-            found = read_function(name, lines)
+            found = read_function(name, lines, self.catalog)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             yield UserDefinition(
                 name, "function", unread=f"its description cannot be read: {error}"
@@ -368,9 +370,16 @@ def _json_type(told: Mapping[str, Any]) -> str:
 # -- functions ---------------------------------------------------------------------------------
 
 
-def read_function(name: ItemName, lines: Sequence[str]) -> UserDefinition | None:
-    """What DESCRIBE FUNCTION EXTENDED says of a SQL function; None for one of a class."""
+def read_function(
+    name: ItemName, lines: Sequence[str], catalog: str
+) -> UserDefinition | None:
+    """What DESCRIBE FUNCTION EXTENDED says of a SQL function; None for one of a class.
+
+    Before 4.2 it has the function as it is stored, in JSON.
+    """
     told = _labelled(lines)
+    if told.get("Class") == [_STORED]:
+        return _read_stored(name, json.loads(told["Usage"][0]), catalog)
     if "Body" not in told:
         return None
     if told["Type"] == ["TABLE"]:
@@ -383,6 +392,59 @@ def read_function(name: ItemName, lines: Sequence[str]) -> UserDefinition | None
     )
 
 
+def _read_stored(
+    name: ItemName, stored: Mapping[str, str], catalog: str
+) -> UserDefinition:
+    returns = stored.get(f"{_STORED}returnType", "")
+    if stored.get(f"{_STORED}isTableFunc") == "true":
+        columns = [Column(f.name, f.type, comment=f.comment) for f in _declared(returns)]
+    else:
+        columns = [Column("", known_type(returns))]
+    parts = [stored.get(f"catalogAndNamespace.part.{number}", "") for number in (0, 1)]
+    namespace = name.schema
+    if all(parts):
+        namespace = parts[1] if parts[0].lower() == catalog.lower() else ""
+    text = stored.get(f"{_STORED}expression") or stored[f"{_STORED}query"]
+    arguments = _declared(stored.get(f"{_STORED}inputParam", ""))
+    return UserDefinition(
+        name, "function", text, tuple(columns), namespace=namespace, arguments=tuple(arguments)
+    )
+
+
+def _declared(text: str) -> list[Argument]:
+    """Arguments or columns as a CREATE FUNCTION declares them, with commas between them."""
+    tokens = tokenise(text)
+    found: list[Argument] = []
+    depth = 0
+    parts: dict[str, int] = {}
+    first = 0
+    for number, token in enumerate([*tokens, end_token(len(text))]):
+        depth += token.is_operator("<", "(") - token.is_operator(">", ")")
+        if depth == 0 and number > first + 1 and token.is_word("default", "comment"):
+            parts.setdefault(token.value, number)
+        if token.kind == "end" or (depth == 0 and token.is_operator(",")):
+            if number > first:
+                found.append(_declared_field(text, tokens[first:number], parts, first))
+            first, parts = number + 1, {}
+    return found
+
+
+def _declared_field(
+    text: str, tokens: Sequence[Token], parts: Mapping[str, int], first: int
+) -> Argument:
+    """One of them: ``parts`` are the indexes of DEFAULT and COMMENT, counted from ``first``."""
+    stop = tokens[-1].end
+    comment = default = None
+    if "comment" in parts:
+        mark = tokens[parts["comment"] - first]
+        comment, stop = string_value(text[mark.end : stop].strip()), mark.start
+    if "default" in parts:
+        mark = tokens[parts["default"] - first]
+        default, stop = text[mark.end : stop].strip(), mark.start
+    type_ = known_type(text[tokens[0].end : stop].strip())
+    return Argument(tokens[0].name, type_, default, comment)
+
+
 def _labelled(lines: Iterable[str]) -> Mapping[str, list[str]]:
     """Values by label; those that go on below it are in the same column."""
     told: dict[str, list[str]] = {}
@@ -391,7 +453,7 @@ def _labelled(lines: Iterable[str]) -> Mapping[str, list[str]]:
         match = _ROW.match(line)
         if match is not None and not line.startswith(" "):
             values = told.setdefault(match[1], [])
-            values.append(line[_WIDTH:] if len(line) > _WIDTH else match[2])
+            values.append(line[_WIDTH:] if line[: _WIDTH].endswith("  ") else match[2])
         elif line.startswith(" " * _WIDTH):
             values.append(line[_WIDTH:])
     return told

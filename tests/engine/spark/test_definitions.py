@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from msgspec.structs import replace
 
 from catalog_migrate.engine.port import UserDefinition
 from catalog_migrate.engine.spark.definitions import read_function, read_relations, read_view
@@ -91,7 +94,7 @@ def test_a_function_is_read_from_its_description():
         "               spark.sql.session.timeZone=UTC",
         "Body:          select id\n\nBody: as a",
     ]
-    assert read_function(ItemName("team", "tab"), lines) == UserDefinition(
+    assert read_function(ItemName("team", "tab"), lines, "spark_catalog") == UserDefinition(
         ItemName("team", "tab"), "function", "select id\n\nBody: as a",
         (Column("a", "BIGINT"), Column("b", "STRING", comment="q\nBody: 1")), namespace="team",
         arguments=(
@@ -105,7 +108,43 @@ def test_a_function_is_read_from_its_description():
 def test_a_function_of_a_class_is_no_sql_function():
     """It has no text that reads anything."""
     lines = ["Function: spark_catalog.team.pi", "Class: org.example.Pi", "Usage: N/A."]
-    assert read_function(ItemName("team", "pi"), lines) is None
+    assert read_function(ItemName("team", "pi"), lines, "spark_catalog") is None
+
+
+def test_a_function_is_read_as_it_is_stored_before_4_2():
+    """Spark 4.0 and 4.1 describe it by the JSON that they keep, with the namespace of then."""
+    stored = {
+        "sqlFunction.inputParam": (
+            "x INT COMMENT 'c', `odd, name` STRUCT<a: INT, `default`: MAP<STRING, INT>> COMMENT"
+            " 'it\\'s, 1', y DECIMAL(10,2) DEFAULT least(1, 2) COMMENT 'z', w STRING DEFAULT 'a, b'"
+        ),
+        "sqlFunction.returnType": "a BIGINT,b STRING COMMENT 'z'", "sqlFunction.query": "SELECT 1",
+        "sqlFunction.isTableFunc": "true", "catalogAndNamespace.part.0": "spark_catalog",
+        "catalogAndNamespace.part.1": "default",
+    }
+    name = ItemName("team", "tab")
+
+    def read(**more):
+        lines = [
+            "Function: spark_catalog.team.tab", "Class: sqlFunction.",
+            f"Usage: {json.dumps({**stored, **more})}", "Extended Usage:\n    N/A.\n",
+        ]
+        return read_function(name, lines, "spark_catalog")
+
+    assert read() == UserDefinition(
+        name, "function", "SELECT 1",
+        (Column("a", "BIGINT"), Column("b", "STRING", comment="z")), namespace="default",
+        arguments=(
+            Argument("x", "INT", comment="c"),
+            Argument("odd, name", "STRUCT<a: INT, default: MAP<STRING, INT>>", comment="it's, 1"),
+            Argument("y", "DECIMAL(10,2)", "least(1, 2)", "z"),
+            Argument("w", "STRING", "'a, b'"),
+        ),
+    )
+    scalar = {"sqlFunction.isTableFunc": "false", "sqlFunction.returnType": "INT"}
+    assert read(**scalar, **{"sqlFunction.expression": "x"}).columns == (Column("", "INT"),)
+    assert read(**{"catalogAndNamespace.part.0": "other"}).namespace == ""
+    assert read(**{"sqlFunction.inputParam": ""}).arguments == ()
 
 
 def test_relations_of_a_plan_are_those_of_the_catalog():
@@ -216,7 +255,7 @@ def test_what_users_made_is_read_as_spark_has_it(spark, schema_name, warehouse):
         "COMPENSATION", "BINDING", "EVOLUTION",
     ]
     assert (found["bare"].namespace, found["plain"].namespace) == (s, before)
-    assert found["plus"] == UserDefinition(
+    assert replace(found["plus"], namespace=s) == UserDefinition(
         ItemName(s, "plus"), "function", "x + y", (Column("", "INT"),), namespace=s,
         arguments=(Argument("x", "INT", comment="c"), Argument("y", "INT", "3")),
     )
@@ -227,7 +266,9 @@ def test_what_users_made_is_read_as_spark_has_it(spark, schema_name, warehouse):
     assert found["text"].sql == "'Body: x\nBody:          y'"
 
     table = ItemName(s, "t")
-    for name in ("double", "raw", "bare", "rows_of"):
+    # before 4.2 a function of rows could not be called by its schema and name
+    of_rows = ("rows_of",) if spark.version >= "4.2" else ()
+    for name in ("double", "raw", "bare", *of_rows):
         assert engine.relations_read(found[name]) == [table], name
     assert engine.relations_read(found["plus"]) == []
     spark.sql(f"CREATE VIEW {s}.above AS SELECT * FROM {s}.double")
