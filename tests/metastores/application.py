@@ -127,7 +127,7 @@ class Application:
             found[row.tableName] = "" if place is None else place[1]
         return found
 
-    def definitions(self, schema: str) -> list[dict[str, Any]]:
+    def user_definitions(self, schema: str) -> list[dict[str, Any]]:
         """Users' views and functions of a schema, as the engine reads them."""
         found = SparkEngine(self.spark).user_definitions(schema)
         return [msgspec.to_builtins(each) for each in found]

@@ -40,7 +40,7 @@ def test_one_broken_entry_hides_no_other_view(
     put = f'UPDATE "TABLE_PARAMS" SET "PARAM_VALUE" = %s {_OF_VIEW}'
     postgres.execute(put, ["{nonsense", *row], database=database)
     try:
-        found = {each["name"][1]: each for each in application.do("definitions", s)}
+        found = {each["name"][1]: each for each in application.do("user_definitions", s)}
     finally:
         postgres.execute(put, [stored, *row], database=database)
     assert len(found) == 105
@@ -49,5 +49,5 @@ def test_one_broken_entry_hides_no_other_view(
     assert found["v78"]["sql"] == f"SELECT id, s FROM {s}.t WHERE id > 78"
     columns = [(c["name"], c["type"], c.get("nullable", True)) for c in found["v78"]["columns"]]
     assert columns == [("id", "BIGINT", False), ("s", "STRUCT<a: INT>", True)]
-    again = application.do("definitions", s)
+    again = application.do("user_definitions", s)
     assert [each for each in again if each["unread"]] == []
