@@ -255,8 +255,8 @@ class KafkaProbe:
         high = self._offsets(places, OffsetSpec.latest())
         return {place: (low[place], high[place]) for place in places}
 
-    def open_records(self, topics: Sequence[str]) -> int:
-        """Offsets between the last stable offset and the high watermark, over all partitions.
+    def open_records(self, topics: Sequence[str]) -> dict[str, int]:
+        """Offsets between the last stable offset and the high watermark, by topic.
 
         They are of transactions that are open, or lie behind such ones; a reader of committed
         transactions waits for their end. Raises as :meth:`bounds` does.
@@ -264,11 +264,14 @@ class KafkaProbe:
         from confluent_kafka.admin import OffsetSpec
 
         if not self._committed:
-            return 0
+            return {}
         places = self._places(topics)
         stable = self._offsets(places, OffsetSpec.latest())
         high = self._offsets(places, OffsetSpec.latest(), committed=False)
-        return sum(max(0, high[place] - stable[place]) for place in places)
+        found: dict[str, int] = {}
+        for place in places:
+            found[place[0]] = found.get(place[0], 0) + max(0, high[place] - stable[place])
+        return found
 
     def _places(self, topics: Sequence[str]) -> list[tuple[str, int]]:
         """Every partition of topics; ConnectionFailed for one that is not there."""

@@ -8,7 +8,7 @@ networks and other secrets.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,13 +41,13 @@ class Identity(msgspec.Struct, frozen=True):
     ``cluster_id`` is Kafka's cluster id, PostgreSQL's ``system identifier/database oid``, or the
     real path of a directory; ``topic_ids`` maps the topics that are there to their ids. A topic
     that was dropped and created again has another id. ``open_records`` lie there behind the last
-    stable offset, where committed transactions are read only.
+    stable offset, by topic, where committed transactions are read only.
     """
 
     connector: str
     cluster_id: str
     topic_ids: dict[str, str] = {}
-    open_records: int = 0
+    open_records: dict[str, int] = {}
 
 
 def validate_connection(
@@ -134,10 +134,8 @@ def identity(
     if connector == "KAFKA":
         with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
             found = kafka_identity(probe, topics)
-            with suppress(ConnectionFailed):  # partitions whose leader is changing
-                waiting = probe.open_records(list(found.topic_ids)) if reads else 0
-                found = msgspec.structs.replace(found, open_records=waiting)
-            return found
+            waiting = _open_records(probe, found.topic_ids if reads else ())
+            return msgspec.structs.replace(found, open_records=waiting)
     if connector == "POSTGRES":
         with postgres_session(resolved, subject=subject, timeout=timeout) as session:
             return Identity(connector, database_identity(session))
@@ -158,10 +156,10 @@ class TopicAccess(msgspec.Struct, frozen=True):
 def kafka_access(
     resolved: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
 ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
-    """Who the cluster is and whether each item may do what it needs, in two questions for all.
+    """Who the cluster is and whether each item may do what it needs, by one client for all.
 
     Findings are by subject; the identity is None when nothing answers. A topic that may not be
-    seen is a finding and has no id.
+    seen is a finding and has no id. Open transactions are asked for in the topics that are read.
     """
     try:
         with KafkaProbe(resolved, subject="connection", timeout=timeout) as probe:
@@ -179,9 +177,18 @@ def kafka_access(
                 )
                 for each in wanted
             }
-            return Identity("KAFKA", cluster, ids), findings
+            read = {topic for each in wanted if each.operation == "READ" for topic in each.topics}
+            waiting = _open_records(probe, sorted(read & ids.keys()))
+            return Identity("KAFKA", cluster, ids, waiting), findings
     except ConnectionFailed as error:
         return None, {each.subject: _findings_of(error) for each in wanted}
+
+
+def _open_records(probe: KafkaProbe, topics: Collection[str]) -> dict[str, int]:
+    """What lies behind the last stable offsets; nothing where that cannot be found out now."""
+    with suppress(ConnectionFailed):  # partitions whose leader is changing
+        return probe.open_records(list(topics)) if topics else {}
+    return {}
 
 
 def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:

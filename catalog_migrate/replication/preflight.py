@@ -186,7 +186,7 @@ def _server_findings(
         if slots >= most_slots:
             yield Finding(
                 subject, "SLOT", False, f"all {most_slots} replication slots are taken",
-                "drop one that nobody needs (pg_replication_slots), or raise max_replication_slots",
+                "drop one that is unused (pg_replication_slots), or raise max_replication_slots",
             )
         if senders >= most_senders:
             yield Finding(
@@ -200,7 +200,7 @@ def _server_findings(
         what = f"plugin {slot.plugin}" if slot.plugin else "a physical one"
         yield Finding(
             subject, "SLOT", False,
-            f"slot {name} is somebody else's: {what}, database {slot.database}",
+            f"slot {name} is not this source's: {what}, database {slot.database}",
             "name another SLOT",
         )
     elif slot.lost:
@@ -219,7 +219,7 @@ def _server_findings(
     elif new:
         yield Finding(
             subject, "SLOT", False, f"there is a slot {name} already",
-            f"name another SLOT, or SELECT pg_drop_replication_slot('{name}') when nobody needs it",
+            f"name another SLOT, or SELECT pg_drop_replication_slot('{name}') if it is unused",
         )
     else:
         yield Finding(subject, None, True, f"slot {name} is there, {slot.lag} bytes behind")

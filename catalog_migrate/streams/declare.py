@@ -528,7 +528,7 @@ def _output_table(
     if found.mapping.kind != "table":
         problems = [f"it is a {found.mapping.kind}"]
     elif found.item.definition.is_derived:
-        problems.append("it is derived, and every migration fills it anew")
+        problems.append("it is derived, and every migration fills it again")
     writer = next((
         other for other in dependencies.queries(draft.state)
         if found.item_id in dependencies.outputs(other.item)
@@ -657,7 +657,7 @@ def check_input(where: str, reads: dependencies.CatalogEntry, external: External
         )
     if definition.is_derived and not (external.connector == "POSTGRES" and external.key):
         raise RefusedStatement(
-            f"{where} reads the derived table {definition.item_name}, which is filled anew by "
+            f"{where} reads the derived table {definition.item_name}, which is filled again by "
             "every migration: each row would be sent again",
             remedy="write INTO POSTGRES … KEY (…), which replaces rows by key",
         )

@@ -523,7 +523,7 @@ def require_standing(
         )
     if not is_same(item.definition):
         raise CommitConflict(
-            f"{item.definition.item_name} was changed by somebody else meanwhile: "
+            f"{item.definition.item_name} was changed by another process meanwhile: "
             + dependencies.changed_options(before, item.definition),
             remedy=f"look at it (SHOW CREATE), then {again}",
         )

@@ -13,6 +13,7 @@ from types import TracebackType
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.options import MISSING, InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
@@ -147,9 +148,8 @@ def probe_queries(
 ) -> tuple[list[Verdict], dict[str, Upstream]]:
     """Whether each query's own access works now, and whom it reaches.
 
-    Queries on one Kafka connection with the same options of their own share one client and two
-    questions. Verdicts are in the order of ``item_ids``, at least one for each; an upstream that
-    did not answer is left out.
+    Queries on one Kafka connection share a client, see :func:`share_clients`. Verdicts are in the
+    order of ``item_ids``, at least one for each; an upstream that did not answer is left out.
     """
     verdicts: dict[str, list[Verdict]] = {}
     found: dict[str, Upstream] = {}
@@ -159,24 +159,18 @@ def probe_queries(
             specs[item_id] = spec_of(state, item_id, resolve=ports.resolve)
         except CatalogMigrateError as error:
             verdicts[item_id] = [refusal(state, item_id, error)]
-    shared: dict[object, list[str]] = {}
-    alone: list[str] = []
-    for item_id, spec in specs.items():
-        if spec.external.connector == "KAFKA":
-            own = tuple(sorted(spec.external.overrides.items(), key=lambda option: option[0]))
-            access = state.items[item_id].links["connection"], own
-            shared.setdefault(access, []).append(item_id)
-        else:
-            alone.append(item_id)
+    shared = share_clients(state, [
+        spec for spec in specs.values() if spec.external.connector == "KAFKA"
+    ])
+    alone = [spec for spec in specs.values() if spec.external.connector != "KAFKA"]
     with ports.threads.pool(16, "probe") as pool:
         schemas = {
             item_id: pool.submit(ports.upstreams.check_schemas, spec, timeout=timeout)
             for item_id, spec in specs.items() if spec.registry is not None
         }
         groups = [
-            *(pool.submit(_kafka, [specs[each] for each in group], ports.upstreams, timeout)
-              for group in shared.values()),
-            *(pool.submit(_alone, specs[item_id], ports.upstreams, timeout) for item_id in alone),
+            *(pool.submit(ask_kafka, group, ports.upstreams, timeout) for group in shared),
+            *(pool.submit(_alone, spec, ports.upstreams, timeout) for spec in alone),
         ]
         for group in groups:
             for item_id, (findings, upstream, whole) in group.result().items():
@@ -190,14 +184,26 @@ def probe_queries(
     return [verdict for item_id in item_ids for verdict in verdicts[item_id]], found
 
 
-_Answer = tuple[tuple[Finding, ...], Upstream | None, bool]
+def share_clients(state: State, specs: Sequence[QuerySpec]) -> list[list[QuerySpec]]:
+    """Group Kafka queries by what one client can ask for: those on one connection, with the same
+    options of their own and the same isolation level."""
+    groups: dict[object, list[QuerySpec]] = {}
+    for spec in specs:
+        own = tuple(sorted(spec.external.overrides.items(), key=lambda option: option[0]))
+        level = option_of(spec.connection, "KAFKA", "kafka.isolation.level")
+        connection = state.items[spec.item_id].links["connection"]
+        groups.setdefault((connection, own, level), []).append(spec)
+    return list(groups.values())
+
+
+Answered = tuple[tuple[Finding, ...], Upstream | None, bool]
 """Findings, who answered (None: nobody), and whether all of its topics are known."""
 
 
-def _kafka(
-    specs: Sequence[QuerySpec], upstreams: Upstreams, timeout: float
-) -> dict[str, _Answer]:
-    """Queries on one Kafka connection, by item id."""
+def ask_kafka(
+    specs: Sequence[QuerySpec], upstreams: Upstreams, timeout: float = 10.0
+) -> dict[str, Answered]:
+    """Ask for the queries of one group of :func:`share_clients`; the answers by item id."""
     wanted = [
         TopicAccess(
             spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE"
@@ -205,21 +211,25 @@ def _kafka(
         for spec in specs
     ]
     identity, findings = upstreams.access(specs[0].connection, wanted, timeout=timeout)
-    answers: dict[str, _Answer] = {}
+    answers: dict[str, Answered] = {}
     for spec in specs:
         if identity is None:
             answers[spec.item_id] = findings[spec.item_id], None, False
             continue
         topics = topics_of_query(spec)
         seen = {topic: identity.topic_ids[topic] for topic in topics if topic in identity.topic_ids}
+        waiting = sum(
+            identity.open_records.get(topic, 0) for topic in topics if spec.kind == "source"
+        )
         # a topic that may not be seen is not gone: whoever starts the query asks for itself
         answers[spec.item_id] = (
-            findings[spec.item_id], Upstream(identity.cluster_id, seen), len(seen) == len(topics)
+            findings[spec.item_id], Upstream(identity.cluster_id, seen, waiting),
+            len(seen) == len(topics),
         )
     return answers
 
 
-def _alone(spec: QuerySpec, upstreams: Upstreams, timeout: float) -> dict[str, _Answer]:
+def _alone(spec: QuerySpec, upstreams: Upstreams, timeout: float) -> dict[str, Answered]:
     """A query that shares nothing."""
     findings = upstreams.check_query(spec, timeout=timeout)
     upstream: Upstream | None = None
@@ -292,7 +302,7 @@ def with_shown_host_key(statement: object, error: InvalidOptions) -> InvalidOpti
         lines = shown_host_keys(host, int(str(external.options.get("PORT", "22"))))
         said = "\n".join(f"  {line}\n    {fingerprint(line)}" for line in lines)
         remedy = (
-            f"{host} shows these keys now, which nobody has checked:\n{said}\n  compare one with "
+            f"{host} shows these keys now, which were not checked:\n{said}\n  compare one with "
             "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the server itself, or ask who "
             "runs it, then write HOST KEY with the line or the fingerprint"
         )

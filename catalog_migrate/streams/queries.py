@@ -217,6 +217,17 @@ class PreparedQuery(Protocol):
         """Start it; returns at once. EngineFailure when Spark refuses it right away."""
 
 
+class OpenTransaction(msgspec.Struct, frozen=True):
+    """A transaction that is open in a partition: its first offset, the id of its producer, and the
+    ``transactional.id`` of that, "" where it may not be seen."""
+
+    topic: str
+    partition: int
+    first: int | None
+    producer: int
+    transactional_id: str = ""
+
+
 class QueryEngine(Protocol):
     """Starts queries; the Spark implementation is in :mod:`catalog_migrate.streams.spark`."""
 
@@ -245,6 +256,12 @@ class QueryEngine(Protocol):
 
         The Delta transaction of each of :attr:`QuerySpec.destinations`; ``postgres``: the ledger;
         ``kafka`` cannot know: it is left out.
+        """
+
+    def find_open_transactions(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int]]
+    ) -> tuple[OpenTransaction, ...]:
+        """What is open in partitions of a Kafka source's topics; nothing where it cannot be seen.
         """
 
 
@@ -332,3 +349,9 @@ class OfflineQueries:
         return {
             name: self._tables.batch(path, query_id) for name, path in spec.destinations.items()
         }
+
+    def find_open_transactions(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int]]  # noqa: ARG002
+    ) -> tuple[OpenTransaction, ...]:
+        """Never: it starts nothing that could wait for one."""
+        return ()

@@ -11,8 +11,8 @@ and ends what can be ended without Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from uuid import uuid4
@@ -36,7 +36,8 @@ from catalog_migrate.streams.failures import HOLD_AFTER, of_error
 from catalog_migrate.streams.observation import Report
 from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
-from catalog_migrate.streams.queries import OfflineQueries, QueryEngine
+from catalog_migrate.streams.probes import Answered, ask_kafka, share_clients
+from catalog_migrate.streams.queries import OfflineQueries, QueryEngine, QuerySpec
 from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
 from catalog_migrate.streams.starts import starts_by_cores
 from catalog_migrate.streams.status import (
@@ -566,13 +567,29 @@ class Runtime:
         ]
         if not running:
             return
-        with self._ports.threads.pool(min(8, len(running)), "upstream") as pool:
-            changed = list(
-                pool.map(lambda item_id: self._changed(state, item_id, supervisor), running)
-            )
-        for item_id, error in zip(running, changed, strict=True):
-            if error is not None and not _says(state, item_id, error.message):
-                supervisor.hold(item_id, of_error(error, dependencies.display(state, item_id)))
+        specs: list[QuerySpec] = []
+        for item_id in running:
+            with suppress(CatalogMigrateError):  # a secret without a value: the query says so
+                specs.append(supervisor.spec(state, item_id))
+        groups = share_clients(state, specs)
+        if not groups:
+            return
+
+        def ask(group: Sequence[QuerySpec]) -> Mapping[str, Answered]:
+            try:
+                return ask_kafka(group, self._ports.upstreams)
+            except CatalogMigrateError:
+                return {}  # not reachable now: the queries themselves will say so
+
+        with self._ports.threads.pool(min(8, len(groups)), "upstream") as pool:
+            answers = [each for found in pool.map(ask, groups) for each in found.items()]
+        found = dict(answers)
+        for spec in specs:
+            error = self._changed(state, spec, found.get(spec.item_id), supervisor)
+            if error is not None and not _says(state, spec.item_id, error.message):
+                supervisor.hold(
+                    spec.item_id, of_error(error, dependencies.display(state, spec.item_id))
+                )
 
     def _refresh_surveys(self, supervisor: Supervisor, state: State) -> None:
         """Record what sources on PostgreSQL depend on, after DDL that they go on from."""
@@ -617,16 +634,17 @@ class Runtime:
         self._dropping = self._ports.threads.run(drop, "drop slots")
 
     def _changed(
-        self, state: State, item_id: str, supervisor: Supervisor
+        self, state: State, spec: QuerySpec, answer: Answered | None, supervisor: Supervisor
     ) -> UpstreamChanged | None:
-        stream: StreamRecord | None = state.streams.get(item_id)
-        if stream is None or not stream.upstream:
+        stream: StreamRecord | None = state.streams.get(spec.item_id)
+        _, found, whole = answer or ((), None, False)
+        if stream is None or not stream.upstream or found is None:
             return None
         try:
-            spec = supervisor.spec(state, item_id)
-            found = self._ports.upstreams.identify(spec)
+            if not whole:  # a topic is missing, or may not be seen
+                found = self._ports.upstreams.identify(spec)
             require_same_cluster_and_topics(spec, stream, found)
-            supervisor.managed[item_id].open_records = found.open_records
+            supervisor.managed[spec.item_id].open_records = found.open_records
         except UpstreamChanged as error:
             return error
         except CatalogMigrateError:

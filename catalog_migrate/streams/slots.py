@@ -47,7 +47,7 @@ def put_slot(
     server = f"{options.get('HOST')}/{options.get('DATABASE')}"
     if connection in gone or links.get("cluster") in gone:
         return (
-            f"nobody is left to drop its replication slot, which keeps the log of {server}: SELECT"
+            f"its replication slot is not dropped, and keeps the log of {server}: SELECT"
             f" pg_drop_replication_slot('{slot}')"
         )
     folder = dependencies.location(state, stream.checkpoint).rpartition("/")[0]

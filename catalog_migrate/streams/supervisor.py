@@ -587,7 +587,9 @@ class Supervisor:
             stream = self._survey(spec, stream, checkpoint)
             spec = self.spec(state, item_id, stream)
             begin_at_offsets(spec, checkpoint, self.ports.upstreams, self.clock.wall())
-            require_ended_transactions(spec, checkpoint, found, self.ports.upstreams)
+            require_ended_transactions(
+                spec, checkpoint, found, self.ports.upstreams, self.engine.find_open_transactions
+            )
             require_ledger(spec, checkpoint)
             if spec != planned:  # the first start of a sink: its topic ids became known just now
                 query = self.engine.prepare(spec)

@@ -336,7 +336,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
                 raise ShardGone(
                     f"the table of {kept.definition.kind} {kept.definition.item_name} is gone: "
                     f"there is none at {path}, and its query has written there before",
-                    remedy="restore the directory from a backup; to begin anew with an empty table,"
+                    remedy="restore the directory from a backup; to begin with an empty table,"
                     " drop the source and create it again",
                     path=path, item_id=owner,
                 )

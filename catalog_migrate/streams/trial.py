@@ -326,8 +326,9 @@ class Trial(OperationRun):
         name = dependencies.display(state, item_id)
         each = self.supervisor.managed.get(item_id)
         verdict = probed.get(item_id)
-        if each is not None and each.error:
-            return f"{name}: {each.error}"
+        if each is not None and each.failure is not None:
+            remedy = each.failure.remedy
+            return f"{name}: {each.failure.message}" + (f" (remedy: {remedy})" if remedy else "")
         if verdict is not None and not verdict.ok:
             return f"{name}: {verdict.message}"
         return f"{name}: made no progress in {row.limit:.0f} s"

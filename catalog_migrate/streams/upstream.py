@@ -48,7 +48,15 @@ from catalog_migrate.streams.checkpoint.targets import (
 from catalog_migrate.streams.databases import preflight_of
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.failures import NEW_TOPIC, SOURCE
-from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
+from catalog_migrate.streams.queries import (
+    OpenTransaction,
+    QuerySpec,
+    Resolved,
+    written_columns,
+)
+
+OPEN_TRANSACTION = "OPEN_TRANSACTION"
+"""The condition of a source that waits for a transaction to end."""
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -125,7 +133,7 @@ def identify(spec: QuerySpec) -> Upstream:
         connector, spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}",
         reads=spec.kind == "source",
     )
-    return Upstream(found.cluster_id, dict(found.topic_ids), found.open_records)
+    return Upstream(found.cluster_id, dict(found.topic_ids), sum(found.open_records.values()))
 
 
 def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
@@ -364,7 +372,8 @@ def begin_at_offsets(
 
 
 def require_ended_transactions(
-    spec: QuerySpec, checkpoint: Checkpoint, found: Upstream, upstreams: Upstreams
+    spec: QuerySpec, checkpoint: Checkpoint, found: Upstream, upstreams: Upstreams,
+    find_open: Callable[[QuerySpec, Sequence[Partition]], Sequence[OpenTransaction]],
 ) -> None:
     """:class:`EngineFailure` for a source that has read further than it may: it starts later.
 
@@ -375,18 +384,33 @@ def require_ended_transactions(
     if positions is None:
         return
     with upstreams.contents(spec, sample=False) as contents:
-        beyond = sorted(
-            f"{topic}-{number}" for (topic, number), at in positions.items()
-            if at > contents.bounds.get((topic, number), (0, at))[1]
+        stable = {place: contents.bounds.get(place, (0, at))[1] for place, at in positions.items()}
+    beyond = sorted(place for place, at in positions.items() if at > stable[place])
+    if not beyond:
+        return
+    opened = find_open(spec, beyond)
+    places = [
+        f"topic {topic}, partition {number}, offset {stable[topic, number]}"
+        + "".join(
+            f", by producer {each.producer}" + (
+                f" (transactional.id {each.transactional_id})" if each.transactional_id else ""
+            )
+            for each in opened if (each.topic, each.partition) == (topic, number)
         )
-    if beyond:
-        raise EngineFailure(
-            f"source {spec.name} has read beyond the last stable offset of {', '.join(beyond)}: a "
-            "transaction is open there",
-            condition="OPEN_TRANSACTION", transient=True,
-            remedy="it is started again once the transaction has ended; or read it as it is"
-            f" written: ALTER SOURCE {spec.name} SET (ISOLATION LEVEL = 'read_uncommitted')",
-        )
+        for topic, number in beyond
+    ]
+    topic, number = beyond[0]
+    raise EngineFailure(
+        f"source {spec.name} has read records of a transaction that is not ended"
+        f" ({OPEN_TRANSACTION}): it is open from {'; '.join(places)}",
+        condition=OPEN_TRANSACTION, transient=True, topic=topic, partition=number,
+        offset=stable[topic, number],
+        remedy="commit or abort it: its producer does, or kafka-transactions.sh abort --topic"
+        f" {topic} --partition {number} --start-offset {stable[topic, number]}, or the broker after"
+        " its transaction.timeout.ms; the source is started then. Or read it as it is written:"
+        f" ALTER SOURCE {spec.name} SET (ISOLATION LEVEL = 'read_uncommitted')",
+        statements=(f"ALTER SOURCE {SOURCE} SET (ISOLATION LEVEL = 'read_uncommitted')",),
+    )
 
 
 def input_known(state: State, item_id: str) -> bool:

@@ -417,6 +417,10 @@ class SimulatedQueries:
             for name, path in spec.destinations.items()
         }
 
+    def find_open_transactions(self, *_: Any) -> tuple[()]:
+        """Nobody sends in transactions."""
+        return ()
+
     def query(self, spec: QuerySpec) -> SimulatedQuery:
         start = databases.begin(self, spec) if spec.tables else None
         return SimulatedQuery(self, spec, start)

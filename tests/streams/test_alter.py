@@ -269,7 +269,7 @@ def test_submit_refuses_what_was_planned_from_something_else(
         kind="alter", state="validating", target=base.item_id, before=base.item.definition,
         after=base.item.definition,
     )
-    with pytest.raises(CommitConflict, match=r"changed by somebody else meanwhile: kafka\.client"):
+    with pytest.raises(CommitConflict, match=r"by another process meanwhile: kafka\.client"):
         submit(lambda decide: commit(log, decide, kind="test"), planned, "1")
     assert dict(state().operations) == {}
 
@@ -283,7 +283,7 @@ def test_an_unsafe_request_says_what_changed(do: Any, setting: Any, state: Now) 
     asked: Any = parse_one("ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest)")
     request = request_of(state(), asked)
     do("ALTER SOURCE s SET (TRIGGER = '7 seconds')")
-    with pytest.raises(CommitConflict, match="by somebody else meanwhile: TRIGGER") as caught:
+    with pytest.raises(CommitConflict, match="by another process meanwhile: TRIGGER") as caught:
         require_bound(state(), request)
     assert str(caught.value).startswith("CM0210 (SQLSTATE 40001): default.s was changed")
 

@@ -285,7 +285,7 @@ class TestBeforeTheCommit:
         """What the server shows is printed, with how to compare it, and not taken over."""
         for where, said in (
             (f"HOST '127.0.0.1', PORT {server.port}", [server.host_key, server.fingerprint(),
-             server.fingerprint(1), "nobody has checked", "ssh-keygen -lf"]),
+             server.fingerprint(1), "were not checked", "ssh-keygen -lf"]),
             ("HOST '127.0.0.1', PORT 1", ["shows no key from here"]),
             ("PORT 1", ["option HOST is required"]),
         ):

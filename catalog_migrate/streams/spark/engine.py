@@ -18,10 +18,11 @@ from catalog_migrate.store.address import local_path
 from catalog_migrate.streams import table_snapshots
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import ServerDatabases
-from catalog_migrate.streams.queries import CAUSED_BY, OutputTable, QuerySpec
+from catalog_migrate.streams.queries import CAUSED_BY, OpenTransaction, OutputTable, QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
+from catalog_migrate.streams.spark.open_transactions import find_open_transactions
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_source import ChangesWriter
 from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
@@ -166,6 +167,13 @@ class SparkQueries:
                 condition=type(error).__name__,
                 transient=isinstance(error, psycopg.OperationalError),
             ) from None
+
+    def find_open_transactions(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int]]
+    ) -> tuple[OpenTransaction, ...]:
+        """What is open in partitions of a Kafka source's topics; nothing where it cannot be seen.
+        """
+        return find_open_transactions(self._spark, spec, places)
 
     def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:
         """What is read, and who writes its batches (None: Spark's own Delta sink)."""

@@ -247,7 +247,7 @@ class Cause(NamedTuple):
 
 def failure_of(
     query: StreamingQuery, batch_error: BaseException | None, redactor: Redactor,
-    show_values: bool = True,
+    show_values: bool = False,
 ) -> QueryFailure | None:
     """Why a query ended, None when it did not fail.
 
@@ -301,7 +301,7 @@ def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
 
 
 def scrubbed(
-    error: BaseException, redactor: Redactor, show_values: bool = True
+    error: BaseException, redactor: Redactor, show_values: bool = False
 ) -> BaseException:
     """The error itself, or one with the same text less its secrets, and less values of rows."""
     raw, causes = list(python_causes(error, True)), list(python_causes(error, show_values))
@@ -317,7 +317,7 @@ def scrubbed(
     )
 
 
-def python_causes(error: BaseException, show_values: bool = True) -> Iterator[Cause]:
+def python_causes(error: BaseException, show_values: bool = False) -> Iterator[Cause]:
     """An exception of Python and what it came from; Spark's lead on into the JVM."""
     current: BaseException | None = error
     for _ in range(_DEPTH):
@@ -346,7 +346,7 @@ def python_causes(error: BaseException, show_values: bool = True) -> Iterator[Ca
         current = inner
 
 
-def java_causes(throwable: Any, show_values: bool = True) -> Iterator[Cause]:
+def java_causes(throwable: Any, show_values: bool = False) -> Iterator[Cause]:
     """An exception of the JVM and what it came from."""
     current = throwable
     for _ in range(_DEPTH):

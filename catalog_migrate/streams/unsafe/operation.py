@@ -103,7 +103,7 @@ class UnsafeOperation(OperationRun):
     def abandoned(self) -> CatalogMigrateError:
         """Whoever began it may have been stopped for a reason."""
         return UnsafeBlocked(
-            "whoever carried it out ended before its commit; nothing was changed",
+            "the process that carried it out ended before its commit; nothing was changed",
             remedy="run the command again",
         )
 
@@ -204,7 +204,7 @@ class UnsafeOperation(OperationRun):
                 restore.bar(self.follow(), back)
                 if not restore.happened(self.follow(), back, self.key):
                     raise UnsafeBlocked(
-                        "whoever carried it out ended before its table was restored"
+                        "the process that carried it out ended before its table was restored"
                     )
             self._commit(request_in(self.row), prepared)
         except LeaseLost:
@@ -401,7 +401,7 @@ def _prepared_of(
             _in_words(each.part, row) for each in surveyed if not each.part.past
             for row in each.survey.forecast.rows if row.moves
         ) + tuple(
-            f"{table} copied anew" for each in surveyed for table in each.survey.copied
+            f"{table} copied again" for each in surveyed for table in each.survey.copied
         ),
         retaken={
             each.part.item_id: each.survey.snapshot for each in surveyed

@@ -390,7 +390,7 @@ def plan_unsafe(
 def _kept_elsewhere(state: State, part: ItemRequest, jobs: Sequence[Job]) -> tuple[str, ...]:
     """What a RESTORE of a source's table does not reach, beside what sinks have sent."""
     notes = tuple(
-        f"{job.kind} {job.name} keeps what it took of the rows that go until it is filled anew"
+        f"{job.kind} {job.name} keeps what it took of the rows that go until it is filled again"
         for job in jobs if job.takes == "stateful"
     )
     dead = state.items[part.item_id].links.get("dead_letters")
@@ -444,8 +444,8 @@ def _require_bound(state: State, part: ItemRequest) -> None:
     generation = stream.generation if stream is not None else 0
     if generation != part.generation:
         raise CommitConflict(
-            f"the positions of {dependencies.display(state, part.item_id)} were changed by somebody"
-            f" else meanwhile (edit {generation}, planned on {part.generation})",
+            f"the positions of {dependencies.display(state, part.item_id)} were changed by another"
+            f" process meanwhile (edit {generation}, planned on {part.generation})",
             remedy="look at them (source positions), then plan again",
         )
 

@@ -183,7 +183,7 @@ def _injected(
 def _snapshot_taken(
     asked: SurveyRequest, standing: Position | None, slot: SlotContents, *, waits: bool
 ) -> Survey:
-    """The tables are copied anew: all of them, and the slot is made anew, or some of them."""
+    """Take a snapshot: of all tables, and the slot is created again, or of some of them."""
     part, spec, codec = asked.part, asked.spec, PostgresCodec()
     here = slot.here
     tables = part.reset or ()
@@ -221,18 +221,18 @@ def _snapshot_taken(
             exact = False
             notes.append(f"{slot.foreign}: which changes are passed over is not known"
                          if slot.foreign else "it waits for the snapshot that was asked for before")
-        notes.append(f"slot {spec.slot} is dropped where it is there, and made anew")
+        notes.append(f"slot {spec.slot} is dropped where it is there, and created again")
         if foreign or "SLOT" in part.keys:
             notes.append(
-                "the slot of before stays on its server and keeps the log there until somebody "
-                "drops it (pg_drop_replication_slot)"
+                "the slot of before stays on its server and keeps the log there until it is "
+                "dropped (pg_drop_replication_slot)"
             )
     target = here.lsn if tables and here is not None else slot.latest
     rows = tuple(
         Row(
             table.upstream.full_name, 0, None if here is None else here.lsn, target,
             slot.earliest, slot.latest, skipped=counts.get(table.upstream.full_name, 0),
-            note="copied anew", log=True,
+            note="copied again", log=True,
         )
         for table in listed
     )
@@ -306,7 +306,7 @@ def require_copyable(asked: SurveyRequest, tables: Sequence[OutputTable]) -> Non
             problems.append(f"{', '.join(gone)} of the key of {table.upstream.full_name} is gone")
     if problems:
         raise UnsafeBlocked(
-            f"source {spec.name} cannot copy its tables anew into those it has", problems=problems,
+            f"source {spec.name} cannot copy its tables again into those it has", problems=problems,
             remedy=f"DROP SOURCE {spec.name} and create it again with other tables AS names",
         )
 
@@ -436,7 +436,7 @@ def left_unread(
     total = sum(unread.values())
     listed = ", ".join(f"{topic}:{number} {count}" for (topic, number), count in unread.items())
     return total, (
-        f"{total} records of the former {topics} are unread, and nobody reads them afterwards "
+        f"{total} records of the former {topics} are unread, and are not read afterwards "
         f"({listed}); where they count, let the source catch up there first",
     )
 

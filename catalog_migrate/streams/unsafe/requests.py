@@ -350,7 +350,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
     if not dependencies.is_query(found.item):
         raise UnsafeBlocked(
             f"{found.text} has no query, it is quarantined: {found.item.quarantined}",
-            remedy=f"fix that first, or DROP {statement.kind.upper()} and create it anew",
+            remedy=f"fix that first, or DROP {statement.kind.upper()} and create it again",
         )
     external, links = _redefined(state, found, statement)
     stream = state.streams.get(found.item_id)
@@ -384,7 +384,7 @@ def _positions(
     if found.external.connector == "POSTGRES" and any(action.targets for action in offsets):
         raise UnsafeBlocked(
             f"{found.text} has one position for all of its tables",
-            remedy="write INJECT OFFSETS (TO '0/16B3748'); a table alone is copied anew by RESET "
+            remedy="write INJECT OFFSETS (TO '0/16B3748'); a table alone is copied again by RESET "
             "SPLITS ('schema.table')",
         )
     for action in offsets:

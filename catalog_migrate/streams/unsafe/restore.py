@@ -93,7 +93,7 @@ def perform(state: State, restore: Restore, key: str) -> None:
         )
     except CommitFailedError as error:
         raise UnsafeBlocked(
-            f"somebody else has written into the table at {path} in this very moment",
+            f"another process has written into the table at {path} in this very moment",
             remedy="see who writes into it besides the source, then plan again",
         ) from error
     except (DeltaError, OSError) as error:
@@ -139,7 +139,7 @@ def obstacles(
     others = ports.tables.foreign_commits(path, to, newest, checkpoint.query_id or "")
     if others:
         shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
-        wrong.append(f"somebody else has written into its table since: {shown}")
+        wrong.append(f"another process has written into its table since: {shown}")
     for user in readers(state, item_id):
         wrong += _reader_obstacles(state, user, shard, to, clusters, ports)
     return tuple(wrong)
@@ -503,7 +503,7 @@ def _part(state: State, key: str, done: ItemRequest, image: Image, *, restore: b
         return msgspec.structs.replace(part, everywhere=str(standing))
     if connector != "KAFKA":
         raise UnsafeBlocked(
-            f"{item.definition.item_name} reads files: what was listed anew is not forgotten",
+            f"{item.definition.item_name} reads files: what was listed again is not forgotten",
             remedy="nothing is to be done: files that were read twice are in the table twice",
         )
     positions = KafkaCodec().read(image.line)

@@ -34,7 +34,7 @@ def test_no_advice_on_an_option_of_sparks() -> None:
         "Reason: Partitions t-1 have been deleted. SQLSTATE: 22000"
     )
     for quoted in ((" ", "", " false."), (' "', '"', ' "false".')):
-        (cause,) = python_causes(ValueError(told.format(*quoted)))
+        (cause,) = python_causes(ValueError(told.format(*quoted)), show_values=True)
         assert "failOnDataLoss" not in cause.message
         assert cause.message.endswith("aged out. Reason: Partitions t-1 have been deleted. "
                                       "SQLSTATE: 22000")
@@ -55,14 +55,14 @@ def test_chain_is_kept_and_scrubbed() -> None:
 def test_error_with_a_secret_is_replaced() -> None:
     """An error that tells a secret is replaced with its causes' scrubbed texts; others stay."""
     harmless = ValueError("nothing in here")
-    assert scrubbed(harmless, REDACTOR) is harmless
+    assert scrubbed(harmless, REDACTOR, show_values=True) is harmless
     try:
         try:
             raise KeyError(MARKER)
         except KeyError as inner:
             raise ValueError("outer") from inner
     except ValueError as telling:
-        replaced = scrubbed(telling, REDACTOR)
+        replaced = scrubbed(telling, REDACTOR, show_values=True)
     assert isinstance(replaced, EngineFailure)
     assert str(replaced) == "CM0400: ValueError: outer; KeyError: '***'"
     assert replaced.condition == "KeyError"
@@ -89,9 +89,9 @@ def test_python_chain() -> None:
     """Explicit and implicit causes are followed, suppressed ones are not; stacks are cut."""
     with pytest.raises(ValueError, match="while writing") as caught:
         chained()
-    assert [str(cause) for cause in python_causes(caught.value)] == [
+    assert [str(cause) for cause in python_causes(caught.value, show_values=True)] == [
         "ValueError: while writing", "OSError: disk full",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="shown") as caught:
         cut()
-    assert [cause.message for cause in python_causes(caught.value)] == ["shown"]
+    assert [cause.message for cause in python_causes(caught.value, show_values=True)] == ["shown"]

@@ -329,7 +329,7 @@ class TestSnapshots:
         assert row.state == "done"
         assert row.unsafe is not None
         assert row.unsafe.reset
-        assert row.unsafe.partitions[-2:] == ("public.a copied anew", "public.b copied anew")
+        assert row.unsafe.partitions[-2:] == ("public.a copied again", "public.b copied again")
         stream = mirror.state.streams[mirror.id]
         assert (stream.snapshot, stream.snapshot_tables, stream.upstream) == (
             2, (), f"{SYSTEM}/16385"
@@ -376,7 +376,7 @@ class TestSnapshots:
     def test_another_type_is_no_snapshot(self, place: Place) -> None:
         """Our table was made for the type of before: it is refused before anything stops."""
         place.server.oid = 25
-        with pytest.raises(UnsafeBlocked, match="cannot copy its tables anew") as caught:
+        with pytest.raises(UnsafeBlocked, match="cannot copy its tables again") as caught:
             place.plan("RESET SPLITS")
         assert caught.value.problems[0] == "id of public.a is bigint now, and was taken as BIGINT"
 

@@ -242,7 +242,7 @@ def test_refused(stage: Stage, filled: Table, case: str) -> None:
     match case:
         case "writer":
             filled.append(range(90, 91))
-            message = r"somebody else has written into its table since: version 3 \(WRITE\)"
+            message = r"another process has written into its table since: version 3 \(WRITE\)"
         case "definition":
             DeltaTable(filled.path).alter.set_table_properties({"delta.appendOnly": "true"})
             message = r"since: version 3 \(SET TBLPROPERTIES\)"
