@@ -120,7 +120,7 @@ def _runs(
             if not wanted:
                 continue
             relation = relations[_INT.unpack_from(data, 1)[0]]
-            if relation.expected is not None:
+            if relation.is_wanted(lsn):
                 head, run, current, first, taken = data[:6], [data], relation, sequence, len(data)
             sequence += 1
         elif kind == 66:  # B: begin
@@ -137,7 +137,7 @@ def _runs(
         elif kind == 84:  # T: truncate
             if wanted:
                 for relation in _truncated(data, 1, relations):
-                    if relation.expected is not None:
+                    if relation.is_wanted(lsn):
                         yield _Run(relation, [data], 0, lsn, sequence, transaction, committed)
                     sequence += 1
         elif kind == 83:  # S: a part of a streamed transaction
@@ -268,6 +268,10 @@ class _Relation:
             order = tuple(there.get(column.name, _MISSING) for column in expected.columns)
             if order != tuple(range(len(columns))):
                 self.order = order
+
+    def is_wanted(self, lsn: int) -> bool:
+        """Whether its changes of a commit at ``lsn`` are to be read."""
+        return self.expected is not None and lsn >= self.expected.since
 
     def check(self, lsn: int) -> None:
         """Raise TableChanged when the columns are not those expected of a commit at ``lsn``,
@@ -416,7 +420,7 @@ class _Stream:
     def read_runs(self, lsn: int, committed: int) -> Iterator[_Run]:
         """What it has changed, once it has committed."""
         for sequence, (_, relation, data) in enumerate(self._rows):
-            if relation.expected is not None:
+            if relation.is_wanted(lsn):
                 yield _Run(relation, [data], 9, lsn, sequence, self.xid, committed)
 
 

@@ -239,7 +239,10 @@ def survey_findings(
     """
     there = {table.full_name for table in surveyed.discovered}
     found = [
-        Finding(subject, "TABLES", False, f"there is no table {full_name(name)}", "create it")
+        Finding(
+            subject, "TABLES", False, f"there is no table {full_name(name)}",
+            f"create {full_name(name)}",
+        )
         for name in names if full_name(name) not in there
     ]
     one = surveyed.publication

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,13 @@ from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.pgoutput import snapshot_batch, unfit_text
 from catalog_migrate.replication.server import CreatedSlot
-from catalog_migrate.replication.sessions import ReplicationFailed, UnfitValue, session
+from catalog_migrate.replication.sessions import (
+    ReplicationFailed,
+    RowsHidden,
+    UnfitValue,
+    refusals,
+    session,
+)
 from catalog_migrate.replication.types import DiscoveredTable, Position
 
 if TYPE_CHECKING:
@@ -99,13 +106,26 @@ def stage(
                     remedy="drop the slot and begin again",
                 )
             opened.execute("SET LOCAL statement_timeout = 0")
-            staged.append(
-                _stage_table(opened, slot, table, taken, put, publication, rows, number,
-                             on_progress)
-            )
+            with _naming(table), refusals(opened, connection):
+                staged.append(
+                    _stage_table(opened, slot, table, taken, put, publication, rows, number,
+                                 on_progress)
+                )
     manifest = Manifest(slot.name, slot.position, taken, tuple(staged))
     put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return manifest
+
+
+@contextmanager
+def _naming(table: DiscoveredTable) -> Iterator[None]:
+    """Whose rows are hidden: the server says the table's name without its schema."""
+    try:
+        yield
+    except RowsHidden as error:
+        raise RowsHidden(
+            f"{table.full_name}: {error.message}", remedy=error.remedy,
+            **{**error.data, "table": table.full_name},
+        ) from None
 
 
 def _stage_table(

@@ -130,6 +130,12 @@ class SurveyedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     storage: tuple[int, ...] = ()
     policies: bool = False
 
+    def with_missing(self, before: SurveyedTable) -> SurveyedTable:
+        """The table with the columns that are missing since."""
+        there = {each.name for each in self.columns}
+        missing = tuple(each for each in before.columns if each.name not in there)
+        return msgspec.structs.replace(self, columns=(*self.columns, *missing)) if missing else self
+
     @property
     def partitioned(self) -> bool:
         """Whether it has partitions, and no rows of its own."""
@@ -139,7 +145,8 @@ class SurveyedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class Survey(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is there of the tables of a source; one that is missing is not among ``tables``.
 
-    ``publication`` is the name of the one that gives their changes. ``names`` are what tables are
+    ``publication`` is the name of the one that gives their changes. One on record has the columns
+    too that are missing since. ``names`` are what tables are
     called now that an earlier survey had, by oid.
     """
 
@@ -151,6 +158,15 @@ class Survey(msgspec.Struct, frozen=True, omit_defaults=True):
     def table(self, name: str) -> SurveyedTable | None:
         """The table of that name, ``schema.table``."""
         return next((each for each in self.tables if each.name == name), None)
+
+    def with_missing(self, before: Survey) -> Survey:
+        """The survey with the columns that an earlier one has of the same tables and it has not:
+        under the name of one another may come."""
+        earlier = {each.oid: each for each in before.tables}
+        return msgspec.structs.replace(self, tables=tuple(
+            each if each.oid not in earlier else each.with_missing(earlier[each.oid])
+            for each in self.tables
+        ))
 
     def without(self, names: Iterable[str]) -> Survey:
         """The survey less some tables; without a fingerprint, for it is of all."""
@@ -188,6 +204,33 @@ class Watch(msgspec.Struct, frozen=True):
     def known(self) -> Survey:
         """What was recorded of this publication."""
         return self.recorded if self.recorded.publication == self.publication else Survey()
+
+
+class CatalogRows(NamedTuple):
+    """Rows of a server's catalog, as of one moment; by table is by its oid, which comes first.
+
+    ``tables``: oid, schema, name, xmin, kind, persistence, replica identity, file, TOAST table,
+    whether policies apply. ``columns`` by table: name, number, xmin, type in words, type and
+    modifier as they are written, NOT NULL, how it is generated, type and modifier below a domain,
+    kind, category and name of that type, expression, labels by oid, whether old rows have its
+    default without being written, whether they may have a value. ``unique`` by table: index,
+    constraint, whether it is the primary key and the replica identity, columns. ``storage`` by
+    table: xmin. ``above`` by table: parent, xmin of the link. ``below`` by table: the fields of
+    :class:`Descendant`. ``listed``: schema, name, published columns (None: all of them), filter.
+    ``members`` are the fields of :class:`Membership`, ``called`` names by oid.
+    """
+
+    fingerprint: str
+    publication: Publication | None
+    tables: Sequence[Sequence[Any]]
+    columns: Iterable[Sequence[Any]]
+    unique: Iterable[Sequence[Any]]
+    storage: Iterable[Sequence[Any]]
+    above: Iterable[Sequence[Any]]
+    below: Iterable[Sequence[Any]]
+    listed: Iterable[Sequence[Any]]
+    members: Sequence[tuple[Any, ...]]
+    called: Mapping[int, str] = {}
 
 
 class Surveyed(NamedTuple):
@@ -421,11 +464,10 @@ def read_survey(
     """
     with one_moment(opened):
         fingerprint = read_fingerprint(opened, publication, names)
-        published_as = _read_publication(opened, publication)
-        tables, discovered = _read(opened, publication, published_as, names)
+        rows = _read_rows(opened, publication, fingerprint, names)
         oids = [each.oid for each in recorded.tables] if recorded is not None else []
         called = dict(opened.execute(_CALLED, (oids,)).fetchall()) if oids else {}
-    return Surveyed(Survey(fingerprint, publication, tables, called), discovered, published_as)
+    return assemble(publication, rows._replace(called=called))
 
 
 def _read_publication(opened: psycopg.Connection[Any], name: str) -> Publication | None:
@@ -439,43 +481,55 @@ def _read_publication(opened: psycopg.Connection[Any], name: str) -> Publication
     return Publication(row[0], row[1], operations, row[6], row[7], row[9], row[8])
 
 
-def _read(
-    opened: psycopg.Connection[Any], publication: str, published_as: Publication | None,
-    names: Sequence[Name],
-) -> tuple[tuple[SurveyedTable, ...], tuple[DiscoveredTable, ...]]:
+def _read_rows(
+    opened: psycopg.Connection[Any], publication: str, fingerprint: str, names: Sequence[Name]
+) -> CatalogRows:
     version = opened.info.server_version
+    published_as = _read_publication(opened, publication)
     wanted = ([schema for schema, _ in names], [name for _, name in names])
-    rows = opened.execute(_TABLES, wanted).fetchall()
-    oids = [row[0] for row in rows]
-    columns = _by_table(opened.execute(_COLUMNS, {"tables": oids}))
-    unique = _by_table(opened.execute(_UNIQUE, (oids,)))
-    storage = _by_table(opened.execute(_STORAGE, (oids,)))
-    above = _by_table(opened.execute(_ABOVE, {"tables": oids}))
-    # a table that was truncated counts -1 rows until it is looked at; before 14 it counts none
-    below = _by_table(opened.execute(
-        _BELOW.format(emptied="-1" if version >= 140000 else "0").encode(), {"tables": oids}
-    ))
+    tables = opened.execute(_TABLES, wanted).fetchall()
+    oids = [row[0] for row in tables]
+    above = opened.execute(_ABOVE, {"tables": oids}).fetchall()
     has_lists = version >= 150000
     query = _PUBLISHED.format(
         columns="p.attnames::text[]" if has_lists else "NULL",
         rows="p.rowfilter" if has_lists else "NULL",
     )
-    listed = {
-        (row[0], row[1]): (row[2], row[3])
-        for row in opened.execute(query.encode(), (*wanted, publication))
-    }
+    listed = opened.execute(query.encode(), (*wanted, publication)).fetchall()
     members: list[tuple[Any, ...]] = []
     if published_as is not None:
-        every = [*oids, *(oid for links in above.values() for oid, _ in links)]
+        every = [*oids, *(row[1] for row in above)]
         query = _MEMBERSHIPS + (_SCHEMA_MEMBERSHIPS if has_lists else "")
         members = opened.execute(
             query.encode(), {"publication": published_as.oid, "above": every}
         ).fetchall()
+    return CatalogRows(
+        fingerprint, published_as, tables,
+        opened.execute(_COLUMNS, {"tables": oids}).fetchall(),
+        opened.execute(_UNIQUE, (oids,)).fetchall(),
+        opened.execute(_STORAGE, (oids,)).fetchall(), above,
+        # a table that was truncated counts -1 rows until it is looked at; before 14 it counts none
+        opened.execute(
+            _BELOW.format(emptied="-1" if version >= 140000 else "0").encode(), {"tables": oids}
+        ).fetchall(),
+        listed, members,
+    )
+
+
+def assemble(publication: str, rows: CatalogRows) -> Surveyed:
+    """Make a survey of rows of the catalog; pure. ``publication`` is the name of the one read."""
+    published_as, members = rows.publication, rows.members
+    columns, unique, storage = (
+        _by_table(each) for each in (rows.columns, rows.unique, rows.storage)
+    )
+    above, below = _by_table(rows.above), _by_table(rows.below)
+    listed = {(row[0], row[1]): (row[2], row[3]) for row in rows.listed}
     tables, discovered = [], []
-    for oid, schema, name, written, kind, persistence, identity, file, toast, policies in rows:
+    for row in rows.tables:
+        oid, schema, name, written, kind, persistence, identity, file, toast, policies = row
         links = tuple((parent, attached) for parent, attached in above.get(oid, ()))
         mine = {oid, *(parent for parent, _ in links)}
-        memberships = [Membership(what, row, of) for what, row, of in members if of in mine]
+        memberships = [Membership(what, entry, of) for what, entry, of in members if of in mine]
         if published_as is not None and published_as.all_tables:
             memberships.append(Membership("all", published_as.oid))
         there = listed.get((schema, name))
@@ -501,7 +555,8 @@ def _read(
             tuple(each[0] for each in storage.get(oid, ())),
             policies,
         ))
-    return tuple(tables), tuple(discovered)
+    survey = Survey(rows.fingerprint, publication, tuple(tables), dict(rows.called))
+    return Surveyed(survey, tuple(discovered), published_as)
 
 
 def _by_table(rows: Iterable[Sequence[Any]]) -> dict[int, list[Sequence[Any]]]:

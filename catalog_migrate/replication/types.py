@@ -89,12 +89,14 @@ class Expected(msgspec.Struct, frozen=True):
 
     Columns with ``key`` identify rows: the server must send their old values. With ``ignore``
     columns that are not expected are passed over. ``oid`` is that of the table, 0 for any: it is
-    known by it under another name, and another table of its name is not it.
+    known by it under another name, and another table of its name is not it. Changes that were
+    committed before ``since`` are passed over: the rows were copied after them.
     """
 
     columns: tuple[Column, ...]
     new_columns: Literal["refuse", "ignore"] = "refuse"
     oid: int = 0
+    since: int = 0
 
 
 class DiscoveredColumn(msgspec.Struct, frozen=True):

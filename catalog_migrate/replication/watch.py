@@ -6,9 +6,9 @@ and compared; what a survey leaves open about partitions is decided by their row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -25,7 +25,16 @@ from catalog_migrate.replication.sessions import (
     ChangesMissing,
     refusals,
 )
-from catalog_migrate.replication.survey import Survey, Watch, read_fingerprint, read_survey
+from catalog_migrate.replication.survey import (
+    Descendant,
+    Name,
+    Survey,
+    Surveyed,
+    Watch,
+    full_name,
+    read_fingerprint,
+    read_survey,
+)
 from catalog_migrate.replication.types import Position
 
 if TYPE_CHECKING:
@@ -35,15 +44,34 @@ if TYPE_CHECKING:
 _CREATE = ("SHOW CREATE SOURCE {source}",)
 
 
+class WatchedServer(Protocol):
+    """What a look asks a server."""
+
+    @property
+    def version(self) -> int:
+        """The server's number of it, as 180001."""
+
+    def fingerprint(self, publication: str, names: Sequence[Name]) -> str:
+        """One text that is another one after any DDL on the tables, undone or not."""
+
+    def survey(self, publication: str, names: Sequence[Name], recorded: Survey) -> Surveyed:
+        """What is there of the tables, as of one moment; and what those on record are called."""
+
+    def has_older_rows(self, table: str, part: Descendant) -> bool:
+        """Whether a partition has rows from before it was attached to its table."""
+
+    def truncates(self, slot: str, publication: str) -> Iterable[bytes] | None:
+        """The beginnings of transactions that a slot has, and their TRUNCATE messages; None where
+        it has lost them."""
+
+
 class Watcher:
     """Looks again and again; what it has found to be well counts as recorded from then on."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
 
-    def look(
-        self, opened: psycopg.Connection[Any], connection: Resolved, position: Position
-    ) -> str:
+    def look(self, asked: WatchedServer, position: Position) -> str:
         """The fingerprint, when nothing that is read from ``position`` on may lack a change.
 
         A fingerprint that the position has was found to be well when that was reached. Of a survey
@@ -51,34 +79,37 @@ class Watcher:
         ChangesMissing.
         """
         watch, known = self.watch, self.watch.known
-        fingerprint = read_fingerprint(opened, watch.publication, watch.names)
+        fingerprint = asked.fingerprint(watch.publication, watch.names)
         if fingerprint == known.fingerprint:
             return fingerprint
-        found = read_survey(opened, watch.publication, watch.names, known)
+        found = asked.survey(watch.publication, watch.names, known)
         if fingerprint != position.catalog or found.survey.fingerprint != fingerprint:
             differences = [
                 each for each in compare(
                     known, found.survey, mirror=watch.format == "MIRROR", columns=watch.columns,
                 )
                 if each.doubt is None
-                or _is_confirmed(opened, connection, watch, found.survey, each.table, each.doubt)
+                or _is_confirmed(asked, watch, found.survey, each.table, each.doubt)
             ]
             if differences:
-                raise changes_missing(differences, position)
+                raise changes_missing(differences, position, found.survey.fingerprint)
         findings = [] if known.fingerprint else survey_findings(
             found, watch.names, watch.publication, watch.format, "source",
-            opened.info.server_version,
+            asked.version,
         )
         if findings:
-            raise _not_readable(findings, position)
+            raise _not_readable(findings, watch.names, position, found.survey.fingerprint)
         self.watch = msgspec.structs.replace(
-            watch, recorded=msgspec.structs.replace(found.survey, names={})
+            watch, recorded=msgspec.structs.replace(found.survey.with_missing(known), names={})
         )
         return found.survey.fingerprint
 
 
-def changes_missing(differences: Sequence[Difference], position: Position) -> ChangesMissing:
-    """The error with every cause, and what to write."""
+def changes_missing(
+    differences: Sequence[Difference], position: Position, fingerprint: str = ""
+) -> ChangesMissing:
+    """The error with every cause, and what to write; ``fingerprint`` is of the survey that has it.
+    """
     by_table: dict[str, list[str]] = {}
     for each in differences:
         by_table.setdefault(each.table, []).append(each.cause)
@@ -91,27 +122,32 @@ def changes_missing(differences: Sequence[Difference], position: Position) -> Ch
     if "create" in kinds:  # a new snapshot brings no columns of another type into its tables
         return ChangesMissing(
             message, remedy=f"{first}drop the source and create it again with other tables",
-            statements=_CREATE, table=table, lsn=position.lsn,
+            statements=_CREATE, table=table, lsn=position.lsn, fingerprint=fingerprint,
         )
     if "snapshot" in kinds:
         return ChangesMissing(
             message, remedy=f"{first}{NEW_SNAPSHOT}, or resume the source to go on"
             " without what is missing",
-            statements=RESET_SPLITS, table=table, lsn=position.lsn,
+            statements=RESET_SPLITS, table=table, lsn=position.lsn, fingerprint=fingerprint,
         )
     return ChangesMissing(
         message, remedy=f"{first}resume the source", statements=RESUME, table=table,
-        lsn=position.lsn,
+        lsn=position.lsn, fingerprint=fingerprint,
     )
 
 
-def _not_readable(findings: Sequence[Finding], position: Position) -> ChangesMissing:
+def _not_readable(
+    findings: Sequence[Finding], names: Sequence[Name], position: Position, fingerprint: str
+) -> ChangesMissing:
     """The error for tables whose changes cannot be read, or not all of them."""
+    said = "; ".join(each.message for each in findings)
+    tables = [*map(full_name, names)]
+    found = [each for each in tables if each in said] or tables
     return ChangesMissing(
-        f"changes may be missing: {'; '.join(each.message for each in findings)}",
+        f"changes may be missing of {', '.join(found)}: {said}", table=", ".join(found),
         remedy="upstream: " + "; ".join(dict.fromkeys(each.remedy or "" for each in findings))
         + "; then resume the source",
-        statements=RESUME, lsn=position.lsn,
+        statements=RESUME, lsn=position.lsn, fingerprint=fingerprint,
     )
 
 
@@ -119,19 +155,46 @@ def _not_readable(findings: Sequence[Finding], position: Position) -> ChangesMis
 
 
 def _is_confirmed(
-    opened: psycopg.Connection[Any], connection: Resolved, watch: Watch, found: Survey, name: str,
-    doubt: Doubt,
+    asked: WatchedServer, watch: Watch, found: Survey, name: str, doubt: Doubt
 ) -> bool:
     table = found.table(name)
     assert table is not None
     if doubt.kind == "attached":
-        return has_older_rows(opened, name, doubt.part.name, doubt.part.attached)
-    with refusals(opened, connection):
-        slot = server.read_slot(opened, watch.slot)
-        if slot is None or slot.lost:
-            return True
-        messages = server.peek_truncates(opened, watch.slot, watch.publication, slot.log_end)
-        return doubt.part.version not in find_truncates(messages, table.oid)
+        return asked.has_older_rows(name, doubt.part)
+    messages = asked.truncates(watch.slot, watch.publication)
+    return messages is None or doubt.part.version not in find_truncates(messages, table.oid)
+
+
+class OpenServer:
+    """The port's implementation over a session of PostgreSQL."""
+
+    def __init__(self, opened: psycopg.Connection[Any], connection: Resolved) -> None:
+        self._opened, self._connection = opened, connection
+
+    @property
+    def version(self) -> int:
+        """As the port."""
+        return self._opened.info.server_version
+
+    def fingerprint(self, publication: str, names: Sequence[Name]) -> str:
+        """As the port."""
+        return read_fingerprint(self._opened, publication, names)
+
+    def survey(self, publication: str, names: Sequence[Name], recorded: Survey) -> Surveyed:
+        """As the port."""
+        return read_survey(self._opened, publication, names, recorded)
+
+    def has_older_rows(self, table: str, part: Descendant) -> bool:
+        """As the port."""
+        return has_older_rows(self._opened, table, part.name, part.attached)
+
+    def truncates(self, slot: str, publication: str) -> Iterable[bytes] | None:
+        """As the port."""
+        with refusals(self._opened, self._connection):
+            found = server.read_slot(self._opened, slot)
+            if found is None or found.lost:
+                return None
+            return list(server.peek_truncates(self._opened, slot, publication, found.log_end))
 
 
 _OLDER = (

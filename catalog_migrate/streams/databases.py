@@ -234,12 +234,13 @@ def look(spec: QuerySpec, position: Position | None) -> Survey:
     """The same, where nothing may be missing of what is read from a position on; see the port."""
     from catalog_migrate.replication.sessions import session
     from catalog_migrate.replication.types import Position
-    from catalog_migrate.replication.watch import Watcher
+    from catalog_migrate.replication.watch import OpenServer, Watcher
     from catalog_migrate.streams.surveys import watch_of
 
     watcher = Watcher(watch_of(spec))
     with session(spec.connection, timeout=30.0) as opened:
-        watcher.look(opened, spec.connection, position or Position(0, 1, ""))
+        asked = OpenServer(opened, spec.connection)
+        watcher.look(asked, position or Position(0, 1, ""))
     return watcher.watch.recorded
 
 

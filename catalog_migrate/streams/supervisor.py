@@ -377,17 +377,24 @@ class Supervisor:
             return
         if isinstance(error, ChangesMissing):
             try:
-                self._keep_survey(state, item_id)
+                if not self._keep_survey(state, item_id, str(error.data.get("fingerprint", ""))):
+                    return  # the next try meets all of it
             except CatalogWriteRefused as refused:
                 self.say(f"source {name} is not held yet: {refused.message}")
                 return
         self.hold(item_id, hold_of(error, name))
 
-    def _keep_survey(self, state: State, item_id: str) -> None:
-        """Put down what a source is about to be held for, which counts once it is resumed."""
+    def _keep_survey(self, state: State, item_id: str, fingerprint: str) -> bool:
+        """Put down what a source is about to be held for, which counts once it is resumed.
+
+        False where the server does not say that it is what had this ``fingerprint`` (empty: any):
+        resuming must accept nothing that the hold does not name.
+        """
         found = None
         with suppress(CatalogMigrateError):  # what is not known now is looked up then
             found = self.ports.databases.survey(self.spec(state, item_id))
+        if fingerprint and (found is None or found.fingerprint != fingerprint):
+            return False
 
         def put(changes: Changes, current: State) -> None:
             standing = current.streams.get(item_id)
@@ -395,6 +402,7 @@ class Supervisor:
                 changes.put("stream", item_id, surveys.with_hold(standing, found))
 
         self.commit(put, "stream")
+        return True
 
     def _table(self, spec: QuerySpec, name: str) -> DiscoveredTable:
         """A table upstream as it is now."""
@@ -662,9 +670,10 @@ class Supervisor:
         """
         if not spec.tables:
             return stream
-        return self._record_survey(
-            spec, stream, self.ports.databases.look(spec, surveys.read_planned(checkpoint))
+        found = self.ports.databases.look(
+            surveys.forget_uncopied(spec), surveys.read_planned(checkpoint)
         )
+        return self._record_survey(spec, stream, found)
 
     def refresh_survey(self, state: State, item_id: str) -> None:
         """Record what a running POSTGRES source has found to be well since its start.

@@ -8,6 +8,7 @@ to it that changes can be read now. A table of which a new snapshot is taken has
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 
 import msgspec
@@ -18,6 +19,7 @@ from catalog_migrate.replication.types import Position
 from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.table_snapshots import has_copied
 from catalog_migrate.streams.upstream_tables import is_mirror
 
 
@@ -34,6 +36,15 @@ def watch_of(spec: QuerySpec) -> Watch:
     )
 
 
+def forget_uncopied(spec: QuerySpec) -> QuerySpec:
+    """Leave the tables of a snapshot that is still to be copied out of what is on record: of them
+    nothing can be missing."""
+    if spec.survey is None or has_copied(spec):
+        return spec
+    tables = spec.snapshot_tables
+    return dataclasses.replace(spec, survey=spec.survey.without(tables) if tables else None)
+
+
 def read_planned(checkpoint: Checkpoint) -> Position | None:
     """Read the position that the newest batch of a POSTGRES source ends at; None before the first.
     """
@@ -42,20 +53,24 @@ def read_planned(checkpoint: Checkpoint) -> Position | None:
 
 def with_survey(stream: StreamRecord, found: Survey) -> StreamRecord:
     """The record with a newer survey that lacks nothing."""
-    return msgspec.structs.replace(stream, survey=found.json(), survey_at_hold="")
+    recorded = survey_from(stream.survey) or Survey()
+    return msgspec.structs.replace(
+        stream, survey=found.with_missing(recorded).json(), survey_at_hold=""
+    )
 
 
 def with_hold(stream: StreamRecord, found: Survey | None) -> StreamRecord:
     """The record with the survey that a hold is set for; None where the server did not give it.
 
-    Of a table that is missing the one before stays: under its name another may come.
+    Of a table or a column that is missing the one before stays: under its name another may come.
     """
     recorded = survey_from(stream.survey) or Survey()
     if found is None:
         return msgspec.structs.replace(stream, survey_at_hold=Survey().json())
     there = {each.name for each in found.tables}
     missing = tuple(each for each in recorded.tables if each.name not in there)
-    seen = msgspec.structs.replace(found, fingerprint="", tables=(*found.tables, *missing))
+    kept = found.with_missing(recorded)
+    seen = msgspec.structs.replace(kept, fingerprint="", tables=(*kept.tables, *missing))
     return msgspec.structs.replace(stream, survey_at_hold=seen.json())
 
 

@@ -29,7 +29,12 @@ from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.databases import Databases
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
+from catalog_migrate.streams.upstream_tables import (
+    SNAPSHOT_ATTEMPT,
+    SNAPSHOT_LOADED,
+    columns_gone,
+    is_mirror,
+)
 
 _TELL = 10.0
 """Seconds between two words about a snapshot under way."""
@@ -44,13 +49,15 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     It is written before the folder and the ``slot`` are made (a slot that goes with the copy is not
     named), and only over the attempt that was read: who was overtaken cannot say any more that its
-    rows count.
+    rows count. ``copied`` is behind which LSN the changes of each table (``schema.table``) follow
+    its rows, where the stream goes on from an earlier one.
     """
 
     folder: str
     system: str
     slot: str = ""
     staged: bool = False
+    copied: dict[str, int] = {}
 
 
 def take(
@@ -103,6 +110,13 @@ def awaits_snapshot(spec: QuerySpec) -> bool:
     return not store_at(spec.snapshot).exists(SNAPSHOT_LOADED)
 
 
+def has_copied(spec: QuerySpec) -> bool:
+    """Whether the rows of a POSTGRES source's newest snapshot are copied, into its tables or the
+    files beside its checkpoint."""
+    attempt = _newest(store_at(spec.snapshot))
+    return (attempt is not None and attempt.staged) or not awaits_snapshot(spec)
+
+
 def still_to_copy(spec: QuerySpec, tables: Collection[str]) -> tuple[str, ...]:
     """``tables`` and those of a snapshot that was asked for and is not taken; none: all."""
     if not spec.snapshot_tables or not tables:
@@ -116,14 +130,15 @@ def tables_to_copy(
     """The tables of the snapshot that a mirror needs with a change of columns; None for none.
 
     Rows from before a column was added have its default, or what it was generated from, and no
-    change says so.
+    change says so; nor does one say so of a column that has another name now.
     """
     table = next(each.upstream for each in spec.tables if each.upstream.full_name == error.table)
     known = {column.name for column in table.columns}
     new = {column.name for column in error.new} - known
-    if not is_mirror(spec.external) or not any(
+    renamed = bool(columns_gone(error) and new)
+    if not is_mirror(spec.external) or not (renamed or any(
         column.filled and column.name in new for column in there.published
-    ):
+    )):
         return None
     tables = (table.full_name,)
     return still_to_copy(spec, tables) if awaits_snapshot(spec) else tables
@@ -139,8 +154,14 @@ def stream_start(spec: QuerySpec) -> Position | None:
 
 
 def expected(spec: QuerySpec) -> dict[str, Expected]:
-    """The columns, and the oid, that each table upstream had when they were last looked at."""
+    """The columns, and the oid, that each table upstream had when they were last looked at.
+
+    A mirror passes over the changes from before its rows were copied: one of them may have been
+    undone by what no change says, a partition that was truncated. CHANGES want every one.
+    """
     keyed = is_mirror(spec.external)
+    attempt = _newest(store_at(spec.snapshot)) if keyed and spec.snapshot_tables else None
+    copied = attempt.copied if attempt is not None and attempt.staged else {}
     surveyed = spec.survey.tables if spec.survey is not None else ()
     oids = {table.name: table.oid for table in surveyed}
     return {
@@ -151,7 +172,7 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
                 for each in table.upstream.columns
             ),
             "ignore" if spec.ignores_new_columns else "refuse",
-            oids.get(table.upstream.full_name, 0),
+            oids.get(table.upstream.full_name, 0), copied.get(table.upstream.full_name, 0),
         )
         for table in spec.tables
     }
@@ -247,9 +268,24 @@ def _stage(
             # it is somebody else's, and not of who has overtaken this one
             store.delete(SNAPSHOT_ATTEMPT)
         raise
-    if not _put(store, msgspec.structs.replace(attempt, staged=True), attempt):
+    staged = msgspec.structs.replace(
+        attempt, staged=True, copied=_copied(spec, store, folder) if temporary else {}
+    )
+    if not _put(store, staged, attempt):
         raise _overtaken(spec)
     return folder
+
+
+def _copied(spec: QuerySpec, store: Store, folder: str) -> dict[str, int]:
+    """Where the rows of tables were copied, by the newest snapshot that each is in."""
+    manifest = read_manifest(store.read(f"{folder}/{MANIFEST}"))
+    earlier: dict[str, int] = {}
+    for number in range(spec.snapshot_number - 1, 0, -1):
+        attempt = _newest(store_at(spec.snapshot_at(number)))
+        if attempt is not None and attempt.staged:
+            earlier = attempt.copied
+            break
+    return {**earlier, **{each.table: manifest.position.lsn for each in manifest.tables}}
 
 
 def _overtaken(spec: QuerySpec) -> EngineFailure:

@@ -30,6 +30,7 @@ from catalog_migrate.program.operations import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import AlterFailed, ValidationFailed
+from catalog_migrate.streams.failures import Failure
 from catalog_migrate.streams.judgement import (
     Judgement,
     Refusals,
@@ -244,6 +245,7 @@ class Trial(OperationRun):
         """
         supervisor, clock = self.supervisor, self.supervisor.clock
         worked: dict[str, int] = {}
+        failed: dict[str, Failure] = {}  # a query that is started again forgets it
         began = clock.wall()
         deadline = clock.monotonic() + row.limit
         state = self.follow()
@@ -262,6 +264,8 @@ class Trial(OperationRun):
             for item_id in sorted(waiting - late):
                 each = supervisor.managed.setdefault(item_id, Managed(item_id))
                 query = each.query
+                if each.failure is not None:
+                    failed[item_id] = each.failure
                 if query is None and each.starting is None and each.next_try <= now:
                     self.start(state, [item_id])
                 verdict = probed.get(item_id)
@@ -294,7 +298,9 @@ class Trial(OperationRun):
             if waiting:
                 clock.sleep(_LOOK)
         complaints = {
-            item_id: self._complaint(state, row, item_id, probing.verdicts())
+            item_id: self._complaint(
+                state, row, item_id, probing.verdicts(), failed.get(item_id)
+            )
             for item_id in sorted(waiting)
         }
         for item_id, complaint in complaints.items():
@@ -321,14 +327,17 @@ class Trial(OperationRun):
         return found, reached
 
     def _complaint(
-        self, state: State, row: OperationRecord, item_id: str, probed: Mapping[str, Verdict]
+        self, state: State, row: OperationRecord, item_id: str, probed: Mapping[str, Verdict],
+        failed: Failure | None,
     ) -> str:
         name = dependencies.display(state, item_id)
         each = self.supervisor.managed.get(item_id)
         verdict = probed.get(item_id)
-        if each is not None and each.failure is not None:
-            remedy = each.failure.remedy
-            return f"{name}: {each.failure.message}" + (f" (remedy: {remedy})" if remedy else "")
+        failure = (each.failure if each is not None else None) or failed
+        if failure is not None:
+            return f"{name}: {failure.message}" + (
+                f" (remedy: {failure.remedy})" if failure.remedy else ""
+            )
         if verdict is not None and not verdict.ok:
             return f"{name}: {verdict.message}"
         return f"{name}: made no progress in {row.limit:.0f} s"

@@ -232,6 +232,21 @@ class TestColumns:
         with pytest.raises(TableChanged, match="column more is gone"):
             changes(sent[0], *transaction(m.insert(2, [1, "a"]), lsn=201), tables=tables)
 
+    def test_changes_from_before_the_rows_were_copied(self) -> None:
+        """They are passed over, whatever columns the table had; so is a TRUNCATE. The numbers of
+        others stay."""
+        tables = {"public.t": Expected((ID, NAME), since=200), "public.u": Expected((ID, NAME))}
+        before = [m.insert(1, [1]), m.insert(2, [2, "b"]), m.truncate(1, 2)]
+        found = changes(
+            m.relation(1, "public.t", [ID]), m.relation(2, "public.u", [ID, NAME]),
+            *transaction(*before, lsn=199), m.relation(1, "public.t", [ID, NAME]),
+            *transaction(m.insert(1, [3, "c"]), lsn=200), tables=tables,
+        )
+        assert [(one.table, one.operation, one.sequence, one.after) for one in found] == [
+            ("public.u", "insert", 1, ("2", "b")), ("public.u", "truncate", 3, None),
+            ("public.t", "insert", 0, ("3", "c")),
+        ]
+
     def test_digits_of_a_number_count_and_lengths_of_a_text_do_not(self) -> None:
         """numeric(10,2) to numeric(12,2) is another type, varchar(10) to varchar(20) is not."""
         for oid, is_another in ((1700, True), (1043, False)):

@@ -158,7 +158,7 @@ def test_policies_hide_rows(upstream: Upstream) -> None:
     tables = survey.discover(upstream.connection, ["t"], publication="p")
     files: dict[str, bytes] = {}
     with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
-        with pytest.raises(RowsHidden, match="row-level security") as caught:
+        with pytest.raises(RowsHidden, match=r"public\.t: role .* row-level security") as caught:
             stage(upstream.connection, slot, tables, files.__setitem__, publication="p")
         assert (caught.value.remedy or "").startswith(f"ALTER ROLE {upstream.role} BYPASSRLS")
         assert files == {}

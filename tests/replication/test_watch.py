@@ -13,7 +13,7 @@ from catalog_migrate.replication import survey
 from catalog_migrate.replication.preflight import survey_findings
 from catalog_migrate.replication.sessions import ChangesMissing, session
 from catalog_migrate.replication.types import Position
-from catalog_migrate.replication.watch import Watcher, has_older_rows
+from catalog_migrate.replication.watch import OpenServer, Watcher, has_older_rows
 from tests.services.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ class Watched:
 
     def look(self, watcher: Watcher, catalog: str = "") -> str:
         position = Position(1, 1, "7000", catalog)
-        return watcher.look(self.opened, self.database.connection, position)
+        return watcher.look(OpenServer(self.opened, self.database.connection), position)
 
     def close(self) -> None:
         self.sql("DROP PUBLICATION IF EXISTS p_{t}")
@@ -406,6 +406,30 @@ def test_ddl(database: Database, opened: psycopg.Connection[Any], name: str) -> 
             assert caught.value.data["table"] == f"public.{watched.t}"
             assert all("SOURCE {source}" in each for each in caught.value.data["statements"])
             assert watched.is_resumed(watcher.watch) == watched.is_fine(format_)
+    finally:
+        watched.close()
+
+
+def test_a_column_that_came_back_between_two_looks(
+    database: Database, opened: psycopg.Connection[Any]
+) -> None:
+    """Dropped, looked at, and added again without a change of a row: it is another column, also to
+    a later start, which goes by what is on record."""
+    watched = Watched(database, opened, goes_on())
+    try:
+        watcher = Watcher(msgspec.structs.replace(watched.watch, format="MIRROR"))
+        watched.sql("ALTER TABLE {t} DROP COLUMN v")
+        watched.look(watcher)
+        kept = survey.survey_from(watcher.watch.recorded.json())
+        assert kept is not None
+        watched.sql("GRANT SELECT ON {t} TO PUBLIC")
+        watched.look(watcher)
+        watched.sql("ALTER TABLE {t} ADD COLUMN v text")
+        later = Watcher(msgspec.structs.replace(watcher.watch, recorded=kept))
+        for each in (watcher, later):
+            with pytest.raises(ChangesMissing, match="column v is another column") as caught:
+                watched.look(each)
+            assert caught.value.data["fingerprint"] == watched.survey().fingerprint
     finally:
         watched.close()
 

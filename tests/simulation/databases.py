@@ -1,9 +1,8 @@
-"""A PostgreSQL server in memory, the port to it, the query of a source that reads it, and what must
-hold of that source in the end.
+"""The port to a PostgreSQL server in memory, a query that reads it, and what must hold of that in
+the end.
 
-Its one table has a row for each transaction, numbered as they were committed: number ``n`` stands
-at the LSN ``STEP * (n + 1)`` of the log. Our table gets ``("snapshot", number, n)`` for a row that
-a snapshot has copied, and ``("change", 0, n)`` for one of the stream.
+Our table gets ``("snapshot", number, n)`` for a row that a snapshot has copied, and ``("change", 0,
+n)`` for one of the stream. What a mirror does is in :mod:`tests.simulation.mirrors`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +18,7 @@ import msgspec
 from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.model.objects import External
 from catalog_migrate.replication.server import SlotLag
 from catalog_migrate.replication.sessions import (
     OtherTimeline,
@@ -29,8 +28,8 @@ from catalog_migrate.replication.sessions import (
     TableChanged,
 )
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
-from catalog_migrate.replication.survey import Survey, SurveyedTable
-from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable, Position
+from catalog_migrate.replication.survey import Survey
+from catalog_migrate.replication.types import Column, DiscoveredTable, Position
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
@@ -40,124 +39,65 @@ from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import UPSTREAM
+from catalog_migrate.streams.surveys import watch_of
 from catalog_migrate.streams.table_snapshots import Attempt, awaits_snapshot, expected, take
 from catalog_migrate.streams.unsafe.positions import postgres_position
 from catalog_migrate.streams.upstream_tables import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_LOADED,
+    is_mirror,
     snapshot_app,
 )
+from tests.simulation import mirrors
 from tests.simulation.invariants import require
+from tests.simulation.server import STEP, SYSTEM, TABLE, Server
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from tests.simulation.stream_run import StreamRun
     from tests.simulation.streaming import Record, SimulatedQueries, SimulatedQuery, StreamWorld
 
-STEP = 1_000
-TABLE = "public.g"
-SYSTEM = "7000"
-
-
-@dataclass(slots=True)
-class Server:
-    """A server: how many transactions it has, from which of them on a column is there, and up to
-    where each of its slots was confirmed; a slot that is made leaves one of the ``records`` behind
-    the last of them.
-
-    ``hosts`` says where it answers, ``left`` where its present timeline began.
-    """
-
-    rows: int = 3
-    columns: dict[str, int] = field(default_factory=lambda: {"id": 0})
-    slots: dict[str, int] = field(default_factory=dict)
-    hosts: set[str] = field(default_factory=lambda: {"db1", "db3"})
-    timeline: int = 1
-    left: int = 0
-    records: int = 1
-
-    @property
-    def end(self) -> int:
-        """Behind the newest transaction."""
-        return STEP * self.rows + self.records
-
-    @property
-    def here(self) -> Position:
-        """The end of its log."""
-        return Position(self.end, self.timeline, SYSTEM)
-
-    def promote(self) -> None:
-        """A standby takes over, under another address; it has every slot."""
-        self.hosts = {"db2"}
-        self.timeline += 1
-        self.left = self.end
-
-    def at(self, connection: Mapping[str, Any], subject: str) -> Server:
-        """Itself, where it answers; else ConnectionFailed."""
-        if str(connection["HOST"]) not in self.hosts:
-            finding = Finding(subject, "HOST", False, "nothing answers", "another host")
-            raise ConnectionFailed(
-                f"{subject}: nothing answers", findings=(finding,), remedy="another host"
-            )
-        return self
-
-    def present(self, position: Position) -> Position:
-        """A position on its present timeline."""
-        if position.timeline > self.timeline or (
-            position.timeline < self.timeline and position.lsn > self.left
-        ):
-            raise OtherTimeline(f"{position} is not on timeline {self.timeline}")
-        return msgspec.structs.replace(position, timeline=self.timeline)
-
-    def between(self, start: int, end: int) -> range:
-        """The numbers of the transactions with ``start`` <= commit < ``end``."""
-        return range(max(0, -(-start // STEP) - 1), max(0, -(-end // STEP) - 1))
-
-    def columns_at(self, number: int) -> list[str]:
-        """The columns that a transaction's row has."""
-        return [name for name, first in self.columns.items() if first <= number]
-
 
 class SimulatedDatabases:
     """The servers of a world, as one process sees them; ``on_step`` may raise."""
 
     def __init__(self, world: StreamWorld, on_step: Callable[[str], None]) -> None:
-        self._server, self._on_step = world.database, on_step
+        self._server, self.on_step = world.database, on_step
 
     def tables(
         self, connection: Mapping[str, Any], names: Sequence[str], *,
         publication: str | None = None, subject: str = "connection",
     ) -> tuple[DiscoveredTable, ...]:
         """The one table, as it is now."""
-        del names, publication
-        self._on_step("tables")
-        server = self._server.at(connection, subject)
-        return (DiscoveredTable("public", "g", tuple(
-            DiscoveredColumn(name, "bigint", 20, -1, "BIGINT", name == "id", "")
-            for name in server.columns
-        ), ("id",), "default"),)  # fmt: skip
+        self.on_step("tables")
+        return self._server.at(connection, subject).discover(names, publication or "", subject)
 
-    def preflight(self, connection: Mapping[str, Any], *_: Any, **__: Any) -> tuple[Finding, ...]:
-        """Whether it answers."""
+    def preflight(
+        self, connection: Mapping[str, Any], external: External, names: Sequence[str], *,
+        slot: str, new: bool = True, subject: str = "connection",
+    ) -> tuple[Finding, ...]:
+        """Whether it answers, and what of its tables cannot be read."""
+        del slot
         try:
-            self._server.at(connection, "source")
+            server = self._server.at(connection, subject)
         except ConnectionFailed as error:
             return tuple(error.findings)
-        return (Finding("source", None, True, "fine"),)
+        publication = str(external.options.get("PUBLICATION", ""))
+        return server.preflight(names, publication, subject, new=new)
 
     def survey(self, spec: QuerySpec) -> Survey:
-        """The one table, which no DDL but ADD COLUMN is played on."""
-        self._server.at(spec.connection, f"source {spec.name}")
-        return Survey("0", spec.publication, (SurveyedTable(TABLE, 1, 1),))
+        """What is there of the tables."""
+        server = self._server.at(spec.connection, f"source {spec.name}")
+        return server.recorded(watch_of(spec))
 
     def look(self, spec: QuerySpec, position: Position | None) -> Survey:
-        """The same: nothing is ever missing."""
-        del position
-        return self.survey(spec)
+        """The same, where nothing may be missing."""
+        server = self._server.at(spec.connection, f"source {spec.name}")
+        return server.look(watch_of(spec), position)
 
     def here(self, connection: Mapping[str, Any]) -> Position:
         """The end of its log."""
-        self._on_step("here")
+        self.on_step("here")
         return self._server.at(connection, "connection").here
 
     def copy(
@@ -168,21 +108,23 @@ class SimulatedDatabases:
     ) -> None:
         """The rows of now, beside a new slot that stands behind them."""
         del publication, on_wait
-        self._on_step(f"slot {slot}")
+        self.on_step(f"slot {slot}")
         server = self._server.at(connection, "source")
         if slot in server.slots:
             raise SlotInUse(f"replication slot {slot} is there already")
         server.records += 1
-        position, numbers = server.here, list(range(server.rows))
+        position = server.here
+        rows = {each.full_name: server.staged(each) for each in tables}
         if not temporary:
             server.slots[slot] = position.lsn
-        self._on_step("copy")
-        put("rows.json", json.dumps(numbers).encode())
-        on_progress(TABLE, len(numbers))
-        self._on_step("manifest")
+        self.on_step("copy")
+        for name, found in rows.items():
+            put(f"{name}.json", json.dumps(found).encode())
+            on_progress(name, len(found))
+        self.on_step("manifest")
         staged = tuple(
             StagedTable(each.full_name, tuple(column.name for column in each.published),
-                        len(numbers), ("rows.json",)) for each in tables
+                        len(rows[each.full_name]), (f"{each.full_name}.json",)) for each in tables
         )
         put(MANIFEST, msgspec.json.encode(Manifest(slot, position, 0, staged)))
 
@@ -192,7 +134,7 @@ class SimulatedDatabases:
     ) -> bool:
         """Drop it."""
         del upstream
-        self._on_step(f"drop slot {name}")
+        self.on_step(f"drop slot {name}")
         slots = self._server.at(connection, "connection").slots
         if name not in slots or (confirmed_upto is not None and slots[name] > confirmed_upto):
             return False
@@ -223,7 +165,7 @@ class SimulatedDatabases:
             foreign = error.message
         yield SlotContents(
             SYSTEM, server.timeline, earliest, server.end, here,
-            lambda start, end: {TABLE: len(server.between(start, end))},
+            server.counted,
             "" if earliest is not None else "there is no slot", foreign,
         )
 
@@ -232,10 +174,11 @@ def begin(engine: SimulatedQueries, spec: QuerySpec) -> Position:
     """What comes before a source's stream: the real code of snapshots, on this world."""
 
     def load(table: OutputTable, staged: StagedTable, files: list[str], at: Position) -> None:
-        del staged, at
         engine.on_step(f"load {spec.snapshot_number}")
         ours, app = engine.world.table(table.shard), snapshot_app(spec.item_id)
-        if ours.batches.get(app, 0) < spec.snapshot_number:
+        if is_mirror(spec.external):
+            mirrors.load(spec, ours, staged, [json.loads(_read(file)) for file in files], at)
+        elif ours.batches.get(app, 0) < spec.snapshot_number:
             rows = [
                 ("snapshot", spec.snapshot_number, n)
                 for file in files for n in json.loads(_read(file))

@@ -45,6 +45,9 @@ MOVES = (3, 5)
 DATABASES = (1,)
 """Which of them have a source on PostgreSQL."""
 
+CATALOGS = (7,)
+"""Which of them have a mirror of tables that are altered upstream."""
+
 STORES = 3
 """Every so many schedules of streams have their checkpoints on an object store."""
 
@@ -110,6 +113,7 @@ def _streams_of(number: int) -> StreamScenario:
     """Two of eight are of sinks that lag and topics that come again: those take three times as
     long as the others."""
     from tests.simulation.stream_scenario import (
+        draw_catalog,
         draw_database,
         draw_moves,
         draw_streams,
@@ -119,6 +123,8 @@ def _streams_of(number: int) -> StreamScenario:
     kind = number // STREAMS % 8
     if kind in DATABASES:
         drawn = draw_database(number)
+    elif kind in CATALOGS:
+        drawn = draw_catalog(number)
     else:
         drawn = (draw_moves if kind in MOVES else draw_streams)(number)
     return on_object_store(drawn) if number // STREAMS % STORES == 0 else drawn

@@ -14,16 +14,22 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.replication.sessions import RESUME, ChangesMissing
 from catalog_migrate.replication.snapshot import MANIFEST, read_manifest
+from catalog_migrate.replication.survey import Survey, Surveyed, SurveyedTable
+from catalog_migrate.replication.types import Position
+from catalog_migrate.replication.watch import WatchedServer, Watcher
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec
 from catalog_migrate.streams.upstream import Upstream, topics_of_query
-from tests.simulation.databases import STEP
+from tests.simulation.databases import SimulatedDatabases
 from tests.simulation.faulty import Edits, FaultyLog, change_kept
 from tests.simulation.object_store import Bucket
+from tests.simulation.server import STEP
 from tests.simulation.streaming import PLAIN
+from tests.simulation.upstream import CatalogServer
 
 
 def _same(port: Any) -> Any:
@@ -191,6 +197,89 @@ def _begins_late(engine: QueryEngine) -> QueryEngine:
     return engine
 
 
+class _Blind(Watcher):
+    """It takes whatever is there for what was recorded."""
+
+    def look(self, asked: WatchedServer, position: Position) -> str:
+        return position.catalog or super().look(asked, position)
+
+
+def _looks_at_starts(engine: QueryEngine) -> QueryEngine:
+    engine.watcher = _Blind  # type: ignore[attr-defined]
+    return engine
+
+
+def _on_catalogs(alter: Callable[[CatalogServer], None]) -> Callable[[QueryEngine], QueryEngine]:
+    def altered(engine: QueryEngine) -> QueryEngine:
+        server = engine.world.database  # type: ignore[attr-defined]
+        if isinstance(server, CatalogServer):
+            alter(server)
+        return engine
+
+    return altered
+
+
+def _leaves_no_trace(server: CatalogServer) -> None:
+    """Rows of the catalog seem to be written once: what was undone is as before."""
+    known = type(server).versions
+
+    def versions(*asked: Any) -> Iterator[tuple[str, int, int, int]]:
+        return ((*row[:3], 0) for row in known(server, *asked))
+
+    server.versions = versions  # type: ignore[method-assign]
+
+
+def _surveys(change: Callable[[SurveyedTable], SurveyedTable]) -> StreamFault:
+    """What a survey has of each table is something else."""
+
+    def alter(server: CatalogServer) -> None:
+        known = type(server).survey
+
+        def survey(*asked: Any) -> Surveyed:
+            found = known(server, *asked)
+            tables = tuple(map(change, found.survey.tables))
+            return found._replace(survey=changed(found.survey, tables=tables))
+
+        server.survey = survey  # type: ignore[method-assign]
+
+    return StreamFault(engine=_on_catalogs(alter))
+
+
+def _without_numbers(table: SurveyedTable) -> SurveyedTable:
+    return changed(table, columns=tuple(changed(each, number=0) for each in table.columns))
+
+
+class _GoesOn(Watcher):
+    """Whatever is missing, it says to go on."""
+
+    def look(self, asked: WatchedServer, position: Position) -> str:
+        try:
+            return super().look(asked, position)
+        except ChangesMissing as error:
+            error.data["statements"] = RESUME
+            raise
+
+
+class _SaysToGoOn(SimulatedDatabases):
+    def look(self, spec: QuerySpec, position: Position | None) -> Survey:
+        try:
+            return super().look(spec, position)
+        except ChangesMissing as error:
+            error.data["statements"] = RESUME
+            raise
+
+
+def _goes_on(engine: QueryEngine) -> QueryEngine:
+    engine.watcher = _GoesOn  # type: ignore[attr-defined]
+    return engine
+
+
+def _says_to_go_on(ports: Ports) -> Ports:
+    known = ports.databases
+    assert isinstance(known, SimulatedDatabases)
+    return replace(ports, databases=_SaysToGoOn(ports.upstreams.world, known.on_step))  # type: ignore[attr-defined]
+
+
 class _EndsListings(Bucket):
     """A listing ends with its first page."""
 
@@ -205,6 +294,16 @@ class _KnowsNoTag(Bucket):
     def put(self, above: str, name: str, data: bytes, *, mode: Any = None) -> None:
         super().put(above, name, data, mode="create" if mode == "create" else None)
 
+
+CATALOG_FAULTS: Mapping[str, StreamFault] = {
+    "a mirror is looked at when it starts only": StreamFault(engine=_looks_at_starts),
+    "what was undone leaves no trace": StreamFault(engine=_on_catalogs(_leaves_no_trace)),
+    "tables are known by their names": _surveys(lambda table: changed(table, oid=0)),
+    "columns are known by their names": _surveys(_without_numbers),
+    "a file is taken for a table": _surveys(lambda table: changed(table, oid=table.file)),
+    "a hold says to go on": StreamFault(_says_to_go_on, engine=_goes_on),
+}
+"""Those of what a mirror knows of its source."""
 
 FAULTS: Mapping[str, StreamFault] = {
     "a torn restore is taken over": StreamFault(_taken_for_whole),

@@ -29,7 +29,8 @@ from catalog_migrate.streams.upstream import (
     Upstream,
     topics_of_query,
 )
-from tests.simulation.databases import SYSTEM, SimulatedDatabases
+from tests.simulation.databases import SimulatedDatabases
+from tests.simulation.server import SYSTEM
 from tests.simulation.streaming import BARRED, StreamWorld, resolve
 
 
@@ -90,7 +91,14 @@ class SimulatedUpstreams:
         """As :meth:`access` of a query alone."""
         del timeout
         if spec.tables:
-            return SimulatedDatabases(self.world, lambda _: None).preflight(spec.connection)
+            found = self.world.database
+            new = spec.snapshot_number == 1
+            try:
+                found.at(spec.connection, f"source {spec.name}")
+            except ConnectionFailed as error:
+                return tuple(error.findings)
+            names = [each.upstream.postgres_name for each in spec.tables]
+            return found.preflight(names, spec.publication, f"source {spec.name}", new=new)
         wanted = TopicAccess(spec.kind, topics_of_query(spec), "READ")
         return self.access(spec.connection, [wanted])[1][spec.kind]
 

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from catalog_migrate.streams.status import FAILURE
 from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.restore import undo_request
 from tests.services.checkpoints import root
-from tests.simulation import databases
+from tests.simulation import databases, mirrors
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.object_store import (
@@ -61,24 +61,30 @@ from tests.simulation.stream_ports import (
     simulated_ports,
 )
 from tests.simulation.stream_scenario import (
+    CATALOG,
+    CATALOG_STATEMENTS,
     DATABASE,
     DATABASE_STATEMENTS,
     MOVED,
     MOVES,
     STATEMENTS,
     UNDO,
+    WRITE,
     Client,
     DatabaseEvent,
     StreamScenario,
 )
 from tests.simulation.stream_sinks import unsent
 from tests.simulation.streaming import PLAIN, Record, SimulatedQueries, StreamWorld, resolve
+from tests.simulation.upstream import CatalogServer, Refused
 
-SETTING = """
+CONNECTIONS = """
 CREATE CLUSTER main;
 CREATE SECRET p AS 'env:FIRST';
 CREATE CONNECTION c TO KAFKA (BROKER 'a:9092', SECURITY PROTOCOL 'SASL_PLAINTEXT',
   SASL MECHANISMS 'SCRAM-SHA-512', SASL USERNAME 'u', SASL PASSWORD SECRET p);
+"""
+SETTING = CONNECTIONS + """
 CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;
 CREATE SOURCE r (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 'u') FORMAT JSON;
 """
@@ -259,7 +265,10 @@ class ClientActor(Actor):
     def __init__(self, play: StreamRun, number: int, client: Client) -> None:
         number_ = client.statement
         said, first = next(
-            each for each in ((DATABASE_STATEMENTS, DATABASE), (MOVES, MOVED), (STATEMENTS, 0))
+            each for each in (
+                (CATALOG_STATEMENTS, CATALOG), (DATABASE_STATEMENTS, DATABASE), (MOVES, MOVED),
+                (STATEMENTS, 0),
+            )
             if number_ >= each[1]
         )
         self.statement = said[(number_ - first) % len(said)]
@@ -282,6 +291,40 @@ class ClientActor(Actor):
             executor.unsafe.run(
                 undo_request(state, done[-1]), "simulated", confirm=lambda _: True
             )
+
+
+class OperatorActor(ClientActor):
+    """An operator who says statements that a hold has named, one after another."""
+
+    def __init__(self, play: StreamRun, number: int, statements: Sequence[str]) -> None:
+        super().__init__(play, number, Client(0, play.scheduler.now))
+        self.name, self.statements, self.faults = "the operator", statements, []
+
+    def act(self) -> None:
+        """Say them; what is refused names what to do upstream."""
+        executor = Executor(
+            self.log, lambda _state, _item: None, self.clock, self.ports, confirm=lambda _: True,
+            limit=60.0,
+        )
+        left, tries = list(self.statements), 5
+        while left:
+            self.play.trace(f"the operator says {left[0]}")
+            try:
+                executor.run(left[0])
+                left.pop(0)
+            except mirrors.REFUSALS as refused:
+                self.play.trace(f"{refused.message}: {refused.data}")
+                remedies, tries = mirrors.remedies(refused), tries - 1
+                if (refused.remedy or "").startswith("DROP SOURCE"):  # another type since the hold
+                    left = list(mirrors.statements_again())
+                elif not remedies or not tries:
+                    raise
+                for remedy in remedies:
+                    mirrors.execute(self.play, remedy)
+
+
+ROUNDS = 8
+"""How many holds in a row an operator does what they say."""
 
 
 class StreamRun:
@@ -317,6 +360,10 @@ class StreamRun:
         self._seen = self._rows = 0
         self._records = list(scenario.records)
         self._events = list(scenario.database)
+        self._ddl = list(scenario.ddl)
+        self.sources = () if scenario.ddl else SOURCES
+        if scenario.ddl:
+            self.world.database = CatalogServer()
         self._again = sorted(
             event for each in scenario.again for event in (
                 (each.step, 0, each.topic, 0),
@@ -347,7 +394,8 @@ class StreamRun:
         Executor(
             self.log, lambda _state, _item: None, clock, simulated_ports(self.world, clock)
         ).run(
-            SETTING + DATABASE_SOURCE * bool(self._events)
+            (CONNECTIONS + mirrors.SOURCE if self._ddl else SETTING)
+            + DATABASE_SOURCE * bool(self._events)
             + "".join(SINK.format(name) for name in self.sinks)
         )
         runtimes = len(self.scenario.runtimes)
@@ -359,9 +407,14 @@ class StreamRun:
         self.scheduler.run()
         if self.bucket is not None:
             self.bucket.arrive()
+        with self.looking():
+            state = self.state()
+            if self.scenario.ddl and self.mirror_came(state) and mirrors.hold_of(state) is None:
+                mirrors.require_equal(self, state)
         self.trace("at rest, one more runtime begins")
         self._records.clear()
         self._events.clear()
+        self._ddl.clear()
         self.world.lag.clear()
         for _, comes, topic, partitions in self._again:  # none comes during the last
             if comes and topic not in self.world.topics:
@@ -372,6 +425,33 @@ class StreamRun:
         self.scheduler.run()
         with self.looking():
             self.check()
+        if self.scenario.ddl:
+            self._do_as_told()
+
+    def _do_as_told(self) -> None:
+        """An operator does what the holds of a mirror say, until it runs and equals its source."""
+        for _ in range(ROUNDS):
+            state = self.state()
+            found = dependencies.find(state, "source", mirrors.NAME)
+            hold = mirrors.hold_of(state)
+            if hold is None and not any(
+                each.item_id == found.item_id for each in state.holds.values()
+            ):
+                mirrors.require_equal(self, state)
+                return
+            statements = [f"RESUME SOURCE {mirrors.NAME}"]
+            if hold is not None:
+                self.trace(f"m is held: {hold.reason}; {hold.remedy}")
+                for statement in mirrors.upstream_statements(hold):
+                    self.trace(f"upstream: {statement}")
+                    mirrors.execute(self, statement)
+                statements = list(mirrors.operator_statements(hold))
+            operator = OperatorActor(self, len(self.scenario.runtimes), statements)
+            last = LastRuntime(self, 10_000, "a runtime for the operator", self.scheduler.now)
+            last.rounds, self.clients = 700, [operator]
+            self.ended, self.actors = [*self.ended, *self.actors], [operator, last]
+            self.scheduler.run()
+        require("I6", False, f"m is held still: {mirrors.hold_of(self.state())}")
 
     def runtime(self, actor: Actor) -> Runtime:
         """A runtime on an actor's engine, log, clock and ports."""
@@ -426,6 +506,8 @@ class StreamRun:
                 self.trace(f"the topic {topic} is deleted")
         while self._events and self._events[0][0] <= self.scheduler.step:
             self.happen(self._events.pop(0)[1])
+        while self._ddl and self._ddl[0][0] <= self.scheduler.step:
+            self.alter(self._ddl.pop(0)[1])
         fed = ("t", "u", "v") if self.sinks else ("t", "u")
         while self._records and self._records[0][0] <= self.scheduler.step:
             _, pick = self._records.pop(0)
@@ -448,6 +530,21 @@ class StreamRun:
             server.rows += 1
         if event != "write":
             self.trace(f"the database: {event}")
+
+    def alter(self, statement: str) -> None:
+        """A statement or a transaction upstream, on a server with a catalog."""
+        server = self.world.database
+        assert isinstance(server, CatalogServer)
+        self.acts += 1
+        if statement.startswith(WRITE):
+            server.write(int(statement.removeprefix(WRITE)))
+            return
+        try:
+            server.execute(statement)
+        except Refused as refused:
+            self.trace(f"upstream refuses {statement}: {refused}")
+        else:
+            self.trace(f"upstream: {statement}")
 
     def look_through(self) -> None:
         """I9: no secret's value is in a commit, its metadata included."""
@@ -481,7 +578,7 @@ class StreamRun:
         if any(declared_state(row).leads_to for row in state.operations.values()):
             return False
         return self.has_all_rows(state) and all(
-            self.came(state, name) or self.stuck(state, name) for name in SOURCES
+            self.came(state, name) or self.stuck(state, name) for name in self.sources
         ) and all(
             not self.unsent(state, name) or self.held(state, "sink", name) for name in self.sinks
         )
@@ -493,9 +590,17 @@ class StreamRun:
 
     def has_all_rows(self, state: State) -> bool:
         """Whether the source on PostgreSQL has read all there is, or is held."""
+        if self.scenario.ddl:
+            return self.held(state, "source", mirrors.NAME) or self.mirror_came(state)
         if not self.scenario.database or self.held(state, "source", "g"):
             return True
         found = dependencies.find(state, "source", "g")
+        position = databases.position_of(state, found.item_id)
+        return position is not None and position.lsn >= self.world.database.end
+
+    def mirror_came(self, state: State) -> bool:
+        """Whether the mirror has read all there is."""
+        found = dependencies.find(state, "source", mirrors.NAME)
         position = databases.position_of(state, found.item_id)
         return position is not None and position.lsn >= self.world.database.end
 
@@ -560,12 +665,14 @@ class StreamRun:
         for key, row in state.operations.items():
             if row.program and row.state in ("confirmed", "set_back", "done", BACKFILLING):
                 self._check_program(state, key, row)
-        for name in SOURCES:
+        for name in self.sources:
             self._check_source(state, name, topic_of(state, name), works=works)
         for name in self.sinks:
             self._check_sink(state, name, works=works)
         if self.scenario.database:
             databases.check(self, state)
+        if self.scenario.ddl:
+            mirrors.check(self, state)
 
     def files(self) -> Iterable[bytes]:
         """What stands in checkpoints and snapshots."""

@@ -77,6 +77,115 @@ DATABASE_STATEMENTS = (
 )
 """What clients say of a source on PostgreSQL and of what it reads through."""
 
+CATALOG = 300
+"""The number of the first of :data:`CATALOG_STATEMENTS`."""
+
+CATALOG_STATEMENTS = (
+    "ALTER CONNECTION d SET (HOST 'db3')",
+    "ALTER CONNECTION d SET (HOST 'nowhere')",
+    "ALTER CONNECTION d SET (HOST 'db1')",
+    "ALTER SECRET p AS 'env:SECOND'",
+    "ALTER SOURCE m UNSAFE RESET SPLITS REASON 'simulated'",
+    "ALTER SOURCE m UNSAFE RESET SPLITS ('public.g') REASON 'simulated'",
+    "ALTER SOURCE m UNSAFE RESET SPLITS ('public.h') REASON 'simulated'",
+    "PAUSE SOURCE m",
+    UNDO,
+)
+"""What clients say of a mirror. None resumes it: that would accept what is missing."""
+
+ALL = "insert, update, delete, truncate"
+BEYOND = "FOR VALUES FROM (200) TO (300)"
+
+HARMLESS: tuple[tuple[str, ...], ...] = (
+    ("GRANT SELECT ON g TO PUBLIC",),
+    ("CREATE INDEX ON g (n)", "CREATE INDEX ON h (n)"),
+    ("VACUUM FULL g",),
+    ("VACUUM FULL h_1", "ANALYZE h_1"),
+    ("ANALYZE h", "ALTER TABLE g ALTER n SET DEFAULT 1"),
+    ("TRUNCATE g",),
+    ("ALTER TABLE g REPLICA IDENTITY FULL", "ALTER TABLE g REPLICA IDENTITY DEFAULT"),
+    ("ALTER TABLE g REPLICA IDENTITY FULL",),
+    ("CREATE TABLE other (id int PRIMARY KEY)", "ALTER PUBLICATION p ADD TABLE other",
+     "ALTER PUBLICATION p DROP TABLE other", "DROP TABLE other"),
+    (f"CREATE TABLE h_3 PARTITION OF h {BEYOND}",),
+    ("CREATE TABLE h_3 (LIKE h)", f"ALTER TABLE h ATTACH PARTITION h_3 {BEYOND}"),
+    ("ALTER TABLE g ADD COLUMN x int",),
+    ("ALTER TABLE g ADD COLUMN x int DEFAULT 7",),
+    ("ALTER TABLE h ADD COLUMN y int DEFAULT 7", "VACUUM FULL h_1"),
+    ("ALTER TABLE g ADD COLUMN z int DEFAULT random()",),
+    ("ALTER TABLE h ADD COLUMN z int DEFAULT random()", "VACUUM FULL h_2"),
+)
+"""What never loses a change, whenever a source looks: it must never be held for it."""
+
+DDL: tuple[tuple[str, ...], ...] = (
+    *HARMLESS,
+    # where it hangs on when a source looks
+    ("TRUNCATE h",),
+    (f"CREATE TABLE h_3 PARTITION OF h {BEYOND}", "TRUNCATE h"),
+    ("ALTER TABLE g ENABLE ROW LEVEL SECURITY", "ALTER TABLE g DISABLE ROW LEVEL SECURITY"),
+    ("ALTER TABLE h ENABLE ROW LEVEL SECURITY",),
+    ("ALTER TABLE g RENAME TO gone", "ALTER TABLE gone RENAME TO g"),
+    ("ALTER TABLE g DROP CONSTRAINT g_pkey", "ALTER TABLE g ADD PRIMARY KEY (id)"),
+    # columns
+    ("ALTER TABLE g DROP COLUMN n",),
+    ("ALTER TABLE h DROP COLUMN v",),
+    ("ALTER TABLE g RENAME COLUMN v TO w",),
+    ("ALTER TABLE g RENAME COLUMN v TO w", "ALTER TABLE g RENAME COLUMN w TO v"),
+    ("ALTER TABLE g DROP COLUMN v", "ALTER TABLE g ADD COLUMN v text"),
+    ("ALTER TABLE g ALTER n TYPE bigint",),
+    ("ALTER TABLE h ALTER n TYPE bigint",),
+    ("ALTER TABLE g ALTER n TYPE bigint", "ALTER TABLE g ALTER n TYPE int USING n + 1"),
+    ("ALTER TABLE h ALTER n TYPE int USING n + 1",),
+    # tables
+    ("DROP TABLE g", "CREATE TABLE g (id int PRIMARY KEY, v text, n int)"),
+    ("DROP TABLE g", "CREATE TABLE g (id int PRIMARY KEY, v text, n int)",
+     "ALTER PUBLICATION p ADD TABLE g"),
+    ("DROP TABLE g",),
+    ("DROP TABLE h",),
+    ("ALTER TABLE g RENAME TO moved",),
+    ("ALTER TABLE h RENAME TO moved",),
+    ("CREATE TABLE o (id int PRIMARY KEY, v text, n int)", "ALTER PUBLICATION p ADD TABLE o",
+     "ALTER TABLE g RENAME TO q", "ALTER TABLE o RENAME TO g", "ALTER TABLE q RENAME TO o"),
+    ("CREATE TABLE g_c () INHERITS (g)",),
+    ("CREATE TABLE g_c () INHERITS (g)", "ALTER TABLE g_c NO INHERIT g"),
+    # publications
+    ("ALTER PUBLICATION p DROP TABLE g",),
+    ("ALTER PUBLICATION p DROP TABLE g", "ALTER PUBLICATION p ADD TABLE g"),
+    ("ALTER PUBLICATION p SET TABLE g, h WHERE (id > 50)",),
+    ("ALTER PUBLICATION p SET TABLE g WHERE (id > 40), h", "ALTER PUBLICATION p SET TABLE g, h"),
+    ("ALTER PUBLICATION p SET TABLE g, h",),
+    ("ALTER PUBLICATION p SET (publish = 'insert')",),
+    ("ALTER PUBLICATION p SET (publish = 'insert, delete')",
+     f"ALTER PUBLICATION p SET (publish = '{ALL}')"),
+    ("DROP PUBLICATION p",),
+    ("DROP PUBLICATION p",
+     "CREATE PUBLICATION p FOR TABLE g, h WITH (publish_via_partition_root = true)"),
+    ("ALTER PUBLICATION p RENAME TO q", "ALTER PUBLICATION q RENAME TO p"),
+    ("ALTER PUBLICATION p SET (publish_via_partition_root = false)",),
+    ("ALTER PUBLICATION p SET (publish_via_partition_root = false)",
+     "ALTER PUBLICATION p SET (publish_via_partition_root = true)"),
+    # keys
+    ("ALTER TABLE g REPLICA IDENTITY FULL", "ALTER TABLE g DROP CONSTRAINT g_pkey"),
+    ("ALTER TABLE g REPLICA IDENTITY FULL", "ALTER TABLE g DROP CONSTRAINT g_pkey",
+     "DELETE DOUBLES OF g", "ALTER TABLE g ADD PRIMARY KEY (id)"),
+    ("ALTER TABLE g DROP CONSTRAINT g_pkey", "ALTER TABLE g REPLICA IDENTITY FULL",
+     "DELETE DOUBLES OF g", "ALTER TABLE g ADD PRIMARY KEY (id)",
+     "ALTER TABLE g REPLICA IDENTITY DEFAULT"),
+    # partitions
+    ("TRUNCATE h_1",),
+    ("ALTER TABLE h DETACH PARTITION h_1",),
+    ("DROP TABLE h_2",),
+    ("ALTER TABLE h DETACH PARTITION h_1",
+     "ALTER TABLE h ATTACH PARTITION h_1 FOR VALUES FROM (0) TO (100)"),
+    ("ALTER TABLE h DETACH PARTITION h_2", "TRUNCATE h_2",
+     "ALTER TABLE h ATTACH PARTITION h_2 FOR VALUES FROM (100) TO (200)"),
+    ("TRUNCATE h_2", "TRUNCATE h"),
+)
+"""Statements that are run one after another upstream, between which there may be anything."""
+
+WRITE = "write "
+"""What a transaction upstream begins with; a number says what it does."""
+
 REQUESTS = (
     "put", "put", "put.done", "put.done", "put offsets", "put.done offsets", "put commits",
     "put.done commits", "put catalog_migrate.json", "put.done catalog_migrate.json",
@@ -111,9 +220,11 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.
     ``sinks``: how many steps each sink of the source ``s`` rests after a batch; ``again`` are
     topics that come again. ``database`` says at which steps what happens to a PostgreSQL server;
-    with any there is a source on it. With a ``page`` checkpoints and snapshots are on an object
-    store, whose listings have pages of so many names; else they are on a local disk. ``strides``
-    are the steps that the queries of a process that wakes up take before it looks at its lease.
+    with any there is a source on it. ``ddl`` are statements and transactions, at steps, on a server
+    with a catalog; with any there is a mirror of its tables. With a ``page`` checkpoints and
+    snapshots are on an object store, whose listings have pages of so many names; else they are on a
+    local disk. ``strides`` are the steps that the queries of a process that wakes up take before it
+    looks at its lease.
     """
 
     seed: int
@@ -127,6 +238,7 @@ class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     database: tuple[tuple[int, DatabaseEvent], ...] = ()
     page: int = 0
     strides: int = 0
+    ddl: tuple[tuple[int, str], ...] = ()
 
 
 def draw_streams(seed: int) -> StreamScenario:
@@ -228,6 +340,44 @@ def draw_database(seed: int) -> StreamScenario:
     )
 
 
+def draw_catalog(seed: int) -> StreamScenario:
+    """That of a seed with a mirror of tables that are altered upstream while they are written."""
+    drawn = draw_streams(seed)
+    random = Random(f"catalog {seed}")
+    clients = tuple(
+        Client(
+            CATALOG + random.randrange(len(CATALOG_STATEMENTS)),
+            random.choice((2.0, 5.0, 12.0, 30.0, 60.0)),
+        )
+        for _ in range(random.choice((0, 0, 1, 1, 2)))
+    )
+    events = [
+        (random.randint(1, 500), f"{WRITE}{random.randrange(1_000)}")
+        for _ in range(random.choice((8, 16, 30)))
+    ]
+    groups = HARMLESS if random.random() < 0.2 else DDL
+    for _ in range(random.choice((1, 1, 1, 2, 2, 3))):
+        step, gap = random.randint(1, 400), random.choice((0, 0, 3, 15, 40))
+        for number, statement in enumerate(random.choice(groups)):
+            events.append((step + number * gap, statement))
+            if random.random() < 0.5:
+                more = random.randint(0, gap), random.randrange(1_000)
+                events.append((step + number * gap + more[0], f"{WRITE}{more[1]}"))
+    last = len(drawn.runtimes) + len(clients) - 1  # the one behind it must suffer nothing
+    faults = tuple(replace(each, process=min(each.process, last)) for each in drawn.faults)
+    aim = random.choice(
+        ("slot", "copy", "manifest", "load", "offsets", "decode", "behind", "rows", "commits", "")
+    )
+    if aim:
+        kind: FaultKind = random.choice(("crash", "crash", "suspend"))
+        faults += (Fault(0, random.randint(1, 200), kind, random.choice((45.0, 90.0)), aim),)
+    return replace(
+        drawn, clients=clients, faults=faults, records=(),
+        ddl=tuple(sorted(events, key=lambda event: event[0])),
+        strides=random.choice((0, 0, 3, 8)),
+    )
+
+
 def on_object_store(scenario: StreamScenario) -> StreamScenario:
     """A scenario with its checkpoints and snapshots on an object store, and faults of requests."""
     random = Random(f"object store {scenario.seed}")
@@ -267,6 +417,9 @@ def smaller(scenario: StreamScenario) -> Iterator[StreamScenario]:
     for events in less(scenario.database):
         if events:
             yield replace(scenario, database=events)
+    for statements in less(scenario.ddl):
+        if statements:
+            yield replace(scenario, ddl=statements)
     for again in less(scenario.again):
         yield replace(scenario, again=again)
     if len(scenario.sinks) > 1:

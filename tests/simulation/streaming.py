@@ -19,14 +19,18 @@ from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.replication.survey import Watch
 from catalog_migrate.replication.types import Position
+from catalog_migrate.replication.watch import Watcher
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
+from catalog_migrate.streams.upstream_tables import is_mirror
 from tests.services.checkpoints import root
-from tests.simulation import databases, stream_sinks
-from tests.simulation.databases import Server, SimulatedDatabases
+from tests.simulation import databases, mirrors, stream_sinks
+from tests.simulation.databases import SimulatedDatabases
+from tests.simulation.server import Server
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}'
 COMMIT = '{"nextBatchWatermarkMs":0'
@@ -61,6 +65,8 @@ class StreamTable:
     ids: list[str] = field(default_factory=list)
     versions: list[int] = field(default_factory=lambda: [0])
     batches: dict[str, int] = field(default_factory=dict)
+    mirrored: dict[str, tuple[int, dict[str, str | None]]] = field(default_factory=dict)
+    """Of a mirror: by key where the row changed last, and its values."""
 
     def append(
         self, rows: Sequence[Record], ids: Mapping[str, str], *, app: str, batch: int
@@ -158,7 +164,8 @@ class SimulatedQuery:
         """The last batch whose position was read, and that; Spark keeps it in memory, too."""
         self._ids = engine.told.get(spec.item_id, {})
         if start is not None:
-            self._life = databases.live(self, start)
+            live = mirrors.live if is_mirror(spec.external) else databases.live
+            self._life = live(self, start)
         else:
             self._life = self._live() if spec.kind == "source" else stream_sinks.live(self)
 
@@ -382,6 +389,7 @@ class SimulatedQueries:
         self.on_step = on_step
         self.told = told
         self.databases = SimulatedDatabases(world, on_step)
+        self.watcher: Callable[[Watch], Watcher] = Watcher
         self.alive: Callable[[], None] = lambda: None
         self.awaited: Mapping[str, str] = {}
         self.running: list[SimulatedQuery] = []

@@ -9,14 +9,16 @@ import msgspec
 import pytest
 
 from catalog_migrate.program.order import order_waves
+from catalog_migrate.replication.survey import Survey
 from catalog_migrate.store import Store
-from catalog_migrate.streams import operations, table_snapshots
+from catalog_migrate.streams import operations, surveys, table_snapshots
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
-from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
+from tests.simulation.stream_faults import CATALOG_FAULTS, FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (
     StreamScenario,
     decode_streams,
+    draw_catalog,
     draw_database,
     draw_moves,
     draw_streams,
@@ -60,12 +62,19 @@ def test_no_runtime_that_dies_loses_or_doubles_a_change_of_postgresql(count: int
 
 
 @schedules
+def test_no_mirror_runs_and_differs_from_its_source(count: int) -> None:
+    """Whatever is altered upstream beside kills, takeovers and ALTERs: a mirror that has read all
+    equals its source, or a hold names table and cause; what that says to do makes it equal."""
+    assert [seed for seed in range(count) if failure_of(draw_catalog(seed))] == []
+
+
+@schedules
 def test_an_object_store_loses_or_doubles_nothing(count: int) -> None:
     """With checkpoints and snapshots on an object store, whose requests are refused, lost, or
     carried out after their process was killed: as on a disk."""
-    drawn = (draw_streams, draw_moves, draw_database)
+    drawn = (draw_streams, draw_moves, draw_database, draw_catalog)
     assert [
-        (draw.__name__, seed) for draw in drawn for seed in range(count // 3)
+        (draw.__name__, seed) for draw in drawn for seed in range(count // 4)
         if failure_of(on_object_store(draw(seed)))
     ] == []
 
@@ -97,6 +106,27 @@ def _found(fault: StreamFault = NO_FAULT) -> bool:
 def test_a_faulty_port_is_found(name: str) -> None:
     """Some schedule fails as soon as a port breaks a promise."""
     assert _found(FAULTS[name])
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG_FAULTS))
+def test_what_a_mirror_does_not_see_is_found(name: str) -> None:
+    """Some kept schedule fails as soon as a mirror goes by less than there is to see."""
+    altered = (scenario for scenario in kept() if scenario.ddl)
+    assert any(failure_of(scenario, CATALOG_FAULTS[name]) for scenario in altered)
+
+
+@pytest.mark.parametrize(("owner", "name", "instead", "schedule"), [
+    (Survey, "with_missing", lambda survey, _: survey, "a_column_came_back_between_two_looks"),
+    (table_snapshots, "_copied", lambda *_: {}, "a_partition_was_truncated_before_a_snapshot"),
+    (table_snapshots, "columns_gone", lambda _: (), "a_column_was_renamed_and_taken_over"),
+    (surveys, "forget_uncopied", lambda spec: spec, "an_alteration_before_the_first_rows"),
+])
+def test_what_once_let_a_mirror_differ_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, instead: object, schedule: str
+) -> None:
+    """Each was a fault of ours that the simulation found: without what mends it, it fails."""
+    monkeypatch.setattr(owner, name, instead)
+    assert failure_of(decode_streams((SEEDS / f"{schedule}.json").read_bytes())) == "I6"
 
 
 def test_a_snapshot_that_was_overtaken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
-from catalog_migrate.replication.survey import Survey, SurveyedTable, survey_from
+from catalog_migrate.replication.survey import (
+    Survey,
+    SurveyedColumn,
+    SurveyedTable,
+    survey_from,
+)
 from catalog_migrate.streams import surveys
 
 A, B = SurveyedTable("public.a", 1, 10), SurveyedTable("public.b", 2, 10)
@@ -46,3 +51,20 @@ def test_a_new_snapshot() -> None:
     some = surveys.copy_again(held, ["public.a"])
     assert survey_from(some.survey) == Survey("", "p", (B,))
     assert (some.snapshot, some.snapshot_tables) == (2, ("public.a",))
+
+
+def test_a_column_that_is_missing_stays_on_record() -> None:
+    """Under its name another may come, with another number: also after a hold, and of the same
+    table only."""
+    first = SurveyedColumn("v", 2, 25)
+    before = Survey("f1", "p", (SurveyedTable("public.a", 1, 10, columns=(first,)), B))
+    recorded = surveys.with_survey(NEW, before)
+    without = Survey("f2", "p", (SurveyedTable("public.a", 1, 20), B))
+    kept = (SurveyedTable("public.a", 1, 20, columns=(first,)), B)
+    assert survey_from(surveys.with_survey(recorded, without).survey) == Survey("f2", "p", kept)
+    resumed = surveys.accept_hold(surveys.with_hold(recorded, without))
+    assert survey_from(resumed.survey) == Survey("", "p", kept)
+    again = SurveyedTable("public.a", 1, 30, columns=(SurveyedColumn("v", 4, 25),))
+    assert Survey("f3", "p", (again,)).with_missing(before) == Survey("f3", "p", (again,))
+    other = Survey("f4", "p", (SurveyedTable("public.a", 9, 30),))
+    assert other.with_missing(before) == other

@@ -336,6 +336,29 @@ class TestColumnsThatChange:
         ))
         assert tables_to_copy(spec, self.changed(*self.OLD, Column(added, 25)), there) == copied
 
+    @pytest.mark.parametrize(("format", "copied"), [
+        ("MIRROR", ("public.accounts",)), ("CHANGES", None),
+    ])
+    def test_rows_from_before_of_a_renamed_column(
+        self, setting: Any, create: Callable[..., Effect], state: Now,
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format: str,  # noqa: A002
+        copied: tuple[str, ...] | None,
+    ) -> None:
+        """One that comes while another goes may be that under another name, which no change says of
+        old rows; also where it has its old name again by now."""
+        create(f"{BANK} FORMAT {format}", ACCOUNTS, EVENTS)
+        monkeypatch.setenv("PW", "x")
+        spec = spec_of(state(), dependencies.find(state(), "source", "bank").item_id)
+        spec = dataclasses.replace(spec, checkpoint=str(tmp_path / "checkpoint"))
+        store_at(spec.snapshot).make_folder(above=True)
+        store_at(spec.snapshot).put_if_absent(SNAPSHOT_LOADED, b"{}")
+        renamed = self.changed(*self.OLD[:-1], Column("renamed", 25))
+        for names in (("id", "renamed"), ("id", "owner")):
+            there = upstream("accounts", *((each, "STRING") for each in names))
+            assert tables_to_copy(spec, renamed, there) == copied
+        gone = self.changed(*self.OLD[:-1])
+        assert tables_to_copy(spec, gone, upstream("accounts", ("id", "STRING"))) is None
+
     def test_a_table_of_the_release(
         self, setting: Any, create: Callable[..., Effect], log: CatalogLog, state: Now,
         monkeypatch: pytest.MonkeyPatch,

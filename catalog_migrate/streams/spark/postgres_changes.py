@@ -36,7 +36,7 @@ from catalog_migrate.replication.sessions import (
 )
 from catalog_migrate.replication.survey import Watch
 from catalog_migrate.replication.types import Expected, Position
-from catalog_migrate.replication.watch import Watcher
+from catalog_migrate.replication.watch import OpenServer, Watcher
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -241,7 +241,7 @@ class StreamReader(DataSourceStreamReader):
             here = server.check_position(opened, settings.connection, begin)
             # behind the question how far the log goes: what altered the tables in it shows
             catalog = "" if self._watcher is None else self._watcher.look(
-                opened, settings.connection, here
+                OpenServer(opened, settings.connection), here
             )
             if slot is not None and begin == settings.start and (slot.confirmed or 0) > here.lsn:
                 # Trigger.AvailableNow asks from the first offset, whatever was read since.
@@ -305,7 +305,8 @@ def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatc
                 end=partition.end.lsn, tables=settings.tables, rows=ROWS, size=BYTES,
             )
             if partition.watch is not None:
-                Watcher(partition.watch).look(opened, settings.connection, partition.end)
+                asked = OpenServer(opened, settings.connection)
+                Watcher(partition.watch).look(asked, partition.end)
 
 
 def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tuple[int, bytes]]:

@@ -148,7 +148,8 @@ class Upstreams(Killable):
             self.causes[f"{subject.steps[-1]}: {reason[:150]}"] += 1
             if not {subject.table, subject.publication} & set(_words(reason)):
                 self.failures.append(f"a hold that does not say of what: {said}: {reason}")
-            if harmless:
+            # what copies a table again cannot, under a policy of an earlier step
+            if harmless and "row-level security" not in reason:
                 self.failures.append(f"held without a cause: {said}: {reason}")
         else:
             self.failures.append(f"{found}: {said}")
