@@ -122,10 +122,9 @@ def _naming(table: DiscoveredTable) -> Iterator[None]:
     try:
         yield
     except RowsHidden as error:
-        raise RowsHidden(
-            f"{table.full_name}: {error.message}", remedy=error.remedy,
-            **{**error.data, "table": table.full_name},
-        ) from None
+        error.message = f"{table.full_name}: {error.message}"
+        error.data["table"] = table.full_name
+        raise
 
 
 def _stage_table(

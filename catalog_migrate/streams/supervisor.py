@@ -62,7 +62,7 @@ from catalog_migrate.streams.status import (
     moment,
     shortly,
 )
-from catalog_migrate.streams.table_snapshots import tables_to_copy
+from catalog_migrate.streams.table_snapshots import forget_uncopied, tables_to_copy
 from catalog_migrate.streams.tables import columns_taken_over
 from catalog_migrate.streams.upstream import (
     Upstream,
@@ -671,7 +671,7 @@ class Supervisor:
         if not spec.tables:
             return stream
         found = self.ports.databases.look(
-            surveys.forget_uncopied(spec), surveys.read_planned(checkpoint)
+            forget_uncopied(spec), surveys.read_planned(checkpoint)
         )
         return self._record_survey(spec, stream, found)
 

@@ -8,7 +8,6 @@ to it that changes can be read now. A table of which a new snapshot is taken has
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 
 import msgspec
@@ -19,7 +18,6 @@ from catalog_migrate.replication.types import Position
 from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.table_snapshots import has_copied
 from catalog_migrate.streams.upstream_tables import is_mirror
 
 
@@ -34,15 +32,6 @@ def watch_of(spec: QuerySpec) -> Watch:
         },
         spec.survey or Survey(), "MIRROR" if is_mirror(spec.external) else "CHANGES",
     )
-
-
-def forget_uncopied(spec: QuerySpec) -> QuerySpec:
-    """Leave the tables of a snapshot that is still to be copied out of what is on record: of them
-    nothing can be missing."""
-    if spec.survey is None or has_copied(spec):
-        return spec
-    tables = spec.snapshot_tables
-    return dataclasses.replace(spec, survey=spec.survey.without(tables) if tables else None)
 
 
 def read_planned(checkpoint: Checkpoint) -> Position | None:

@@ -14,6 +14,7 @@ row, and among CHANGES each still stands once.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -115,6 +116,15 @@ def has_copied(spec: QuerySpec) -> bool:
     files beside its checkpoint."""
     attempt = _newest(store_at(spec.snapshot))
     return (attempt is not None and attempt.staged) or not awaits_snapshot(spec)
+
+
+def forget_uncopied(spec: QuerySpec) -> QuerySpec:
+    """Leave the tables of a snapshot that is still to be copied out of what is on record: of them
+    nothing can be missing."""
+    if spec.survey is None or has_copied(spec):
+        return spec
+    tables = spec.snapshot_tables
+    return dataclasses.replace(spec, survey=spec.survey.without(tables) if tables else None)
 
 
 def still_to_copy(spec: QuerySpec, tables: Collection[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.replication.survey import Survey
 from catalog_migrate.store import Store
-from catalog_migrate.streams import operations, surveys, table_snapshots
+from catalog_migrate.streams import operations, supervisor, table_snapshots
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
 from tests.simulation.stream_faults import CATALOG_FAULTS, FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
@@ -119,7 +119,7 @@ def test_what_a_mirror_does_not_see_is_found(name: str) -> None:
     (Survey, "with_missing", lambda survey, _: survey, "a_column_came_back_between_two_looks"),
     (table_snapshots, "_copied", lambda *_: {}, "a_partition_was_truncated_before_a_snapshot"),
     (table_snapshots, "columns_gone", lambda _: (), "a_column_was_renamed_and_taken_over"),
-    (surveys, "forget_uncopied", lambda spec: spec, "an_alteration_before_the_first_rows"),
+    (supervisor, "forget_uncopied", lambda spec: spec, "an_alteration_before_the_first_rows"),
 ])
 def test_what_once_let_a_mirror_differ_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, instead: object, schedule: str
