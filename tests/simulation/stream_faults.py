@@ -226,7 +226,7 @@ def _leaves_no_trace(server: CatalogServer) -> None:
     def versions(*asked: Any) -> Iterator[tuple[str, int, int, int]]:
         return ((*row[:3], 0) for row in known(server, *asked))
 
-    server.versions = versions  # type: ignore[method-assign]
+    vars(server).update(versions=versions)
 
 
 def _surveys(change: Callable[[SurveyedTable], SurveyedTable]) -> StreamFault:
@@ -240,7 +240,7 @@ def _surveys(change: Callable[[SurveyedTable], SurveyedTable]) -> StreamFault:
             tables = tuple(map(change, found.survey.tables))
             return found._replace(survey=changed(found.survey, tables=tables))
 
-        server.survey = survey  # type: ignore[method-assign]
+        vars(server).update(survey=survey)
 
     return StreamFault(engine=_on_catalogs(alter))
 

@@ -748,8 +748,8 @@ class CatalogServer(Server):
         published = self._publication(name)
         listed: dict[int, int | None] = {}
         for text in tables.split(", "):
-            called, _, above = text.partition(" WHERE (id > ")
-            listed[self.table(called).oid] = int(above.rstrip(")")) if above else None
+            called, _, where = text.partition(" WHERE (id > ")
+            listed[self.table(called).oid] = int(where.rstrip(")")) if where else None
         if verb == "DROP" and not listed.keys() <= published.members.keys():
             raise Refused("it is not in the publication")
         if verb == "ADD" and listed.keys() & published.members.keys():
