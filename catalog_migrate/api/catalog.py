@@ -216,7 +216,8 @@ class Catalog:
         settings = users or UserSettings()
         found = examine(engine, state, bound, settings).users
         return with_users(
-            bound, found, approve, policy or Policy(), asks=True, repairs=settings.repair
+            bound, found, approve, policy or Policy(), asks=True,
+            repairs=settings.repair and engine.persistent_names,
         ).plan
 
     def apply(

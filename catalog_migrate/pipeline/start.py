@@ -388,7 +388,7 @@ def _brought_in(
         if part.owner == "release":
             migration = validate(work, state, migration)
             examination = _examined(work, options, state, migration)
-            migration = _with_users(options, migration, examination)
+            migration = _with_users(work, options, migration, examination)
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
         try:
@@ -429,14 +429,16 @@ def _examined(
 
 
 def _with_users(
-    options: BootstrapOptions, migration: Migration, examination: Examination
+    work: ExecutionContext, options: BootstrapOptions, migration: Migration,
+    examination: Examination,
 ) -> Migration:
     """The migration with what becomes of users' objects; MigrationBlocked where it must not be."""
     from catalog_migrate.planner.user_objects import with_users
 
     migration = with_users(
         migration, examination.users, options.approvals_of_users, options.policy,
-        asks=options.asks_for_users, repairs=options.users.repair,
+        asks=options.asks_for_users,
+        repairs=options.users.repair and work.engine.persistent_names,
     )
     if not migration.plan.applyable:
         raise blocked(migration.plan)

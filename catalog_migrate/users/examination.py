@@ -148,7 +148,7 @@ def examine(
     }
     entries = judge_readers(
         found.readers, surface_in_force(state), surface_after(state, migration), migration,
-        engine.analyse, repairs=settings.repair, originals=originals,
+        engine.analyse, repairs=settings.repair and engine.persistent_names, originals=originals,
     )
     return Examination(found, entries)
 

@@ -14,7 +14,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
-from catalog_migrate.catalog.opening import open_log
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import RECONCILE, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -227,6 +227,22 @@ def test_what_is_missing_is_named_with_its_flag(call: Call) -> None:
         "error CM0601: catalog.uri is not set\n"
         "  remedy: give --catalog URI, or set catalog.uri in catalog_migrate.toml\n"
     ))
+
+
+def test_users_objects_are_looked_at_alone(call: Call, tmp_path: Path) -> None:
+    """`status --users` takes none of the others' flags; where no name outlives a session it says so
+    and starts no Spark."""
+    for also in (("--streams",), ("--serial", "1"), ("--detailed-exitcode",)):
+        answer = call("status", "--users", "--catalog", "c", *also)
+        assert (answer.code, answer.out) == (64, "")
+        assert "--users says how users' objects are now" in answer.err
+    create_catalog(open_log(str(tmp_path / "c")), warehouse=str(tmp_path / "w"))
+    answer = call("status", "--users", "--catalog", "c")
+    assert answer.code == 0
+    assert "no names outlive the session here" in answer.err
+    assert json.loads(call("status", "--users", "--catalog", "c", "--format", "json").out) == {
+        "users": [], "failures": [],
+    }
 
 
 def test_an_absent_catalog_is_an_error(call: Call) -> None:
