@@ -295,18 +295,31 @@ def lsn_text(number: int) -> str:
     return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
+_WITH_SURVEY = re.compile(r"([0-9a-f]{24}) ([0-9a-f]{24}) (\{.*\})", re.DOTALL)
+
+
+def parse_catalog(text: str) -> tuple[str, str, str]:
+    """What a position has of the catalog: its fields ``catalog``, ``survey`` and ``after``."""
+    found = _WITH_SURVEY.fullmatch(text)
+    return (text, "", "") if found is None else (found[1], found[3], found[2])
+
+
 class Position(msgspec.Struct, frozen=True):
     """Everything that was committed before ``lsn`` on ``timeline`` of server ``system``.
 
     A transaction whose commit record begins at ``lsn`` or later is still to come. ``catalog`` is
     the fingerprint of what the tables depend on, as it was when this position was reached
-    (:mod:`catalog_migrate.replication.survey`); empty where it was not read.
+    (:mod:`catalog_migrate.replication.survey`); empty where it was not read. ``survey`` is that
+    itself, as JSON, as long as it may not be on record yet, which has that of the fingerprint
+    ``after``.
     """
 
     lsn: int
     timeline: int
     system: str
     catalog: str = ""
+    survey: str = ""
+    after: str = ""
 
     def __str__(self) -> str:
         return lsn_text(self.lsn)
@@ -314,7 +327,11 @@ class Position(msgspec.Struct, frozen=True):
     def offset(self) -> dict[str, Any]:
         """As the stream reader hands it to Spark, which compares offsets by their text."""
         plain = {"lsn": lsn_text(self.lsn), "timeline": self.timeline, "system": self.system}
-        return {**plain, "catalog": self.catalog} if self.catalog else plain
+        if not self.catalog:
+            return plain
+        # in the one text: a version that knows no surveys takes it for another fingerprint
+        text = f"{self.catalog} {self.after} {self.survey}" if self.survey else self.catalog
+        return {**plain, "catalog": text}
 
     def json(self) -> str:
         """The line of a checkpoint's entry, letter by letter as the stream reader writes it."""
@@ -327,7 +344,7 @@ class Position(msgspec.Struct, frozen=True):
             found = json.loads(offset) if isinstance(offset, str) else offset
             return cls(
                 lsn_number(found["lsn"]), int(found["timeline"]), str(found["system"]),
-                str(found.get("catalog", "")),
+                *parse_catalog(str(found.get("catalog", ""))),
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError("no position of a PostgreSQL server") from error

@@ -6,6 +6,7 @@ and compared; what a survey leaves open about partitions is decided by their row
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,12 +35,16 @@ from catalog_migrate.replication.survey import (
     full_name,
     read_fingerprint,
     read_survey,
+    survey_from,
 )
 from catalog_migrate.replication.types import Position
 
 if TYPE_CHECKING:
     import psycopg
 
+
+_CARRIED = 600.0
+"""Seconds in which positions have a survey that is new: it is recorded every minute."""
 
 _CREATE = ("SHOW CREATE SOURCE {source}",)
 
@@ -70,6 +75,24 @@ class Watcher:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
+        self._after = watch.known.fingerprint
+        self._found = time.monotonic()
+
+    def mark(self, position: Position, catalog: str) -> Position:
+        """The position as one that was reached while a look gave the fingerprint ``catalog``.
+
+        It has the survey itself while that may not be on record: what becomes of it after a kill
+        can be compared with no other.
+        """
+        recorded = self.watch.recorded
+        carried = (
+            self._after not in ("", catalog) and recorded.fingerprint == catalog
+            and time.monotonic() - self._found < _CARRIED
+        )
+        return msgspec.structs.replace(
+            position, catalog=catalog, survey=recorded.json() if carried else "",
+            after=self._after if carried else "",
+        )
 
     def look(self, asked: WatchedServer, position: Position) -> str:
         """The fingerprint, when nothing that is read from ``position`` on may lack a change.
@@ -78,7 +101,7 @@ class Watcher:
         without a fingerprint it counts as well whether changes can be read at all. Raises
         ChangesMissing.
         """
-        watch, known = self.watch, self.watch.known
+        watch, known = self.watch, _known(self.watch, position)
         fingerprint = asked.fingerprint(watch.publication, watch.names)
         if fingerprint == known.fingerprint:
             return fingerprint
@@ -99,10 +122,20 @@ class Watcher:
         )
         if findings:
             raise _not_readable(findings, watch.names, position, found.survey.fingerprint)
+        self._found = time.monotonic()
         self.watch = msgspec.structs.replace(
             watch, recorded=msgspec.structs.replace(found.survey.with_missing(known), names={})
         )
         return found.survey.fingerprint
+
+
+def _known(watch: Watch, position: Position) -> Survey:
+    """What was found to be well last: what is on record, or what the position has that is newer."""
+    if position.survey and position.after == watch.known.fingerprint:
+        found = survey_from(position.survey)
+        if found is not None and found.publication == watch.publication:
+            return found
+    return watch.known
 
 
 def changes_missing(

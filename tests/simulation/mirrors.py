@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.connections.findings import ConnectionFailed
@@ -97,7 +95,7 @@ def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
                 continue
             on_step(f"offsets {batch}")
             query.between = False
-            write_entry(checkpoint, batch, replace(end, catalog=catalog).json())
+            write_entry(checkpoint, batch, watcher.mark(end, catalog).json())
             yield
         query.between = False
         planned = position_after(checkpoint, batch)

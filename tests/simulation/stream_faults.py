@@ -298,7 +298,6 @@ class _KnowsNoTag(Bucket):
 CATALOG_FAULTS: Mapping[str, StreamFault] = {
     "a mirror is looked at when it starts only": StreamFault(engine=_looks_at_starts),
     "what was undone leaves no trace": StreamFault(engine=_on_catalogs(_leaves_no_trace)),
-    "tables are known by their names": _surveys(lambda table: changed(table, oid=0)),
     "columns are known by their names": _surveys(_without_numbers),
     "a file is taken for a table": _surveys(lambda table: changed(table, oid=table.file)),
     "a hold says to go on": StreamFault(_says_to_go_on, engine=_goes_on),

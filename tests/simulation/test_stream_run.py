@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from catalog_migrate.program.order import order_waves
+from catalog_migrate.replication import watch
 from catalog_migrate.replication.survey import Survey
 from catalog_migrate.store import Store
 from catalog_migrate.streams import operations, supervisor, table_snapshots
@@ -118,6 +119,7 @@ def test_what_a_mirror_does_not_see_is_found(name: str) -> None:
 @pytest.mark.parametrize(("owner", "name", "instead", "schedule"), [
     (Survey, "with_missing", lambda survey, _: survey, "a_column_came_back_between_two_looks"),
     (table_snapshots, "_copied", lambda *_: {}, "a_partition_was_truncated_before_a_snapshot"),
+    (watch, "_known", lambda watched, _: watched.known, "a_partition_came_and_went_between_starts"),
     (table_snapshots, "columns_gone", lambda _: (), "a_column_was_renamed_and_taken_over"),
     (supervisor, "forget_uncopied", lambda spec: spec, "an_alteration_before_the_first_rows"),
 ])

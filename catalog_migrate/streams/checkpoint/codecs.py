@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from catalog_migrate.replication.types import Position, lsn_number, lsn_text
+from catalog_migrate.replication.types import Position, lsn_number, lsn_text, parse_catalog
 from catalog_migrate.streams.errors import CheckpointCorrupt, InvalidPosition
 
 START = "-"
@@ -308,7 +308,7 @@ class PostgresCodec:
         catalog = found.get("catalog", "")
         if not isinstance(catalog, str):
             raise InvalidPosition(f"the catalog of a POSTGRES offset is no text: {catalog!r}")
-        return Position(read_lsn(lsn), timeline, system, catalog)
+        return Position(read_lsn(lsn), timeline, system, *parse_catalog(catalog))
 
     def write(self, position: Position | None) -> str:
         """The line of a position."""

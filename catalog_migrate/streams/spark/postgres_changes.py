@@ -245,7 +245,7 @@ class StreamReader(DataSourceStreamReader):
             )
             if slot is not None and begin == settings.start and (slot.confirmed or 0) > here.lsn:
                 # Trigger.AvailableNow asks from the first offset, whatever was read since.
-                return msgspec.structs.replace(here, lsn=slot.log_end, catalog=catalog)
+                return self._marked(here, slot.log_end, catalog)
             slot = server.check_slot(slot, settings.slot, here)
             if settings.advance and (slot.confirmed or 0) < here.lsn:
                 # Spark asks from where the last batch that it has committed ended; it calls
@@ -260,7 +260,7 @@ class StreamReader(DataSourceStreamReader):
             if end - here.lsn > FOREIGN or _patiently(
                 lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
             ):
-                return msgspec.structs.replace(here, lsn=end, catalog=catalog)
+                return self._marked(here, end, catalog)
             self._nothing = (here.lsn, end)
             return self._beaten(opened, here, catalog)
 
@@ -272,9 +272,12 @@ class StreamReader(DataSourceStreamReader):
         server.heartbeat(opened)
         slot = server.read_slot(opened, settings.slot)
         slot = server.check_slot(slot, settings.slot, here)
-        return msgspec.structs.replace(
-            here, lsn=max(here.lsn, slot.log_end), catalog=catalog
-        )
+        return self._marked(here, max(here.lsn, slot.log_end), catalog)
+
+    def _marked(self, here: Position, lsn: int, catalog: str) -> Position:
+        """A later position, with what is known of the tables there."""
+        reached = msgspec.structs.replace(here, lsn=lsn, catalog="", survey="", after="")
+        return reached if self._watcher is None else self._watcher.mark(reached, catalog)
 
     @contextmanager
     def _asking(self) -> Iterator[Connection[Any]]:

@@ -227,6 +227,15 @@ class TestPostgres:
         assert POSTGRES.write(position) == position.json() == line
         assert POSTGRES.read(line) == Position.of(line) == position
 
+    def test_a_survey_that_is_not_on_record_yet(self) -> None:
+        """In the same key, behind its fingerprint and that of the one on record: to a version that
+        knows none of it, another fingerprint."""
+        now, before = "ab" * 12, "cd" * 12
+        position = Position(5, 1, "77", now, '{"fingerprint": "x y"}', before)
+        line = POSTGRES.write(position)
+        assert f'"catalog": "{now} {before} {{' in line
+        assert POSTGRES.read(line) == Position.of(line) == position
+
     @given(
         st.integers(0, 2**64 - 1), st.integers(1, 2**31), st.text("0123456789", min_size=1),
         st.text("0123456789abcdef"),
