@@ -356,7 +356,8 @@ class Engine(Protocol):
         """Every view and SQL function of a schema but those with the marks of a release.
 
         ``but`` are names that are not looked at. One that cannot be read is among them, with the
-        reason (``unread``); one that another process drops meanwhile is not. Absent schema: empty.
+        reason (``unread``); one that another process drops meanwhile is not. Where functions cannot
+        be listed, one called ``*`` stands for them. Absent schema: empty.
         EngineFailure where the schema as a whole cannot be listed. No Spark job.
         """
         ...

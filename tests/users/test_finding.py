@@ -78,6 +78,9 @@ def test_a_text_that_names_one_of_ours_reads_it(sql):
         ("WITH orders AS (SELECT 1 AS a) SELECT * FROM orders", {"namespace": "shop"}),
         ("SELECT orders.shop, shop.orders FROM team.t AS shop", {}),
         ("SELECT CAST(1 AS INT) AS orders", {"namespace": "shop"}),
+        ("SELECT tax(1) AS t, team.tax(2) AS u", {"namespace": "team"}),
+        ("SELECT * FROM team.orders JOIN shop_old.orders", {}),
+        ("SELECT * FROM delta.`/rows/shop.orders`", {}),
     ],
 )
 def test_a_text_that_has_the_words_alone_reads_nothing_of_ours(sql, more):

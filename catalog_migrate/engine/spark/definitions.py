@@ -79,9 +79,12 @@ class Definitions(Registrations):
         try:
             functions = self._functions(schema)
         except EngineFailure as error:
-            if error.condition not in NO_FUNCTIONS:
+            if _is_away(error):
                 raise
             functions = []
+            if error.condition not in NO_FUNCTIONS:  # what was found of views counts all the same
+                every = ItemName(schema, "*")
+                found.append(UserDefinition(every, "function", unread=error.message))
         for name in functions:
             if identity_of("function", *name) not in but:
                 found += self._read_function(name)
