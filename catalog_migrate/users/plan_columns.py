@@ -31,13 +31,13 @@ _OF_PRESENCE = frozenset({"count", "isnull", "isnotnull"})
 _RANDOM = re.compile(r"\b(rand|randn|uuid|shuffle|randstr|uniform|random)\(")
 _SEED = re.compile(r"Some\(-?\d+\)|-?\d{5,}")
 _SUBQUERY = re.compile(
-    r"(?:(?P<kind>scalar-subquery|exists|list|lateral-subquery|table-subquery|[a-z-]+subquery)"
-    r"#\d+L?)(?: \[)?"
+    r"(?<![a-z-])(?P<kind>exists|list|[a-z-]+subquery)"
+    r"#\d+L?(?: \[)?"
 )
 _TO_NUMBER = re.compile(
     r" as (?:tinyint|smallint|int|bigint|float|double|decimal\(\d+,\d+\))(?=\)|$)"
 )
-_WORD_BEFORE = re.compile(r"[\w.]*$")
+_WORD_BEFORE = re.compile(r"(?<![\w.])[\w.]*$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,3 +116,11 @@ def test_the_tree_has_inputs_and_plans_of_subqueries():
     assert root.children[0].text == "(b#5 = x\n+- y)"
     assert [each.name for each in root.children[0].children] == ["OneRowRelation"]
     assert [each.name for each in root.subqueries] == ["Aggregate"]
+
+
+def test_a_literal_of_megabytes():
+    """Takes a time that grows with its length, not with the square of it."""
+    plan = "Project [id#1, {} AS pad#2]\n+- SubqueryAlias s.t\n   +- Relation [id#1,a#3] parquet\n"
+    old, new = (plan.format(sign * 2_000_000) for sign in "xy")
+    assert not compare_plans(old, old, {})
+    assert [each.name for each in compare_plans(old, new, {}).columns] == ["pad"]
