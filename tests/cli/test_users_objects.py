@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.api import releases
+from catalog_migrate.api import releases, starts
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.cli.main import main
@@ -29,6 +29,11 @@ TABLES = "CREATE TABLE s.t ({});\nCREATE TABLE s.u (a INT);\n"
 ONE, TWO = "a INT, city STRING, n INT", "a INT, n BIGINT"
 
 
+def no_spark(*_: object) -> None:
+    """What a start on a real session would come to."""
+    raise AssertionError("Spark was started")
+
+
 @pytest.fixture
 def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
@@ -45,6 +50,7 @@ def call(
     engine = SimulatedEngine(world, persistent=True)
     monkeypatch.setattr(releases, "configured_spark", lambda *_: nullcontext())
     monkeypatch.setattr(releases, "engine_on", lambda *_: engine)
+    monkeypatch.setattr(starts, "configured_spark", no_spark)
     monkeypatch.setenv("CATALOG_MIGRATE__SPARK__METASTORE", "metastore")
     (tmp_path / "release").mkdir()
     release(tmp_path, "2", TWO + ") DROPPED (city")
@@ -155,3 +161,7 @@ def test_rollback_says_so_too(call: Call, tmp_path: Path) -> None:
     assert [entry["name"] for entry in json.loads(out)["blocked"]] == ["function:team.latest"]
     code, out, _ = call(*back, "--bind", "--approve", "team.latest")
     assert (code, json.loads(out)["applyable"]) == (0, True)
+    code, _, err = call(*back, "--bind", "--out", "back.json")
+    assert (code, "`apply` looks at users' objects again" in err) == (3, True)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        call("apply", "back.json", "--yes")
