@@ -371,6 +371,16 @@ class Engine(Protocol):
         """
         ...
 
+    def replace_text(self, definition: UserDefinition, sql: str) -> None:
+        """Give a user's view or SQL function another text: a query, or a body.
+
+        Owner, comment, properties, schema mode, arguments and what a function returns stay, and so
+        do the schema of bare names and the settings that Spark keeps with a text. A view's columns
+        are called as the query calls them and lose their comments. EngineFailure with condition
+        ``CHANGED`` where what is found right before is not ``definition`` any more.
+        """
+        ...
+
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard (checks the log first, never creates one)."""
         ...

@@ -715,3 +715,39 @@ def test_views_and_functions_without_marks_are_a_users(kit):
     assert sorted(kit.engine.relations_read(view)) == [kit.name("t")]
     assert kit.name("t") in kit.engine.relations_read(above)
     assert kit.engine.user_definitions(f"{kit.schema}_missing") == []
+
+
+def test_a_users_text_is_replaced_unless_it_changed(kit):
+    """replace_text gives another text; refused once what was looked at is not there any more."""
+    s = kit.schema
+    kit.engine.register_table(kit.name("t"), kit.shard("t"))
+    columns = (Column("key", "BIGINT"), Column("text", "STRING"))
+    made = ViewSpec(kit.name("v"), columns, f"SELECT id AS key, note AS text FROM {s}.t")
+    kit.engine.create_view(made)
+    kit.engine.create_function(
+        FunctionSpec(kit.name("plus"), (Argument("n", "INT"),), "INT", "n + 1", comment="adds")
+    )
+
+    def read(name):
+        found = kit.engine.user_definitions(s)
+        return next((each for each in found if each.name == kit.name(name)), None)
+
+    view, function = read("v"), read("plus")
+    text = f"SELECT note AS text, id AS key FROM {s}.t WHERE id > 1"
+    kit.engine.replace_text(view, text)
+    kit.engine.replace_text(function, "n + 2")
+    assert (read("v").sql, read("plus").sql) == (text, "n + 2")
+    assert [column.name for column in read("v").columns] == ["text", "key"]
+    assert read("plus").arguments == function.arguments
+    for changed in (view, function):
+        with pytest.raises(EngineFailure) as refused:
+            kit.engine.replace_text(changed, changed.sql)
+        assert refused.value.condition == "CHANGED"
+    kit.engine.replace_text(read("v"), view.sql)
+    assert read("v").sql == view.sql
+    for each in kit.engine.observe(s):
+        kit.engine.drop(each)
+    for dropped in (view, function):
+        with pytest.raises(EngineFailure) as refused:
+            kit.engine.replace_text(dropped, dropped.sql)
+        assert refused.value.condition == "CHANGED"

@@ -12,6 +12,8 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
+import msgspec
+
 from catalog_migrate.engine.port import SchemaMode, UserDefinition
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.binding import NO_FUNCTIONS
@@ -22,6 +24,7 @@ from catalog_migrate.engine.spark.registrations import (
     described_comment,
     read_properties,
 )
+from catalog_migrate.engine.spark.replacement import replace_text
 from catalog_migrate.engine.spark.statements import rows
 from catalog_migrate.engine_failures import METASTORE_AWAY, failing
 from catalog_migrate.errors import EngineFailure
@@ -177,6 +180,35 @@ class Definitions(Registrations):
             if found is not None:
                 yield found
 
+    def replace_text(self, definition: UserDefinition, sql: str) -> None:
+        """ALTER VIEW … AS, or CREATE OR REPLACE FUNCTION, while the definition is still found."""
+        name = definition.name
+        settings: Mapping[str, str] = {}
+        comment = ""
+        if definition.kind == "view":
+            found = list(self._read_group([name]))
+        else:
+            found = list(self._read_function(name))
+        if list(map(_comparable, found)) != [_comparable(definition)]:
+            raise EngineFailure(
+                f"cannot replace the text of {name}: another process has changed or dropped it",
+                condition="CHANGED",
+            )
+        if definition.kind == "view":
+            with failing(f"describe the view {name}"):
+                told = rows(self._spark, f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON")
+            settings = json.loads(told[0][0]).get("view_creation_spark_configuration") or {}
+        else:
+            with failing(f"describe the function {name}"):
+                told = rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
+            labelled = _labelled([row[0] for row in told])
+            pairs = (line.partition("=") for line in labelled.get("Configs", ()))
+            settings = {key: value for key, _, value in pairs}
+            comment = "\n".join(labelled.get("Comment", ()))
+        replace_text(
+            self._spark, self.catalog, definition, sql, comment=comment, settings=settings
+        )
+
     def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
         """The relations in the analysed plan of EXPLAIN EXTENDED."""
         query = f"SELECT * FROM {definition.name.sql}"
@@ -194,6 +226,11 @@ class Definitions(Registrations):
                 f"cannot analyse {definition.name}: {failed[2].strip()}", condition=failed[1]
             )
         return sorted(found)
+
+
+def _comparable(definition: UserDefinition) -> object:
+    """What two definitions of one name are compared by."""
+    return msgspec.to_builtins(definition)
 
 
 def _is_away(error: EngineFailure) -> bool:
