@@ -440,10 +440,15 @@ class _Look:
             ):
                 return original, "the text that it had before it was repaired binds again"
         changes = {(each[1], each[2]): change for each, change in self.changes.items()}
-        proposed = guard(lambda: propose_repair(
-            definition, self._request(node, self.old), self._request(node, self.new), changes,
-            self.analyse,
-        ))
+        old, new = self._request(node, self.old), self._request(node, self.new)
+        read = {name.folded for name in old.parents}
+        moved = {  # what it reads may be called otherwise
+            relation.name: relation.columns for each, change in self.changes.items()
+            if change.continues in read
+            and (relation := self.new.relations.get(each)) is not None
+        }
+        new = replace(new, parents={**new.parents, **moved})
+        proposed = guard(lambda: propose_repair(definition, old, new, changes, self.analyse))
         if proposed is None or isinstance(proposed, str):
             return None, None
         if not proposed.renamed:

@@ -42,8 +42,8 @@ _FEWEST = 20
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """The ``sql`` of a query or body that binds again, and what is ``renamed`` in it (old name,
-    new name); empty where it only needs to be stored again."""
+    """The ``sql`` of a query or body that binds again, and the columns and relations that are
+    ``renamed`` in it (old name, new name); empty where it only needs to be stored again."""
 
     sql: str
     renamed: tuple[tuple[str, str], ...] = ()
@@ -282,12 +282,7 @@ class _Search:
     def _with_relations(self, sql: str) -> Iterator[str]:
         """The text by the new names of relations, and with its columns called as the view has
         them."""
-        new = {name.folded: name for name in self.new.parents}
-        renamed: dict[Key, ItemName] = {
-            change.continues: new[key] for key, change in self.changes.items()
-            if change.continues != key and key in new
-        }
-        texts = [sql]
+        texts, renamed = [sql], self._renamed_relations()
         if renamed:
             texts = [
                 rename_relations(sql, renamed, self.old.namespace, aliased=aliased)
@@ -297,6 +292,14 @@ class _Search:
             own = self._own_names(text)
             if own is not None:
                 yield own
+
+    def _renamed_relations(self) -> dict[Key, ItemName]:
+        """The new names of relations that are called otherwise."""
+        new = {name.folded: name for name in self.new.parents}
+        return {
+            change.continues: new[key] for key, change in self.changes.items()
+            if change.continues != key and key in new
+        }
 
     def _own_names(self, sql: str) -> str | None:
         """The text with each column called as the view has it, where its query does not."""
@@ -318,6 +321,10 @@ class _Search:
         for number, column in enumerate(self.columns):
             if column.new and f"{_COLUMN}{number}" in seen:
                 yield column.old, column.new
+        sql, namespace = self.definition.sql, self.old.namespace
+        for key, name in self._renamed_relations().items():
+            if rename_relations(sql, {key: name}, namespace, aliased=False) != sql:
+                yield ".".join(key), str(name)
 
 
 def _is_within(some: Sequence[str], names: Sequence[str]) -> bool:

@@ -59,13 +59,15 @@ def test_a_function_that_goes(place: Place) -> None:
 
 
 def test_a_table_that_is_renamed(place: Place) -> None:
-    """What reads it by its old name breaks."""
+    """What reads it by its old name breaks; the remedy reads it by the new one."""
     place.view("cities", "SELECT city FROM t")
     found = said(place, RENAMED)
     assert (found["team.cities"].outcome, found["team.cities"].condition) == (
         "breaks", "TABLE_OR_VIEW_NOT_FOUND",
     )
     assert found["team.cities"].because == ("s.t", "team.cities")
+    assert found["team.cities"].repaired == "SELECT city FROM s.places"
+    assert found["team.cities"].remedy == "rename s.t to s.places in its text"
     assert place.record("relation:team.cities").state == "broken"
 
 

@@ -29,6 +29,7 @@ def test_what_is_renamed_in_it_is_named():
     assert by_sql["SELECT city FROM shop.orders WHERE customer_id > 0"].renamed == (
         ("city", "zone"), ("customer_id", "buyer_id"),
     )
+    assert by_sql["TABLE shop.visits"].renamed == (("shop.visits", "shop.views"),)
     assert by_sql["SELECT id, day FROM shop.orders"].renamed == ()
 
 

@@ -27,7 +27,7 @@ def test_all_but_the_text_stays(spark, schema_name):
         )
         spark.sql(
             "CREATE FUNCTION f(x INT COMMENT 'an x', y STRING DEFAULT 'a') RETURNS TABLE (a INT"
-            " COMMENT 'an a', b STRING) COMMENT 'rows' RETURN SELECT id, y FROM base WHERE id > x"
+            f" COMMENT 'an a', b STRING) COMMENT 'rows' RETURN SELECT id, y FROM {s}.base WHERE id > x"
         )
         spark.sql("CREATE FUNCTION g() RETURNS INT COMMENT 'it is' RETURN 1")
     finally:
@@ -48,7 +48,7 @@ def test_all_but_the_text_stays(spark, schema_name):
     found = {each.name.name: each for each in engine.user_definitions(s)}
     texts = {
         "v": r"SELECT id, split(note, '\w') AS parts FROM base",
-        "f": "SELECT id + 1, y FROM base", "g": "2",
+        "f": f"SELECT id + 1, y FROM {s}.base", "g": "2",
     }
     try:
         for name, text in texts.items():
