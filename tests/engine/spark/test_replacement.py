@@ -27,7 +27,8 @@ def test_all_but_the_text_stays(spark, schema_name):
         )
         spark.sql(
             "CREATE FUNCTION f(x INT COMMENT 'an x', y STRING DEFAULT 'a') RETURNS TABLE (a INT"
-            f" COMMENT 'an a', b STRING) COMMENT 'rows' RETURN SELECT id, y FROM {s}.base WHERE id > x"
+            f" COMMENT 'an a', b STRING) COMMENT 'rows' RETURN SELECT id, y FROM {s}.base"
+            " WHERE id > x"
         )
         spark.sql("CREATE FUNCTION g() RETURNS INT COMMENT 'it is' RETURN 1")
     finally:
