@@ -129,16 +129,16 @@ def column_metadata(column: Column) -> dict[str, str]:
     return metadata
 
 
-def _text_of(json: Any) -> str:
-    """Type text that :func:`canonical_type` understands."""
+def text_of(json: Any) -> str:
+    """The text of a type; :func:`canonical_type` reads it unless only Spark knows that type."""
     if isinstance(json, str):
         return _NAMES.get(json, json)
     if json["type"] == "array":
-        return f"ARRAY<{_text_of(json['elementType'])}>"
+        return f"ARRAY<{text_of(json['elementType'])}>"
     if json["type"] == "map":
-        return f"MAP<{_text_of(json['keyType'])}, {_text_of(json['valueType'])}>"
+        return f"MAP<{text_of(json['keyType'])}, {text_of(json['valueType'])}>"
     fields = (
-        "`" + field["name"].replace("`", "``") + f"`: {_text_of(field['type'])}"
+        "`" + field["name"].replace("`", "``") + f"`: {text_of(field['type'])}"
         + ("" if field["nullable"] else " NOT NULL")
         for field in json["fields"]
     )
@@ -148,7 +148,7 @@ def _text_of(json: Any) -> str:
 def canonical_of(json: Any, metadata: Mapping[str, Any] | None = None) -> str:
     """The canonical type of a JSON type; ``metadata`` is its column's, for CHAR and VARCHAR."""
     sized = (metadata or {}).get(SIZED_KEY)
-    return canonical_type(sized if isinstance(sized, str) else _text_of(json))
+    return canonical_type(sized if isinstance(sized, str) else text_of(json))
 
 
 def columns_of(schema: Mapping[str, Any]) -> Sequence[Column]:

@@ -13,6 +13,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import (
     NUMERIC,
     Decimal,
+    UnknownType,
     added_fields,
     canonical_type,
     is_longer_text,
@@ -111,7 +112,12 @@ def compare_shape(
 
 def _manner(old: str, new: str) -> Retyping | None:
     """How a column is retyped; None where no expression can find a difference."""
-    old, new = canonical_type(old), canonical_type(new)
+    if old.lower() == new.lower():
+        return None
+    try:
+        old, new = canonical_type(old), canonical_type(new)
+    except UnknownType:  # of a user's view: one that no release may have
+        return "other"
     if old == new or is_longer_text(old, new):
         return None
     if is_lossless(old, new) and _is_number(old) and _is_number(new):

@@ -7,6 +7,7 @@ makes of their types. Both the old and the new columns are, and what differs is 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -34,6 +35,7 @@ from catalog_migrate.planner.plan import UserColumn
 INCOMPATIBLE = "INCOMPATIBLE_VIEW_SCHEMA_CHANGE"
 NO_UP_CAST = "CANNOT_UP_CAST_DATATYPE"
 NO_CAST = "DATATYPE_MISMATCH.CAST_{}_SUGGESTION"
+_COLLATION = re.compile(r"\bstring collate \w+", re.IGNORECASE)
 TWICE = "COLUMN_ALREADY_EXISTS"
 TOO_FEW = "COLUMN_ORDINAL_OUT_OF_BOUNDS"
 
@@ -229,8 +231,10 @@ def _read_function(definition: UserDefinition, found: Sequence[Column]) -> Seque
 
 
 def _holds(rule: Callable[[str, str], bool], source: str, target: str) -> bool:
-    """A rule of casts; a type that we do not know is cast to nothing but itself."""
-    if source == target:
+    """A rule of casts; a type that no release may have is cast to nothing but itself, and a text
+    of any collation is one."""
+    source, target = (_COLLATION.sub("STRING", each) for each in (source, target))
+    if source.lower() == target.lower():
         return rule is not is_null_from_cast
     try:
         return rule(source, target)

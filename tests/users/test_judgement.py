@@ -129,8 +129,11 @@ def test_a_cast_may_give_null():
 
 
 def test_lengths_of_texts_are_no_types_of_a_view():
-    """A query knows no VARCHAR, a stored view does."""
+    """A query knows no VARCHAR, a stored view does; collations are texts too."""
     assert told(view("a VARCHAR(3)", "BINDING"), "a STRING", "a STRING") == "unchanged"
+    collated = "a string collate UTF8_LCASE"
+    assert told(view(collated, "BINDING"), collated, collated) == "unchanged"
+    assert told(view("a TIME(6)", "BINDING"), "a time(6)", "a time(6)") == "unchanged"
 
 
 def test_a_function_returns_what_it_says():

@@ -124,3 +124,12 @@ def test_a_literal_of_megabytes():
     old, new = (plan.format(sign * 2_000_000) for sign in "xy")
     assert not compare_plans(old, old, {})
     assert [each.name for each in compare_plans(old, new, {}).columns] == ["pad"]
+
+
+def test_types_that_no_release_may_have_are_compared_by_their_spelling():
+    """A user's view may have a column of such a type, and another user's view reads it."""
+    old = [Column("t", "time(6)"), Column("s", "string collate UTF8_LCASE")]
+    assert not compare_shape(ItemName("u", "v"), old, old)
+    new = [Column("t", "TIME(6)"), Column("s", "STRING")]
+    changed = compare_shape(ItemName("u", "v"), old, new)
+    assert [(name, each.manner) for name, each in changed.retyped.items()] == [("s", "other")]

@@ -380,7 +380,7 @@ class _Text:
         return tuple(
             Column(
                 "" if self.request.scalar else real_names(each["name"], self.names, whole=True),
-                _type_of(each["type"]), each["nullable"],
+                _type_of(each), each["nullable"],
             )
             for each in fields
         )
@@ -468,12 +468,15 @@ def _in_using(tokens: Sequence[Token], name: str) -> Iterator[tuple[int, int]]:
             yield token.start, token.end
 
 
-def _type_of(json_type: Any) -> str:
-    """The canonical type, or Spark's own spelling of one that we do not know."""
+def _type_of(field: Mapping[str, Any]) -> str:
+    """The canonical type of a column, or Spark's own spelling of one that no release may have."""
+    collation = field["metadata"].get("__COLLATIONS", {}).get(field["name"])
+    if collation is not None:
+        return f"string collate {collation.rpartition('.')[2]}"
     try:
-        return datatypes.canonical_of(json_type)
+        return datatypes.canonical_of(field["type"])
     except UnknownType:
-        return json_type.upper() if isinstance(json_type, str) else json.dumps(json_type)
+        return datatypes.text_of(field["type"])
 
 
 def _message(error: EngineFailure) -> str:

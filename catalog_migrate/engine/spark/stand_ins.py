@@ -18,6 +18,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.model.types import UnknownType
 from catalog_migrate.sql.references import Occurrence, occurrences, splice
 from catalog_migrate.sql.tokens import Token, tokenise
 
@@ -91,7 +92,14 @@ def create_relation(spark: SparkSession, name: str, columns: Sequence[Column]) -
     """Create an empty temporary view of these columns."""
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(datatypes.json_schema(columns, stored=False))
+    schema: StructType | str
+    try:
+        schema = StructType.fromJson(datatypes.json_schema(columns, stored=False))
+    except UnknownType:  # a user's view may have types that no release may have
+        schema = ", ".join(
+            f"{quote_sql(each.name)} {each.type}{'' if each.nullable else ' NOT NULL'}"
+            for each in columns
+        )
     with failing("create a stand-in"):
         spark.createDataFrame([], schema).createOrReplaceTempView(name)
 

@@ -16,6 +16,10 @@ S, T, U, F = "shop", ItemName("shop", "t"), ItemName("shop", "u"), ItemName("sho
 PARENTS = {
     T: (Column("a", "INT", False), Column("b", "STRING"), Column("c", "STRUCT<x: INT>")),
     U: (Column("a", "INT"), Column("d", "DATE")),
+    ItemName("shop", "odd"): (
+        Column("t", "time(6)", False), Column("s", "string collate UTF8_LCASE"),
+        Column("a", "INT", False),
+    ),
 }
 TWICE = FunctionSpec(F, [Argument("x", "INT")], "INT", "x * 2")
 LISTED = FunctionSpec(
@@ -76,7 +80,9 @@ def test_every_form_of_a_query_is_analysed_by_columns_that_nothing_has(engine, s
         "TABLE t -- the end": "a INT NOT NULL, b STRING, c STRUCT<x: INT>",
         "SELECT a FROM t;": "a INT NOT NULL",
         "SELECT 1 AS `catalog_migrate_bind_1`": "catalog_migrate_bind_1 INT NOT NULL",
-        "SELECT current_time() AS t": "t TIME(6) NOT NULL",
+        "SELECT current_time() AS t": "t time(6) NOT NULL",
+        "SELECT 'a' COLLATE UTF8_LCASE AS t": "t string collate UTF8_LCASE NOT NULL",
+        "SELECT * FROM odd": "t time(6) NOT NULL, s string collate UTF8_LCASE, a INT NOT NULL",
         "SELECT a FROM no.t": "TABLE_OR_VIEW_NOT_FOUND no.t",
         "SELECT a FROM": "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION a",
         "SELECT a a a FROM t": "PARSE_SYNTAX_ERROR None",
