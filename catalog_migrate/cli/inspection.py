@@ -259,7 +259,7 @@ def status_text(status: Status, *, past: bool = False) -> str:
         lines.append(f"             seen? catalog-migrate unsafe acknowledge {seen.operation}")
     if len(status.unsafe) > _UNSAFE_SHOWN:
         older = len(status.unsafe) - _UNSAFE_SHOWN
-        lines.append(f"  … and {older} older that nobody has seen: catalog-migrate unsafe list")
+        lines.append(f"  … and {older} older, not acknowledged: catalog-migrate unsafe list")
     if status.sessions:
         lines.append(f"sessions   {sum(row.folded or 1 for _, row in status.sessions)}")
     for key, row in status.sessions[:_SESSIONS_SHOWN]:

@@ -189,8 +189,8 @@ def undo(operation: str, restore_table: bool, **acting: Any) -> int:
     """Put back what OPERATION changed: definition and positions, by another operation.
 
     Positions are the next record to read. Rows that came since stay in the table, and the plan
-    says what comes again; with --restore-table they go, exactly, unless somebody else has written
-    into the table. Of a sink below, doubled are rows that it sends again.
+    says what comes again; with --restore-table they go, exactly, unless another process has
+    written into the table. Of a sink below, doubled are rows that it sends again.
 
     \b
     Example:

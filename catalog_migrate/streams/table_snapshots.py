@@ -111,17 +111,16 @@ def awaits_snapshot(spec: QuerySpec) -> bool:
     return not store_at(spec.snapshot).exists(SNAPSHOT_LOADED)
 
 
-def has_copied(spec: QuerySpec) -> bool:
-    """Whether the rows of a POSTGRES source's newest snapshot are copied, into its tables or the
-    files beside its checkpoint."""
-    attempt = _newest(store_at(spec.snapshot))
-    return (attempt is not None and attempt.staged) or not awaits_snapshot(spec)
+def has_begun(spec: QuerySpec) -> bool:
+    """Whether a start of a POSTGRES source has begun with its newest snapshot: a process that was
+    suspended in the copy may still say that its rows count."""
+    return _newest(store_at(spec.snapshot)) is not None or not awaits_snapshot(spec)
 
 
 def forget_uncopied(spec: QuerySpec) -> QuerySpec:
-    """Leave the tables of a snapshot that is still to be copied out of what is on record: of them
-    nothing can be missing."""
-    if spec.survey is None or has_copied(spec):
+    """Leave the tables of a snapshot that was not begun out of what is on record: of them nothing
+    can be missing."""
+    if spec.survey is None or has_begun(spec):
         return spec
     tables = spec.snapshot_tables
     return dataclasses.replace(spec, survey=spec.survey.without(tables) if tables else None)

@@ -87,6 +87,7 @@ def live(query: SimulatedQuery, start: Position) -> Iterator[None]:
             end = server.here
             on_step("before the look")
             catalog = watcher.look(server, here)
+            world.looked = end.lsn
             on_step(f"advance to {here}")
             if spec.slot in server.slots:
                 server.slots[spec.slot] = max(here.lsn, server.slots[spec.slot])

@@ -599,10 +599,11 @@ class StreamRun:
         return position is not None and position.lsn >= self.world.database.end
 
     def mirror_came(self, state: State) -> bool:
-        """Whether the mirror has read all there is."""
+        """Whether the mirror has read all there is, and looked at its tables then."""
         found = dependencies.find(state, "source", mirrors.NAME)
         position = databases.position_of(state, found.item_id)
-        return position is not None and position.lsn >= self.world.database.end
+        read = position is not None and position.lsn >= self.world.database.end
+        return read and self.world.looked >= self.world.database.end
 
     def stuck(self, state: State, name: str) -> bool:
         """Whether the topic of a source is not the one that it read."""

@@ -100,6 +100,8 @@ class StreamWorld:
     lag: dict[str, int] = field(default_factory=dict)
     slow: dict[str, int] = field(default_factory=dict)
     database: Server = field(default_factory=Server)
+    looked: int = 0
+    """Up to where the log went when a mirror last looked at its tables, and found all well."""
 
     def table(self, path: str) -> StreamTable:
         """The table at a path, made when it is first asked for."""

@@ -255,7 +255,7 @@ def test_status_reminds_of_the_newest(number: int) -> None:
     assert [f"key-{each}" in shown for each in range(number)] == [
         each >= number - 3 for each in range(number)
     ]
-    more = "… and 5 older that nobody has seen: catalog-migrate unsafe list"
+    more = "… and 5 older, not acknowledged: catalog-migrate unsafe list"
     assert (more in shown) is (number == 8)
     assert len(status_document(status)["unsafe"]) == number  # type: ignore[arg-type]
 

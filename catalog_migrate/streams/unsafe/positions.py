@@ -42,7 +42,7 @@ from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.table_snapshots import (
     awaits_snapshot,
-    has_copied,
+    has_begun,
     still_to_copy,
 )
 from catalog_migrate.streams.unsafe.forecast import (
@@ -121,7 +121,7 @@ def survey_slot(asked: SurveyRequest) -> Survey:
     if not part.chooses:
         return Survey(NOTHING, standing=codec.write(standing))
     waits = awaits_snapshot(spec)
-    if waits and spec.snapshot_number == 1 and not has_copied(spec):
+    if waits and spec.snapshot_number == 1 and not has_begun(spec):
         raise UnsafeBlocked(
             f"{name} has not taken its first snapshot yet",
             remedy="start its cluster (catalog-migrate run), or RESUME it",
