@@ -396,7 +396,7 @@ def _brought_in(
             state = put_in_force(
                 work, state, migration, prepared, owner=part.owner,
                 beside=None if examination is None else _predictions(
-                    work, migration, examination
+                    work, options, migration, examination
                 ),
             )
         except CommitConflict:
@@ -446,7 +446,8 @@ def _with_users(
 
 
 def _predictions(
-    work: ExecutionContext, migration: Migration, examination: Examination
+    work: ExecutionContext, options: BootstrapOptions, migration: Migration,
+    examination: Examination,
 ) -> Callable[[Changes, State], None] | None:
     """What the commit puts on record of users' objects; those of a session are its own."""
     if not (work.engine.persistent_names and examination.found.readers.definitions):
@@ -455,7 +456,7 @@ def _predictions(
 
     now = work.clock.wall()
     return lambda changes, state: put(changes, predict(
-        state, examination, migration, now=now
+        state, examination, migration, repairs=options.users.repair, now=now
     ))
 
 
@@ -477,7 +478,10 @@ def _look_at_users(
     if not (found.readers.definitions or state.user_objects):
         return state
     work.ensure()
-    looked = bind_again(work.engine, state, found, now=work.clock.wall())
+    looked = bind_again(
+        work.engine, state, found, repairs=options.users.repair, now=work.clock.wall(),
+        ensure=work.ensure,
+    )
     work.journal.users += looked.failures
     try:
         return record_look(work.log, looked, epoch=work.epoch)

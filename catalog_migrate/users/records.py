@@ -2,12 +2,12 @@
 
 The commit of a migration puts there what was found before it. From then on the record is older than
 the release in force, until a start has looked at each of them again and says so in a commit of its
-own.
+own. Repairs belong to that look: one that is due is on record before it is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.records import UserObjectRecord, identity_text
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
-from catalog_migrate.users.asking import ask, is_scalar, shorten
+from catalog_migrate.users.asking import ask, guard, is_scalar, shorten
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -44,9 +44,12 @@ _NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_ROUTINE", "UNRESOLVABLE_TAB
 
 
 def predict(
-    state: State, examination: Examination, migration: Migration, *, now: float
+    state: State, examination: Examination, migration: Migration, *, repairs: bool, now: float
 ) -> Rows:
-    """The records to put with the commit of ``migration``: all that read ours, as was found."""
+    """The records to put with the commit of ``migration``: all that read ours, as was found.
+
+    ``repairs`` makes the repairs due that were found, and the way back from earlier ones.
+    """
     rows: Rows = {}
     release, before = migration.plan.target.release, state.release_in_force("release")
     readers = examination.found.readers
@@ -66,6 +69,15 @@ def predict(
             row = _with_state(
                 row, _STATES[entry.outcome], entry.condition, entry.reason, now, by
             )
+        if repairs and row.original is not None and _goes_behind(migration, row.repaired_at):
+            row = replace(row, due="put back")
+        elif repairs and entry is not None and entry.outcome == "breaks" and entry.repaired:
+            put_back = row.original is not None and entry.repaired == row.original
+            row = replace(row, due="put back") if put_back else replace(
+                row, due="repair", repaired=entry.repaired,
+                original=row.original or definition.sql,
+                repaired_at=row.repaired_at or state.serial + 1,
+            )
         rows[key] = replace(row, serial=0)
     return rows
 
@@ -74,6 +86,12 @@ def put(changes: Changes, rows: Rows) -> None:
     """Put records into a commit."""
     for key, row in rows.items():
         changes.put("user_object", key, row)
+
+
+def _goes_behind(migration: Migration, serial: int) -> bool:
+    """Whether a migration goes back to what was before a serial."""
+    target = migration.plan.target.serial
+    return target is not msgspec.UNSET and target < serial
 
 
 # -- after it ------------------------------------------------------------------------------------
@@ -87,11 +105,41 @@ class Look(msgspec.Struct, frozen=True):
     failures: tuple[str, ...] = ()
 
 
-def bind_again(engine: Engine, state: State, found: Found, *, now: float) -> Look:
-    """Bind each reader as it is now. Raises nothing but LeaseLost and LeaseHeld."""
+def bind_again(
+    engine: Engine, state: State, found: Found, *, now: float, repairs: bool | None = None,
+    ensure: Callable[[], None] = lambda: None,
+) -> Look:
+    """Bind each reader as it is now, and with ``repairs`` make the repairs that are due.
+
+    A text is only replaced where it is the one that the repair was found for. All of it may be
+    repeated after a kill at any point. ``repairs`` False forgets those that are due, None leaves
+    them to a start. ``ensure`` proves the lease before each. Raises nothing but LeaseLost and
+    LeaseHeld.
+    """
     readers = found.readers
     rows = {identity: _row(state, readers, identity) for identity in readers.definitions}
     answers = _bind(engine, readers.definitions)
+    failures: list[str] = []
+    due = [
+        each for wave in readers.waves for each in wave
+        if rows[each].due is not None and repairs is not None
+    ]
+    touched: list[Identity] = []
+    for identity in due:
+        definition, row = readers.definitions[identity], rows[identity]
+        text = _text_due(definition, row, answers[identity]) if repairs else None
+        standing = definition.sql if text is None else text
+        if text is not None:
+            ensure()
+            failure = guard(lambda d=definition, t=text: engine.replace_text(d, t))  # type: ignore[misc]
+            touched.append(identity)
+            if failure is not None:
+                failures.append(f"{row.what} could not be repaired: {failure}")
+                standing = definition.sql
+        rows[identity] = _after_repair(row, standing)
+    if touched:
+        again = {each for each in rows if each in touched or answers[each].columns is None}
+        answers |= _bind(engine, {each: readers.definitions[each] for each in again})
     in_force = state.release_in_force("release")
     release = "" if in_force is None else in_force.name
     looked = {
@@ -107,7 +155,7 @@ def bind_again(engine: Engine, state: State, found: Found, *, now: float) -> Loo
         key: row if row.due is not None else replace(row, serial=state.serial)
         for key, row in looked.items()
     }
-    return Look(looked, state.serial)
+    return Look(looked, state.serial, tuple(failures))
 
 
 def record_look(log: CatalogLog, looked: Look, *, epoch: int | None = None) -> State:
@@ -190,6 +238,17 @@ def _with_answer(
     if answer.columns is None:
         return _with_state(row, "broken", answer.condition, answer.reason, now, release)
     return _with_state(row, "bound", None, None, now, release)
+
+
+def _text_due(
+    definition: UserDefinition, row: UserObjectRecord, answer: QueryAnalysis
+) -> str | None:
+    """The text to put in place of the present one; None where nothing is to be done."""
+    if row.due == "put back":
+        return row.original if definition.sql == row.repaired else None
+    if definition.sql == row.original and answer.columns is None:
+        return row.repaired
+    return None
 
 
 def _after_repair(row: UserObjectRecord, text: str) -> UserObjectRecord:
