@@ -30,6 +30,7 @@ from catalog_migrate.engine.port import (
     QueryAnalysis,
     QueryRequest,
     Registration,
+    UserDefinition,
     ViewSpec,
 )
 from catalog_migrate.errors import EngineFailure
@@ -37,7 +38,8 @@ from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.bodies import read_body
-from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.engine import SimulatedEngine, definition_of
+from catalog_migrate.testing.world import UserView
 from tests.simulation.installation import PortFault
 
 Edits = dict[tuple[str, str], str | None]
@@ -172,6 +174,15 @@ class StoresReadersAnew(SimulatedEngine):
             if view.name.name in found.sql:
                 with suppress(EngineFailure):
                     super().replace_text(found, f"{found.sql} ")
+
+
+class ReplacesTextsBlindly(SimulatedEngine):
+    """A repair puts its text there, whatever a user has there by then."""
+
+    def replace_text(self, definition: UserDefinition, sql: str) -> None:
+        held = self._names.relations.get(definition.name.folded)
+        now = definition_of(held) if isinstance(held, UserView) else definition
+        super().replace_text(now, sql)
 
 
 class BindsOnWhatIs(SimulatedEngine):
@@ -558,6 +569,7 @@ FAULTS: Mapping[str, PortFault] = {
     "drops_without_looking": PortFault(DropsWithoutLooking),
     "drops_in_cascades": PortFault(DropsInCascades),
     "stores_readers_anew": PortFault(StoresReadersAnew),
+    "replaces_texts_blindly": PortFault(ReplacesTextsBlindly),
     "binds_on_what_is": PortFault(BindsOnWhatIs),
     "leaves_a_name": PortFault(LeavesAName),
     "finishes_without_looking": PortFault(NamesNothing),
