@@ -45,6 +45,8 @@ def needs_plans(
     names = {name for change in some for name in change.names | change.meaning}
     if any(_spelt(token) in names for token in tokens):
         return True
+    if not names.isdisjoint(name.lower() for name in outputs or ()) and _has_star(tokens):
+        return True  # ``*`` gives two of that name
     if any(change.names or change.moved or change.meaning for change in some) and (
         _takes_all(tokens, by_position=outputs is None)
         or (any(change.meaning or change.passed for change in some) and _has_star(tokens))

@@ -56,6 +56,17 @@ def test_ordinary_queries_cost_no_plan(sql):
     assert not needs_plans(sql, {("shop", "orders"): change}, ("id",))
 
 
+def test_a_new_column_may_have_the_name_of_one_that_is_given():
+    """Of two columns of one name a view takes the first, which ``*`` gives without naming it."""
+    change = compare_shape(
+        ItemName("shop", "orders"), [Column("id", "INT")], [Column("id", "INT"), Column("a", "INT")]
+    )
+    sql = "SELECT * FROM shop.orders o JOIN shop.customers c ON o.id = c.id"
+    changes = {("shop", "orders"): change}
+    assert needs_plans(sql, changes, ("id", "A"))
+    assert not needs_plans(sql, changes, ("id", "b"))
+
+
 @pytest.mark.parametrize("plan", [
     "", "no plan", "Project [a#1, ... 3 more fields]\n+- LogicalRDD [a#1], false",
     "Project [a#1\n+- LogicalRDD [a#1], false", "Project [f(a#1) AS b]\n+- LogicalRDD [a#1], false",

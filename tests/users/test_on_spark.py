@@ -9,7 +9,7 @@ from catalog_migrate.users.meaning import compare_plans
 from tests.users import meaning_cases, repair_cases
 from tests.users.meaning_cases import changes_of, outputs_of, plans_of
 
-SOME = 6
+SOME = 8
 """Every how many of the cases the default suite tries."""
 
 
