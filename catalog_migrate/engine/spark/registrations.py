@@ -32,6 +32,8 @@ _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 MARK = "catalog_migrate."
 _LINEAGE = "catalog_migrate.lineage"
+_PART = r"(?:`(?:[^`]|``)*`|[^.`]+)"
+_QUOTED_NAME = re.compile(rf"{_PART}(?:\.{_PART}){{2}}")
 
 SESSION_CATALOG = "spark_catalog"
 """The name of Spark's own catalog, which Delta extends."""
@@ -61,6 +63,16 @@ def read_information(name: ItemName, information: str) -> Registration:
         location = local_path(found[1].strip())
     managed = "\nType: MANAGED\n" in information
     return Registration(name, "table", location=location, managed=managed)
+
+
+def read_function_name(shown: str) -> str:
+    """``catalog.schema.name`` as SHOW FUNCTIONS has it, whose parts may be in backticks.
+
+    A function's own name may have backticks in it, and most versions of Spark show it as it is.
+    """
+    if not _QUOTED_NAME.fullmatch(shown):
+        return shown
+    return re.sub(r"`((?:[^`]|``)*)`", lambda part: part[1].replace("``", "`"), shown)
 
 
 def described_comment(lines: Iterable[str]) -> str:
@@ -254,7 +266,7 @@ class Registrations:
         prefix = f"{self.catalog}.{schema}.".lower()
         # quoted: USER is a word that a session may reserve
         shown = self._show(f"SHOW `USER` FUNCTIONS IN {quote_sql(schema)} LIKE {pattern}", schema)
-        names = [row["function"].replace("`", "") for row in shown]
+        names = [read_function_name(row["function"]) for row in shown]
         return [
             ItemName(schema, full[len(prefix) :]) for full in names
             if full.lower().startswith(prefix)
