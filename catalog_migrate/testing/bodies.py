@@ -538,6 +538,7 @@ def view_columns(view: UserDefinition, found: Sequence[Column]) -> tuple[Column,
         return tuple(found)
     wanted = Counter(output.lower() for output in view.outputs)
     columns: list[Column] = []
+    pairs: list[tuple[Column, Column]] = []
     for stored, output in zip(view.columns, view.outputs, strict=True):
         candidates = given.get(output.lower(), [])
         if len(candidates) != wanted[output.lower()]:
@@ -545,8 +546,9 @@ def view_columns(view: UserDefinition, found: Sequence[Column]) -> tuple[Column,
                 f"the query of {view.name} gives {len(candidates)} columns {output}",
                 condition="INCOMPATIBLE_VIEW_SCHEMA_CHANGE", missing=output,
             )
-        now = candidates.pop(0)
         wanted[output.lower()] -= 1
+        pairs.append((stored, candidates.pop(0)))
+    for stored, now in pairs:
         if view.schema_mode == "BINDING" and now.type != stored.type and not is_up_cast(
             now.type, stored.type
         ):
