@@ -21,7 +21,9 @@ pytestmark = pytest.mark.spark
 def users(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Users]:
     """Five views and a function; names of this test are not there before, nor afterwards."""
     spark: SparkSession = request.getfixturevalue(request.param)
-    users = Users(spark, tmp_path / "catalog", only=FIVE)
+    # before 4.2 Spark shows no body of a function, so what it is cannot be compared
+    views = [name for name in FIVE if spark.version >= "4.2" or name != "team.columns_of"]
+    users = Users(spark, tmp_path / "catalog", only=views)
 
     def forget() -> None:
         users.forget()
