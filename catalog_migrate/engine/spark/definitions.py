@@ -208,9 +208,6 @@ class Definitions(Registrations):
         replace_text(
             self._spark, self.catalog, definition, sql, comment=comment, settings=settings
         )
-        if definition.kind == "function":  # this session may know its earlier body
-            with failing(f"refresh the function {name}"):
-                statements.run(self._spark, f"REFRESH FUNCTION {name.sql}")
 
     def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
         """The relations in the analysed plan of EXPLAIN EXTENDED."""

@@ -40,7 +40,9 @@ def replace_text(
     else:
         statement = statements.create_function(_function(definition, text, comment))
     with failing(f"replace the text of {definition.name}"), _session(
-        spark, catalog, definition.namespace, settings
+        spark, catalog, definition.namespace, settings,
+        # the session that calls a function remembers its body until it replaces that itself
+        own=definition.kind == "view" and not is_connect(spark),
     ) as session:
         session.sql(statement)  # as it is: under the settings that its author had
 
@@ -56,18 +58,17 @@ def _function(definition: UserDefinition, body: str, comment: str) -> FunctionSp
 
 @contextmanager
 def _session(
-    spark: SparkSession, catalog: str, schema: str, settings: Mapping[str, str]
+    spark: SparkSession, catalog: str, schema: str, settings: Mapping[str, str], *, own: bool
 ) -> Iterator[SparkSession]:
     """A session whose bare names are of ``schema``, under ``settings``.
 
-    One of its own, but for Spark Connect, where a client's session is the only one: there it is put
-    back.
+    One of its ``own``, which Spark Connect has not: else this one, which is put back.
     """
-    if not is_connect(spark):
-        own = spark.newSession()
-        _set(own, {**spark.conf.getAll, **settings})
-        _use(own, catalog, schema)
-        yield own
+    if own:
+        another = spark.newSession()
+        _set(another, {**spark.conf.getAll, **settings})
+        _use(another, catalog, schema)
+        yield another
         return
     with _alone:
         before = spark.catalog.currentDatabase()

@@ -45,6 +45,7 @@ def test_all_but_the_text_stays(spark, schema_name):
         told = spark.sql(f"DESCRIBE FUNCTION EXTENDED {s}.{name}").collect()
         return [row[0] for row in told if not row[0].startswith(("Body", "Create Time", "Usage"))]
 
+    assert spark.sql(f"SELECT {s}.g() AS n").first().n == 1  # the session knows its body now
     held = describe("v"), tell("f"), tell("g")
     found = {each.name.name: each for each in engine.user_definitions(s)}
     texts = {
