@@ -17,7 +17,12 @@ from typing import Any
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.replication.pgoutput import count
 from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import RESUME, RowsHidden, see_all_rows
+from catalog_migrate.replication.sessions import (
+    RESUME,
+    ReplicationFailed,
+    RowsHidden,
+    see_all_rows,
+)
 from catalog_migrate.replication.survey import (
     OPERATIONS,
     CatalogRows,
@@ -521,6 +526,10 @@ class CatalogServer(Server):
     def staged(self, table: DiscoveredTable) -> list[dict[str, str | None]]:
         """The rows that a snapshot copies."""
         found = self.table(table.name)
+        there = {each.name for each in found.columns}
+        missing = [each.name for each in table.published if each.name not in there]
+        if missing:
+            raise ReplicationFailed(f'column "{missing[0]}" does not exist')
         if found.policies and not self.sees_all_rows:
             raise RowsHidden(
                 f"role u may see some rows only: row-level security of {table.full_name}",
