@@ -232,7 +232,8 @@ class UserObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``serial`` is the one that it was looked at in, 0 where its state is what was found before the
     commit: what is older than the release in force is to be looked at again. ``due`` is what that
-    look does to its text: ``repair`` puts ``repaired`` there, ``put back`` puts ``original``.
+    look does to its text: ``repair`` puts ``repaired`` there in place of ``replaces``, ``put back``
+    puts ``original``.
     """
 
     schema: str
@@ -249,6 +250,7 @@ class UserObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     repaired_at: int = 0
     serial: int = 0
     due: Literal["repair", "put back"] | None = None
+    replaces: str | None = None
 
     @property
     def key(self) -> ItemKey:

@@ -321,7 +321,9 @@ class _Look:
             self.changes[node] = compare_shape(
                 definition.name, self.before[node] or (), judged.output, meaning=meaning, rows=rows
             )
-        return self._with_repair(node, entry) if entry.outcome == "breaks" else entry
+        if entry.outcome != "breaks" or absent is not None:
+            return entry  # Spark still has what a migration takes away: it cannot say what binds
+        return self._with_repair(node, entry)
 
     # -- what is asked ---------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def predict(
         elif repairs and entry is not None and entry.outcome == "breaks" and entry.repaired:
             put_back = row.original is not None and entry.repaired == row.original
             row = replace(row, due="put back") if put_back else replace(
-                row, due="repair", repaired=entry.repaired,
+                row, due="repair", repaired=entry.repaired, replaces=definition.sql,
                 original=row.original or definition.sql,
                 repaired_at=row.repaired_at or state.serial + 1,
             )
@@ -246,7 +246,7 @@ def _text_due(
     """The text to put in place of the present one; None where nothing is to be done."""
     if row.due == "put back":
         return row.original if definition.sql == row.repaired else None
-    if definition.sql == row.original and answer.columns is None:
+    if definition.sql == (row.replaces or row.original) and answer.columns is None:
         return row.repaired
     return None
 
@@ -254,9 +254,13 @@ def _text_due(
 def _after_repair(row: UserObjectRecord, text: str) -> UserObjectRecord:
     """The record where nothing is due any more and ``text`` is what the object has."""
     if text == row.repaired and not (row.due == "put back" and text == row.original):
-        return replace(row, due=None)
+        return replace(row, due=None, replaces=None)
+    if row.due == "repair" and text == row.replaces != row.original:  # what an earlier repair gave
+        return replace(row, due=None, repaired=text, replaces=None)
     return _without_repair(row)
 
 
 def _without_repair(row: UserObjectRecord) -> UserObjectRecord:
-    return replace(row, due=None, original=None, repaired=None, repaired_at=0)
+    return replace(
+        row, due=None, original=None, repaired=None, repaired_at=0, replaces=None
+    )

@@ -22,6 +22,9 @@ CREATE TABLE s.t (id BIGINT, town STRING RENAMED FROM city, size INT);
 THREE = release("3", """
 CREATE TABLE s.t (id BIGINT, size INT, city STRING RENAMED FROM town);
 """)
+AGAIN = release("4", """
+CREATE TABLE s.t (id BIGINT, place STRING RENAMED FROM town, size INT);
+""")
 KEY = "relation:team.cities"
 ORIGINAL, REPAIRED = "SELECT city, id FROM t", "SELECT town AS city, id FROM t"
 MINE = "SELECT size AS city, id FROM t"
@@ -186,6 +189,29 @@ def test_a_later_release_lets_the_original_bind_again(place: Place) -> None:
     assert text_of(place) == ORIGINAL
     assert place.record(KEY).original is None
     assert report.outstanding == ()
+
+
+def test_two_releases_in_a_row(place: Place) -> None:
+    """A repaired text that breaks again is repaired again; killed before, the first one stays on
+    record. A rollback behind both puts the text back that its owner wrote."""
+    leave(place, None, REPAIRED)
+    place.start(TWO, repair=True)
+
+    def die(call: str) -> None:
+        if call == "replace_text":
+            raise Killed
+
+    with pytest.raises(Killed):
+        place.start(AGAIN, on_call=die, repair=True)
+    assert (text_of(place), place.record(KEY).replaces) == (REPAIRED, REPAIRED)
+    assert place.start(AGAIN, repair=True).outstanding == ()
+    assert text_of(place) == "SELECT place AS city, id FROM t"
+    row = place.record(KEY)
+    assert (row.original, row.repaired, row.due, row.replaces) == (
+        ORIGINAL, text_of(place), None, None
+    )
+    assert place.back(1, repair=True).outstanding == ()
+    assert (text_of(place), place.record(KEY).original) == (ORIGINAL, None)
 
 
 def test_one_that_is_altered_at_that_moment(place: Place) -> None:
