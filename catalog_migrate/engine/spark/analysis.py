@@ -368,7 +368,8 @@ class _Text:
             before = f"SELECT {_BODY}.*{source}, LATERAL ("
             behind = f"\n) AS {_BODY}"
         else:
-            return body, 0
+            # in brackets only a query is one: Spark would run a command that others put there
+            before, behind = "(", "\n)"
         return f"{before}{body}{behind}", len(before)
 
     def _names_argument(self, body: str) -> bool:

@@ -118,6 +118,22 @@ MISSING = {
 }
 
 
+@pytest.mark.parametrize("plan", [False, True])
+def test_a_command_in_the_place_of_a_query_is_not_run(engine, spark, tmp_path, plan):
+    """Through its metastore another application may store any text as a view's."""
+    spark.sql("CREATE SCHEMA IF NOT EXISTS kept")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS kept.t (a INT) USING delta LOCATION '{tmp_path}/t'")
+    for command in (
+        "DROP TABLE kept.t", "WITH x AS (SELECT 1 AS a) INSERT INTO kept.t SELECT a FROM x",
+        "INSERT INTO kept.t VALUES (1)", "SELECT 1) DROP TABLE kept.t --",
+        "FROM kept.t INSERT INTO kept.t SELECT a",
+    ):
+        (found,) = engine.analyse([request(command, plan=plan)])
+        assert found.condition == "PARSE_SYNTAX_ERROR"
+    assert spark.table("kept.t").count() == 0
+    spark.sql("DROP SCHEMA kept CASCADE")
+
+
 def test_the_missing_name_is_found_in_the_text_as_written(engine):
     """Whatever clause it is in, and whatever of the text stand-ins took the place of."""
     gone = {**PARENTS, ItemName("shop", "gone"): None, ItemName("shop", "lost"): None}
