@@ -201,7 +201,8 @@ def unknown_object(state: State, name: str) -> UnknownObject:
     return UnknownObject(
         f"nothing in this catalog is called {name}",
         remedy="did you mean " + " or ".join(near) + "?" if near
-        else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
+        else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`, and"
+        " `catalog-migrate status --users`, which looks for users' views",
     )
 
 
