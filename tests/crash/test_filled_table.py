@@ -72,7 +72,7 @@ def test_a_split_that_is_killed_is_taken_to_its_end(
         written = [(1, "a", "s1"), (2, "b", None)]
         task = {
             "catalog": str(catalog), "release": str(tmp_path / "2"),
-            "calls": str(calls), "fatal": fatal,
+            "calls": str(calls), "fatal": fatal, "repair": False,
         }
         code, _, wrong = victims[0].run(task, None if fatal[2] == "during" else victims[1])
         assert code == -signal.SIGKILL, (fatal, wrong)
