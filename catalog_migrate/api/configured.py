@@ -228,10 +228,10 @@ def session_runs() -> bool:
 def has_lasting_names(settings: Settings) -> bool:
     """Whether the session's catalog may have names of others: it outlives the session, or a session
     of the caller's runs."""
-    told = ("spark.metastore", "spark.remote", "spark.catalog")
+    keys = ("spark.metastore", "spark.remote", "spark.catalog")
     kept = settings.spark_conf.get("spark.sql.catalogImplementation")
     return (
-        any(settings.text(path) is not None for path in told)
+        any(settings.text(path) is not None for path in keys)
         or (kept is not None and str(kept.value) != "in-memory")
         or session_runs()
     )

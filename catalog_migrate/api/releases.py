@@ -109,7 +109,7 @@ def check_release(
             )
         )
         migration = _migration(settings, baseline, release, approve)
-        plan = _bound(settings, migration, on_note) if bind else migration.plan
+        plan = _bind_release(settings, migration, on_note) if bind else migration.plan
         base = against or "an empty catalog"
     plan = with_unparsed(plan, unparsed)
     note_unmet(plan, approve, on_note)
@@ -157,7 +157,7 @@ def plan_rollback(
     """
     catalog, policy = open_catalog(settings), Policy(rules=settings.policy)
     migration = catalog.rollback_migration(to, approve=approve, policy=policy)
-    plan = _bound_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
+    plan = _bind_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
     note_unmet(plan, approve, on_note)
     return plan
 
@@ -194,7 +194,7 @@ def _plan(
         migration = with_bodies(
             _migration(settings, Baseline.empty(), release, approve), release, views=not bind
         )
-        return _bound(settings, migration, on_note) if bind else migration.plan
+        return _bind_release(settings, migration, on_note) if bind else migration.plan
     refuse_other_warehouse(catalog, settings)
     if catalog.state().is_pending:
         on_note(
@@ -210,10 +210,10 @@ def _plan(
     migration = catalog.migration(release, approve=approve, policy=policy, views=not bind)
     if migration.plan.fenced_out is None:
         _note_refused(catalog, release, settings, on_note)
-    return _bound_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
+    return _bind_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
 
 
-def _bound_in(
+def _bind_in(
     catalog: Catalog, migration: Migration, settings: Settings, approve: Collection[str],
     policy: Policy, *, bind: bool, on_note: OnNote,
 ) -> Plan:
@@ -242,7 +242,7 @@ def _migration(
     return planned_from(baseline, release, options)
 
 
-def _bound(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
+def _bind_release(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
     """The plan with every view bound against stand-ins, where there is no catalog."""
     from catalog_migrate.reconciler.prepare import prove
 

@@ -128,7 +128,7 @@ def described(state: State, name: str) -> dict[str, Any]:
     mapping = state.mappings.get(key)
     if mapping is None:
         if key in state.user_objects:
-            return _described_user_object(state, state.user_objects[key])
+            return _describe_user_object(state, state.user_objects[key])
         raise unknown_object(state, name)
     item = state.items[mapping.item_id]
     by_item = {m.item_id: str(m.key) for m in state.mappings.values()}
@@ -162,7 +162,7 @@ def described(state: State, name: str) -> dict[str, Any]:
     }
 
 
-def _described_user_object(state: State, record: UserObjectRecord) -> dict[str, Any]:
+def _describe_user_object(state: State, record: UserObjectRecord) -> dict[str, Any]:
     """A user's view or function that reads ours, as of the newest look."""
     names = {key: str(row.key) for key, row in state.user_objects.items()}
     names |= {key: str(row.key) for key, row in state.mappings.items()}

@@ -310,10 +310,10 @@ def _users(plan: Plan) -> list[str]:
         if each.outcome != "breaks" or str(each.key) not in asked
     )
     lines, more = user_lines(replace(plan, users=others))
-    told = [f"users' objects: {said[0].lower()}{said[1:].rstrip('.')}"]
+    found = [f"users' objects: {said[0].lower()}{said[1:].rstrip('.')}"]
     for line in lines:
-        told += [f"  {line.head}", *(f"    {detail}" for detail in line.details)]
-    return told + ([f"  … and {more:,} more (--format json lists all)"] if more else [])
+        found += [f"  {line.head}", *(f"    {detail}" for detail in line.details)]
+    return found + ([f"  … and {more:,} more (--format json lists all)"] if more else [])
 
 
 def _irreversible(plan: Plan) -> list[str]:

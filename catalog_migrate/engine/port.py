@@ -192,6 +192,25 @@ class UserDefinition(msgspec.Struct, frozen=True):
     arguments: Sequence[Argument] = ()
     unread: str | None = None
 
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a function that returns a value and no table."""
+        return self.kind == "function" and [column.name for column in self.columns] == [""]
+
+    @property
+    def returns(self) -> str | Sequence[Column]:
+        """What a function returns, as a :class:`FunctionSpec` has it."""
+        return self.columns[0].type if self.is_scalar else self.columns
+
+    @property
+    def query(self) -> str:
+        """A query that reads the view, or calls the function with NULLs."""
+        source = self.name.sql
+        if self.kind == "function":
+            nulls = ", ".join(f"CAST(NULL AS {each.type})" for each in self.arguments)
+            source += f"({nulls})"
+        return f"SELECT {source}" if self.is_scalar else f"SELECT * FROM {source}"
+
 
 class QueryRequest(msgspec.Struct, frozen=True):
     """Analyse a text of a user against typed empty stand-ins of what it reads.

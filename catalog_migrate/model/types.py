@@ -595,6 +595,11 @@ def _assignable(source: Type, target: Type) -> bool:
     return str(source) in _DATES and str(target) in _DATES
 
 
+def is_number(text: str) -> bool:
+    """Whether a type is one of numbers, DECIMAL included."""
+    return _is_number(parse_type(text))
+
+
 def _is_number(tree: Type) -> bool:
     return isinstance(tree, Decimal) or (isinstance(tree, Atomic) and tree.name in NUMERIC)
 

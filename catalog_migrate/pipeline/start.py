@@ -387,7 +387,7 @@ def _brought_in(
         examination = None
         if part.owner == "release":
             migration = validate(work, state, migration)
-            examination = _examined(work, options, state, migration)
+            examination = _examine_users(work, options, state, migration)
             migration = _with_users(work, options, migration, examination)
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
@@ -395,7 +395,7 @@ def _brought_in(
             prepared = prepare(work, state, migration, populate=options.populate)
             state = put_in_force(
                 work, state, migration, prepared, owner=part.owner,
-                beside=None if examination is None else _predictions(
+                beside=None if examination is None else _predict_users(
                     work, options, migration, examination
                 ),
             )
@@ -417,7 +417,7 @@ def _brought_in(
 # -- users' objects ----------------------------------------------------------------------------
 
 
-def _examined(
+def _examine_users(
     work: ExecutionContext, options: BootstrapOptions, state: State, migration: Migration
 ) -> Examination:
     """What a migration makes of users' objects; what could not be found out is reported."""
@@ -445,7 +445,7 @@ def _with_users(
     return migration
 
 
-def _predictions(
+def _predict_users(
     work: ExecutionContext, options: BootstrapOptions, migration: Migration,
     examination: Examination,
 ) -> Callable[[Changes, State], None] | None:

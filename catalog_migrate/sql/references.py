@@ -475,10 +475,11 @@ def _behind(tokens: Sequence[Token], name: Occurrence) -> list[Token]:
 
 # -- how many columns a query gives ----------------------------------------------------------------
 
-_ENDS_LIST = frozenset({
+ENDS_LIST = frozenset({
     "from", "where", "group", "having", "order", "sort", "cluster", "distribute", "limit",
     "offset", "window", "qualify", "union", "except", "minus", "intersect", "lateral",
 })
+"""Words behind a SELECT list; most of them may be names too."""
 _RESERVED = frozenset({"from", "where", "having", "union", "except", "intersect"})
 """Those that never name a column without backticks."""
 _TAKES_BY = frozenset({"group", "order", "sort", "cluster", "distribute"})
@@ -492,16 +493,28 @@ def count_select_items(sql: str) -> int | None:
     """The length of the main SELECT list; None where only an analyser can tell (``*``, generators)
     and where a comma is too much.
     """
-    tokens = tokenise(sql)
+    items = list_select_items(tokenise(sql))
+    if items is None or any(
+        item[0].kind == "word" and item[0].value in _GENERATORS
+        and len(item) > 1 and item[1].is_operator("(")
+        for item in items
+    ):
+        return None
+    return len(items)
+
+
+def list_select_items(tokens: Sequence[Token]) -> list[list[Token]] | None:
+    """The tokens of each item of the main SELECT list; None where it has a ``*``, in other forms
+    of a query, and where a comma is too much.
+    """
     start = _main_select(tokens)
     if start is None:
         return None
     depth = 0
-    items = 1
-    first = True
+    items: list[list[Token]] = [[]]
     for position in range(start, len(tokens)):
-        token = tokens[position]
-        if depth == 0 and first and token.is_word("distinct", "all"):
+        token, item = tokens[position], items[-1]
+        if depth == 0 and not item and token.is_word("distinct", "all"):
             continue
         if token.kind == "operator":
             if token.text in "([{":
@@ -513,30 +526,24 @@ def count_select_items(sql: str) -> int | None:
             elif token.text == "|>":
                 return None
             elif depth == 0 and token.text == ",":
-                if first:
+                if not item:
                     return None
-                items += 1
-                first = True
+                items.append([])
                 continue
-            elif depth == 0 and token.text == "*" and (
-                first or tokens[position - 1].is_operator(".")
-            ):
+            elif depth == 0 and token.text == "*" and (not item or item[-1].is_operator(".")):
                 return None
-        elif depth == 0 and token.kind == "word":
-            if _ends_list(tokens, position, first=first):
-                break
-            if first and token.value in _GENERATORS and position + 1 < len(tokens) and (
-                tokens[position + 1].is_operator("(")
-            ):
-                return None
-        first = False
-    return None if first else items
+        elif depth == 0 and token.kind == "word" and (
+            _ends_list(tokens, position, first=not item)
+        ):
+            break
+        item.append(token)
+    return items if items[-1] else None
 
 
-def _ends_list(tokens: list[Token], position: int, *, first: bool) -> bool:
+def _ends_list(tokens: Sequence[Token], position: int, *, first: bool) -> bool:
     """Whether the word at ``position`` opens the next clause; most of these may be names too."""
     token = tokens[position]
-    if token.value not in _ENDS_LIST:
+    if token.value not in ENDS_LIST:
         return False
     if token.value in _RESERVED:
         return True
@@ -564,7 +571,7 @@ def has_star(sql: str) -> bool:
     return False
 
 
-def _main_select(tokens: list[Token]) -> int | None:
+def _main_select(tokens: Sequence[Token]) -> int | None:
     """The index behind the first SELECT outside parentheses; None for other forms of queries."""
     depth = 0
     for position, token in enumerate(tokens):

@@ -651,7 +651,7 @@ class SimulatedEngine:
         return held.path
 
     def check_views(self) -> None:
-        """Analyse every standing view of ours against what stands now, as reading it would.
+        """Analyse every view of ours against what is there now, as reading it would.
 
         EngineFailure names the first that a user could not read.
         """

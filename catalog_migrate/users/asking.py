@@ -8,7 +8,6 @@ from typing import TypeVar
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.engine.port import FunctionSpec, QueryAnalysis, QueryRequest, UserDefinition
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.objects import Column
 
 T = TypeVar("T")
 Analyse = Callable[[Sequence[QueryRequest]], Sequence[QueryAnalysis]]
@@ -53,17 +52,8 @@ def shorten(reason: str | None) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-def is_scalar(definition: UserDefinition) -> bool:
-    """Whether a function returns a value and no table."""
-    return (
-        definition.kind == "function" and len(definition.columns) == 1
-        and not definition.columns[0].name
-    )
-
-
 def function_of(definition: UserDefinition) -> FunctionSpec:
     """A user's function as what calls it is bound with it."""
-    returns: str | Sequence[Column] = (
-        definition.columns[0].type if is_scalar(definition) else definition.columns
+    return FunctionSpec(
+        definition.name, definition.arguments, definition.returns, definition.sql
     )
-    return FunctionSpec(definition.name, definition.arguments, returns, definition.sql)

@@ -11,14 +11,12 @@ import msgspec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import (
-    NUMERIC,
-    Decimal,
     UnknownType,
     added_fields,
     canonical_type,
     is_longer_text,
     is_lossless,
-    parse_type,
+    is_number,
 )
 
 Key = tuple[str, str]
@@ -120,10 +118,6 @@ def _manner(old: str, new: str) -> Retyping | None:
         return "other"
     if old == new or is_longer_text(old, new):
         return None
-    if is_lossless(old, new) and _is_number(old) and _is_number(new):
+    if is_lossless(old, new) and is_number(old) and is_number(new):
         return "whole" if {old, new} <= _WHOLE else "number"
     return "fields" if added_fields(old, new) else "other"
-
-
-def _is_number(type_: str) -> bool:
-    return type_ in NUMERIC or isinstance(parse_type(type_), Decimal)

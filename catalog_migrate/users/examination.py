@@ -19,7 +19,7 @@ from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, identity_of
 from catalog_migrate.planner.plan import UserColumn, UserObject
 from catalog_migrate.reconciler.execution_context import OnProgress, silent
-from catalog_migrate.users.asking import Analyse, ask, function_of, guard, is_scalar, shorten
+from catalog_migrate.users.asking import Analyse, ask, function_of, guard, shorten
 from catalog_migrate.users.column_changes import ShapeChange, compare_shape
 from catalog_migrate.users.finding import Readers, find_readers, list_definitions
 from catalog_migrate.users.judgement import judge
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Outcome = Literal["unchanged", "changed", "breaks", "broken", "unknown"]
 
 _UNREADABLE = ("breaks", "broken")
-_TOLD = 20
+_REPORTED = 20
 """How many entries that are not known a start reports one by one."""
 _EVERYTHING = "*"
 """Stands for the schemas of a catalog that does not say which it has."""
@@ -117,12 +117,12 @@ def find(
 
 def describe_unknown(entries: Iterable[UserObject]) -> list[str]:
     """What could not be found out of users' objects, in words for a start's report."""
-    told = [
+    reported = [
         f"{each.kind} {each.name}: not known whether it goes on: {each.reason}"
         for each in entries if each.outcome == "unknown"
     ]
-    more = len(told) - _TOLD
-    return told if more <= 0 else [*told[:_TOLD], f"and {more:,} more users' objects"]
+    more = len(reported) - _REPORTED
+    return reported if more <= 0 else [*reported[:_REPORTED], f"and {more:,} more users' objects"]
 
 
 def examine(
@@ -134,7 +134,7 @@ def examine(
     Looks at nothing where nothing of ours is in force yet, or nothing changes. Raises nothing but
     LeaseLost and LeaseHeld.
     """
-    changed = _changed(migration)
+    changed = _list_changed(migration)
     if not changed or not state.mappings:
         return Examination()
     found = find(engine, state, settings, on_progress, migration)
@@ -153,7 +153,7 @@ def examine(
     return Examination(found, entries)
 
 
-def _changed(migration: Migration) -> frozenset[Identity]:
+def _list_changed(migration: Migration) -> frozenset[Identity]:
     """What a migration changes, by the names of before and after it."""
     changed = {*migration.removed}
     for target in migration.targets:
@@ -172,7 +172,7 @@ def judge_readers(
     an object that will be repaired is bound on what that gives then. ``originals`` are texts that
     earlier repairs replaced: where one binds again it is the repair.
     """
-    changed = _changed(migration)
+    changed = _list_changed(migration)
     differing = old.differing(new) & changed
     bound = readers.graph.dependents(differing) & readers.definitions.keys()
     look = _Look(
@@ -374,7 +374,7 @@ class _Look:
                 parent = self.readers.definitions[each]
                 if parent.kind == "function":
                     functions.append(function_of(parent))
-                elif each in theirs:  # else nothing of it changes, and it stands for itself
+                elif each in theirs:  # else nothing of it changes: it is read as it is
                     relations[parent.name] = theirs[each]
             elif each in side.functions:
                 functions.append(side.functions[each])
@@ -387,7 +387,7 @@ class _Look:
                     relations[side.relations[renamed].name] = side.relations[renamed].columns
         return QueryRequest(
             definition.name, definition.sql if sql is None else sql, relations, tuple(functions),
-            definition.namespace, definition.arguments, is_scalar(definition), plan,
+            definition.namespace, definition.arguments, definition.is_scalar, plan,
         )
 
     def _absent_function(self, node: Identity) -> str | None:
@@ -438,7 +438,7 @@ class _Look:
             answer = ask(self.analyse, [self._request(node, self.new, sql=original)])[0]
             wanted = [column.name.lower() for column in definition.columns]
             if answer.columns is not None and (
-                is_scalar(definition) or [c.name.lower() for c in answer.columns] == wanted
+                definition.is_scalar or [c.name.lower() for c in answer.columns] == wanted
             ):
                 return original, "the text that it had before it was repaired binds again"
         changes = {(each[1], each[2]): change for each, change in self.changes.items()}

@@ -19,7 +19,6 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import QueryAnalysis, UserDefinition
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import (
-    NUMERIC,
     Array,
     Map,
     Struct,
@@ -27,6 +26,7 @@ from catalog_migrate.model.types import (
     UnknownType,
     is_cast,
     is_null_from_cast,
+    is_number,
     is_up_cast,
     parse_type,
 )
@@ -184,7 +184,7 @@ def _suggestion(source: str, target: str) -> str:
         source, target = _refused_pair(source, target)
     except UnknownType:
         return "WITHOUT"
-    if (source == "DATE" and _is_number(target)) or (_is_number(source) and target == "DATE"):
+    if (source == "DATE" and is_number(target)) or (is_number(source) and target == "DATE"):
         return "WITH_FUNC"
     return "WITH_CONF" if (source, target) in _CAST_WITHOUT_ANSI else "WITHOUT"
 
@@ -203,10 +203,6 @@ def _refused_pair(source: str, target: str) -> tuple[str, str]:
         if not is_cast(str(pair[0]), str(pair[1])):
             return _refused_pair(str(pair[0]), str(pair[1]))
     return source, target
-
-
-def _is_number(type_: str) -> bool:
-    return type_ in NUMERIC or type_.startswith("DECIMAL(")
 
 
 _CAST_WITHOUT_ANSI = frozenset({

@@ -147,9 +147,9 @@ def _column_reasons(old: Definition, new: Definition) -> Iterator[_Reason]:
         return
     gained, lost = _difference(old.refs, new.refs)
     if gained:
-        yield _Reason(f"it takes {_listed(gained)} too")
+        yield _Reason(f"it takes {_join_names(gained)} too")
     if lost:
-        yield _Reason(f"it no longer takes {_listed(lost)}")
+        yield _Reason(f"it no longer takes {_join_names(lost)}")
 
 
 def _another(before: Ref, after: Ref) -> str:
@@ -177,7 +177,7 @@ def _refs_of(parts: Iterable[Definition]) -> list[Ref]:
     return [ref for part in parts for ref in part.refs]
 
 
-def _listed(refs: Iterable[Ref]) -> str:
+def _join_names(refs: Iterable[Ref]) -> str:
     return ", ".join(dict.fromkeys(ref.name for ref in refs))
 
 
@@ -203,7 +203,7 @@ def _rows_reasons(old: Rows, new: Rows) -> Iterator[_Reason]:
         return
     if len(old.parts) != len(new.parts):
         gained, _ = _difference(_refs_of(old.parts), _refs_of(new.parts))
-        more = f"{_listed(gained)} too" if gained else "fewer columns"
+        more = f"{_join_names(gained)} too" if gained else "fewer columns"
         yield _Reason(f"{clause} looks at {more}")
         return
     for one, other in zip(old.parts, new.parts, strict=True):
@@ -226,6 +226,6 @@ def _set_reasons(
         clause = "the NATURAL JOIN"  # no other join gains or loses a condition
     verb = "joins on" if kind == "join" else "compares" if kind in _COMPARING else "looks at"
     if gained:
-        yield _Reason(f"{clause} now {verb} {_listed(_refs_of(gained))} too")
+        yield _Reason(f"{clause} now {verb} {_join_names(_refs_of(gained))} too")
     if lost:
-        yield _Reason(f"{clause} no longer {verb} {_listed(_refs_of(lost))}")
+        yield _Reason(f"{clause} no longer {verb} {_join_names(_refs_of(lost))}")

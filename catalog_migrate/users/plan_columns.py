@@ -191,7 +191,7 @@ class Expressions:
             pieces.append(before)
             mark = ""
             if definition.bare is not None and definition.bare.type is not None:
-                called = _called("".join(pieces))
+                called = _find_call("".join(pieces))
                 mark = _type_mark(definition.bare, called, text[position : position + 30])
             pieces.append(definition.text + mark)
             refs += definition.refs
@@ -230,7 +230,7 @@ class Expressions:
         return "".join(pieces), found
 
 
-def _called(before: str) -> str:
+def _find_call(before: str) -> str:
     """The function whose argument comes next, ``distinct`` where a set of it is taken; else ''."""
     depth = 0
     for at in range(len(before) - 1, -1, -1):

@@ -162,14 +162,14 @@ def _project(operator: _Operator) -> Scope:
 
 
 def _filter(operator: _Operator) -> Scope:
-    parts = operator.define_each(_conjuncts(operator.text))
+    parts = operator.define_each(_split_conditions(operator.text))
     return operator.with_rows(Rows("filter", parts, operator.rows, unordered=True))
 
 
 def _join(operator: _Operator) -> Scope:
     manner, _, condition = operator.text.partition(", ")
     left, right = operator.inputs
-    parts = operator.define_each(_conjuncts(condition))
+    parts = operator.define_each(_split_conditions(condition))
     return Scope(
         left.outputs if manner in _ONLY_LEFT else left.outputs + right.outputs,
         {**left.definitions, **right.definitions},
@@ -357,10 +357,10 @@ def _columns(
     return outputs, definitions
 
 
-def _conjuncts(text: str) -> list[str]:
+def _split_conditions(text: str) -> list[str]:
     """The conditions that AND combines."""
     text = text.strip()
-    inner = _unwrapped(text)
+    inner = _unwrap(text)
     if inner is None:
         return [text] if text else []
     depth = start = 0
@@ -376,10 +376,10 @@ def _conjuncts(text: str) -> list[str]:
     if not found:
         return [text]
     found.append(inner[start:])
-    return list(chain.from_iterable(map(_conjuncts, found)))
+    return list(chain.from_iterable(map(_split_conditions, found)))
 
 
-def _unwrapped(text: str) -> str | None:
+def _unwrap(text: str) -> str | None:
     """What is in the one pair of brackets that a text is, else None."""
     if not text.startswith("(") or not text.endswith(")"):
         return None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.records import UserObjectRecord, identity_text
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
-from catalog_migrate.users.asking import ask, guard, is_scalar, shorten
+from catalog_migrate.users.asking import ask, guard, shorten
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -183,18 +183,8 @@ def _bind(
     engine: Engine, definitions: Mapping[Identity, UserDefinition]
 ) -> dict[Identity, QueryAnalysis]:
     """What Spark makes of each object itself, over what is there."""
-    requests = [_use(definition) for definition in definitions.values()]
+    requests = [QueryRequest(each.name, each.query, {}) for each in definitions.values()]
     return dict(zip(definitions, ask(engine.analyse, requests), strict=True))
-
-
-def _use(definition: UserDefinition) -> QueryRequest:
-    """A query that reads a view or calls a function."""
-    name = definition.name
-    sql = f"SELECT * FROM {name.sql}"
-    if definition.kind == "function":
-        call = f"{name.sql}({', '.join(f'CAST(NULL AS {a.type})' for a in definition.arguments)})"
-        sql = f"SELECT {call}" if is_scalar(definition) else f"SELECT * FROM {call}"
-    return QueryRequest(name, sql, {})
 
 
 def _is_dropped(definition: UserDefinition, answer: QueryAnalysis) -> bool:

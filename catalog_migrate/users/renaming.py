@@ -6,21 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql
-from catalog_migrate.sql.references import occurrences, splice
+from catalog_migrate.sql.references import ENDS_LIST, list_select_items, occurrences, splice
+from catalog_migrate.sql.substitution import Piece, behind_clauses, has_alias, is_whole
 from catalog_migrate.sql.tokens import Token, tokenise
 from catalog_migrate.users.column_changes import Key
 
 _CLAUSES = frozenset({
     "select", "from", "where", "by", "having", "using", "values", "qualify", "limit", "view",
 })  # fmt: skip
-_AFTER_LIST = frozenset({
-    "from", "where", "group", "having", "order", "sort", "cluster", "distribute", "limit",
-    "offset", "window", "qualify", "union", "except", "minus", "intersect", "lateral",
-})  # fmt: skip
-_AFTER_RELATION = _AFTER_LIST | {
-    "on", "using", "join", "inner", "left", "right", "full", "cross", "natural", "semi", "anti",
-    "pivot", "unpivot", "tablesample", "for", "version", "timestamp", "select", "set", "with",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +41,12 @@ class Part:
     depth: int
 
 
-def apply(text: str, edits: Sequence[Edit]) -> str:
-    """The text with the edits done."""
-    return splice(text, [
+def pieces_of(edits: Sequence[Edit]) -> list[Piece]:
+    """What the edits put into the text."""
+    return [
         (edit.start, edit.end, edit.name + (f" AS {edit.alias}" if edit.alias else ""))
         for edit in sorted(edits, key=lambda each: each.start)
-    ])
-
-
-def place_in(edits: Sequence[Edit], start: int, end: int) -> tuple[int, int]:
-    """Where in the text is what is at these offsets once the edits are done."""
-    shift = 0
-    for edit in sorted(edits, key=lambda each: each.start):
-        if edit.start + shift >= end:
-            break
-        length = len(edit.name) + (len(edit.alias) + 4 if edit.alias else 0)
-        if start >= edit.start + shift + length:
-            shift += length - (edit.end - edit.start)
-            continue
-        # the name that is looked for has it as a part
-        end += edit.end - edit.start - length
-    return start - shift, end - shift
+    ]
 
 
 def parts_of(text: str) -> Iterator[Part]:
@@ -87,7 +65,7 @@ def _is_item(tokens: Sequence[Token], at: int) -> bool:
     """Whether the name that ends at an index is an item of a select list, without an alias."""
     behind = tokens[at + 1] if at + 1 < len(tokens) else None
     if behind is not None and not (
-        behind.is_operator(",", ")", "|>") or behind.is_word(*_AFTER_LIST)
+        behind.is_operator(",", ")", "|>") or behind.is_word(*ENDS_LIST)
     ):
         return False
     while at > 1 and tokens[at - 1].is_operator("."):
@@ -124,8 +102,9 @@ def rename_relations(
     qualified with its schema are qualified with that.
     """
     tokens = tokenise(sql)
+    by_start = {token.start: at for at, token in enumerate(tokens)}
     by_end = {token.end: at for at, token in enumerate(tokens)}
-    pieces: list[tuple[int, int, str | None]] = []
+    pieces: list[Piece] = []
     taken: set[int] = set()
     for name in occurrences(tokens):
         if name.kind != "relation" or name.name is None:
@@ -136,10 +115,11 @@ def rename_relations(
         if new is None:
             continue
         text = ".".join(map(quote_part, new))
-        at = by_end[name.end]
-        if aliased and not _has_alias(tokens, at + 1) and not _is_table_query(tokens, name.start):
-            text += f" AS {quote_part(name.parts[-1])}"
         pieces.append((name.start, name.end, text))
+        behind = behind_clauses(tokens, by_end[name.end] + 1)
+        if aliased and not has_alias(tokens, behind) and not is_whole(tokens, by_start[name.start]):
+            end = tokens[behind - 1].end
+            pieces.append((end, end, f" AS {quote_part(name.parts[-1])}"))
     if aliased:
         for at in range(len(tokens) - 3):
             first, dot, second, other = tokens[at : at + 4]
@@ -150,25 +130,14 @@ def rename_relations(
     return splice(sql, sorted(pieces))
 
 
-def _has_alias(tokens: Sequence[Token], at: int) -> bool:
-    if at >= len(tokens) or not tokens[at].is_name:
-        return False
-    return tokens[at].kind == "quoted" or not tokens[at].is_word(*_AFTER_RELATION)
-
-
-def _is_table_query(tokens: Sequence[Token], start: int) -> bool:
-    before = [token for token in tokens if token.end <= start][-1:]
-    return bool(before) and before[0].is_word("table")
-
-
 def name_items(sql: str, names: Mapping[int, str]) -> str | None:
     """The query with the columns at these positions called so; None where its select list does not
     say which they are."""
     tokens = tokenise(sql)
-    items = _items(tokens)
+    items = list_select_items(tokens)
     if items is None:
         return None
-    pieces: list[tuple[int, int, str | None]] = []
+    pieces: list[Piece] = []
     for position, name in sorted(names.items()):
         if position >= len(items):
             return None
@@ -182,35 +151,3 @@ def name_items(sql: str, names: Mapping[int, str]) -> str | None:
         else:
             pieces.append((last.end, last.end, f" AS {alias}"))
     return splice(sql, pieces)
-
-
-def _items(tokens: Sequence[Token]) -> list[list[Token]] | None:
-    """The items of the main select list; None where there is a ``*`` or another form of a query."""
-    depth = 0
-    items: list[list[Token]] | None = None
-    for at, token in enumerate(tokens):
-        depth += token.is_operator("(", "[") - token.is_operator(")", "]")
-        if items is None:
-            if depth == 0 and token.is_word("from", "table", "values"):
-                return None
-            if depth == 0 and token.is_word("select"):
-                items = [[]]
-            continue
-        before = tokens[at - 1]
-        if depth == 0 and token.is_operator(","):
-            items.append([])
-        elif depth == 0 and token.is_word(*_AFTER_LIST) and items[-1] and not (
-            before.is_word("as") or before.is_operator(".")
-        ):
-            break
-        elif items == [[]] and token.is_word("distinct", "all"):
-            continue
-        else:
-            items[-1].append(token)
-    if items is None or any(not item for item in items):
-        return None
-    if any(item[-1].is_operator("*") for item in items) or any(
-        token.is_operator("|>") for token in tokens
-    ):
-        return None
-    return items

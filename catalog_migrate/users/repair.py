@@ -8,7 +8,7 @@ taken only if it means on the new shapes what the original meant on the old ones
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,21 +20,21 @@ from catalog_migrate.engine.port import (
     UserDefinition,
 )
 from catalog_migrate.model.names import ItemName, quote_sql
-from catalog_migrate.sql.references import has_star
+from catalog_migrate.sql.references import has_star, splice
+from catalog_migrate.sql.substitution import place_before
+from catalog_migrate.users.asking import Analyse
 from catalog_migrate.users.column_changes import Key, ShapeChanges
 from catalog_migrate.users.meaning import compare_plans
 from catalog_migrate.users.renaming import (
     Edit,
     Part,
-    apply,
     name_items,
     parts_of,
-    place_in,
+    pieces_of,
     rename_relations,
     spell,
 )
 
-Analyse = Callable[[Sequence[QueryRequest]], Sequence[QueryAnalysis]]
 _COLUMN = "catalog_migrate_column_"
 _OUTPUT = "catalog_migrate_output_"
 _FEWEST = 20
@@ -182,7 +182,7 @@ class _Search:
 
     def _look(self, edits: Sequence[Edit]) -> QueryAnalysis:
         """What Spark makes of the text with these edits, on the marked shapes."""
-        sql = apply(self.definition.sql, edits)
+        sql = splice(self.definition.sql, pieces_of(edits))
         if sql not in self.seen:
             (self.seen[sql],) = self._ask([self._on_marked_shapes(sql)])
         return self.seen[sql]
@@ -195,7 +195,7 @@ class _Search:
         if after.columns is not None or after.condition != found.condition:
             return True
         if after.place is not None:
-            start, end = place_in([*edits, edit], *after.place)
+            start, end = place_before(pieces_of([*edits, edit]), *after.place)
             return not (start <= edit.start and edit.end <= end)
         return edit.name not in (after.missing or "")
 
@@ -204,7 +204,7 @@ class _Search:
         done = {edit.start for edit in edits}
         parts = [part for part in self.parts if part.start not in done]
         if found.place is not None:
-            start, end = place_in(edits, *found.place)
+            start, end = place_before(pieces_of(edits), *found.place)
             return [part for part in parts if start <= part.start and part.end <= end]
         if found.missing is None:
             return parts
@@ -217,10 +217,10 @@ class _Search:
         for number, column in enumerate(self.columns):
             if column.old == part.name:
                 alias = f"{_OUTPUT}{self._output(part)}" if part.is_item else None
-                yield Edit(part.start, part.end, _marked(f"{_COLUMN}{number}", quoted), alias)
+                yield Edit(part.start, part.end, _mark(f"{_COLUMN}{number}", quoted), alias)
         output = f"{_OUTPUT}{self._output(part)}"
         if any(edit.alias == output for edit in edits):
-            yield Edit(part.start, part.end, _marked(output, quoted))
+            yield Edit(part.start, part.end, _mark(output, quoted))
 
     def _output(self, part: Part) -> int:
         """The number of an item's name, one for all items of that name."""
@@ -255,7 +255,9 @@ class _Search:
             for edit in edits
         ]
         for some in ([fewest] if fewest == edits else [fewest, list(edits)]):
-            named = apply(self.definition.sql, [self._named(edit) for edit in some])
+            named = splice(
+                self.definition.sql, pieces_of([self._named(edit) for edit in some])
+            )
             for sql in self._with_relations(named):
                 if self.left > 0 and self.is_as_meant(sql):
                     return Repair(sql, tuple(sorted(self._names(edits))))
@@ -333,9 +335,8 @@ def _is_within(some: Sequence[str], names: Sequence[str]) -> bool:
     return all(name in rest for name in some)
 
 
-def _marked(name: str, quoted: bool) -> str:
+def _mark(name: str, quoted: bool) -> str:
     return quote_sql(name) if quoted else name
-
 
 
 def _without_body(function: FunctionSpec) -> FunctionSpec:

@@ -40,12 +40,12 @@ class UserSettings(msgspec.Struct, frozen=True):
 def users_of(settings: Settings) -> UserSettings:
     """The settings as they are configured (``[users]``)."""
     return UserSettings(
-        _listed(settings, "users.schemas"), _listed(settings, "users.exclude"),
+        _read_list(settings, "users.schemas"), _read_list(settings, "users.exclude"),
         int(settings.number("users.threads") or 4), settings.text("users.repair") == "true",
     )
 
 
-def _listed(settings: Settings, path: str) -> tuple[str, ...]:
+def _read_list(settings: Settings, path: str) -> tuple[str, ...]:
     pieces = (settings.text(path) or "").split(",")
     return tuple(piece.strip() for piece in pieces if piece.strip())
 

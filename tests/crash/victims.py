@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -84,15 +85,15 @@ def wait_for_group(group: int) -> None:
     raise AssertionError(f"process group {group} outlives its end")
 
 
-class Jvm:
+class Jvm(ABC):
     """A JVM that outlives the processes which work in it."""
 
     address: list[str]
     """What a process is told that shall work in it."""
 
+    @abstractmethod
     def serving(self) -> set[int]:
         """Its threads that work for a Python process."""
-        raise NotImplementedError
 
     def wait_for_end(self, served: set[int]) -> None:
         """Return when it works for nobody but those whom it ``served`` before."""

@@ -46,8 +46,8 @@ SAFE_PARTS = {
     # a user's query in brackets, which is analysed and never run; a FROM clause of quoted names
     "engine/spark/analysis.py": {"sql", "of", "source"},
     # a user's own view or function by its quoted name, with NULLs of types that Spark has printed
-    "engine/spark/definitions.py": {"call", "query"},
-    "users/records.py": {"call"},
+    "engine/port.py": {"source"},
+    "engine/spark/definitions.py": {"query"},
     # the text of a user's view as its owner wrote it, but for columns by their new names
     "engine/spark/replacement.py": {"text"},
     # the body of the release's own view

@@ -142,8 +142,8 @@ class SimulatedDatabases:
         return True
 
     def slot_state(self, spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
-        """``doctor`` is not played."""
-        raise NotImplementedError
+        """``doctor``, which no schedule plays."""
+        raise AssertionError("doctor is not played")
 
     def lag(self, spec: QuerySpec) -> SlotLag | None:
         """How far a slot is behind; nobody knows since when."""

@@ -21,16 +21,13 @@ from catalog_migrate.engine.port import QueryAnalysis
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.connect import is_connect
 from catalog_migrate.engine.spark.stand_ins import (
-    Piece,
     Signature,
     create_function,
     create_relation,
     dropped_afterwards,
     new_name,
-    place_before,
     real_names,
     signature,
-    stand_in_pieces,
 )
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, MetastoreFailure
@@ -38,6 +35,7 @@ from catalog_migrate.model.names import ItemName, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import UnknownType
 from catalog_migrate.sql.references import occurrences, splice
+from catalog_migrate.sql.substitution import Piece, find_pieces, place_before
 from catalog_migrate.sql.tokens import Token, tokenise
 
 if TYPE_CHECKING:
@@ -324,8 +322,8 @@ class _Text:
 
     def _stand_in_pieces(self, sql: str, namespace: str) -> list[Piece]:
         if not namespace:  # of another catalog
-            return stand_in_pieces(sql, self._relations, self._functions)
-        return stand_in_pieces(
+            return find_pieces(sql, self._relations, self._functions)
+        return find_pieces(
             sql, self._relations, self._functions, namespace=namespace,
             local=self._listed.of(namespace, self._functions),
         )

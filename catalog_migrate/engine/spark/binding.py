@@ -29,7 +29,6 @@ from catalog_migrate.engine.port import (
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.connect import is_connect
 from catalog_migrate.engine.spark.stand_ins import (
-    Names,
     Signature,
     create_function,
     create_relation,
@@ -37,7 +36,6 @@ from catalog_migrate.engine.spark.stand_ins import (
     new_name,
     real_names,
     signature,
-    stand_in_text,
 )
 from catalog_migrate.engine.spark.statements import ROW, VALUE, BodyColumn, run
 from catalog_migrate.engine_failures import failing
@@ -45,6 +43,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.references import occurrences
+from catalog_migrate.sql.substitution import Names, replace_names
 from catalog_migrate.sql.tokens import tokenise
 
 if TYPE_CHECKING:
@@ -340,7 +339,7 @@ class Binding:
         while wanted:
             before = len(names.functions)
             for key, function in list(wanted.items()):
-                body = stand_in_text(function.body, names.readers, stand_ins)
+                body = replace_names(function.body, names.readers, stand_ins)
                 try:
                     create_function(self._spark, stand_ins[key], function, body)
                 except EngineFailure as error:
@@ -401,7 +400,7 @@ def _query(request: AnyRequest, names: StandIns) -> str:
     """The query that is analysed for a request."""
     if isinstance(request, BindRequest):
         own = {name.folded: names.relations[signature(c)] for name, c in request.parents.items()}
-        return stand_in_text(request.view.sql, own, names.functions)
+        return replace_names(request.view.sql, own, names.functions)
     assert isinstance(request, ExpressionRequest)
     if request.role == "default":
         return statements.evaluate([(request.sql, request.type)])

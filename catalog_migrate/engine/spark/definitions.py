@@ -69,7 +69,7 @@ class Definitions(Registrations):
     def schemas(self) -> Sequence[str]:
         """SHOW SCHEMAS."""
         with failing("list the schemas"):
-            return [_unquoted(row[0]) for row in rows(self._spark, "SHOW SCHEMAS")]
+            return [_unquote(row[0]) for row in rows(self._spark, "SHOW SCHEMAS")]
 
     def user_definitions(
         self, schema: str, *, but: Container[Identity] = ()
@@ -142,14 +142,14 @@ class Definitions(Registrations):
     def _read_rows(self, shown: Mapping[ItemName, str]) -> Iterator[UserDefinition]:
         for name, information in shown.items():
             if "\nType: VIEW\n" in information and not _is_marked(read_properties(information)):
-                yield read_view(name, information, self.catalog) or self._described(name)
+                yield read_view(name, information, self.catalog) or self._describe(name)
 
-    def _described(self, name: ItemName) -> UserDefinition:
+    def _describe(self, name: ItemName) -> UserDefinition:
         """A view by DESCRIBE … AS JSON."""
         try:
             with failing(f"describe the view {name}"):
-                told = rows(self._spark, f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON")
-            return read_described_view(name, json.loads(told[0][0]), self.catalog)
+                shown = rows(self._spark, f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON")
+            return read_described_view(name, json.loads(shown[0][0]), self.catalog)
         except EngineFailure as error:
             return UserDefinition(name, "view", unread=error.message)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -159,14 +159,14 @@ class Definitions(Registrations):
         """A SQL function without marks; nothing for one of a class, and for one that is missing."""
         try:
             with failing(f"describe the function {name}"):
-                told = rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
+                shown = rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
         except EngineFailure as error:
             if _is_away(error):
                 raise
             if error.condition not in NO_FUNCTION:
                 yield UserDefinition(name, "function", unread=error.message)
             return
-        lines = [row[0] for row in told]
+        lines = [row[0] for row in shown]
         comment = described_comment(lines)
         if _is_marked(statements.read_function_comment(comment)):
             return
@@ -196,12 +196,12 @@ class Definitions(Registrations):
             )
         if definition.kind == "view":
             with failing(f"describe the view {name}"):
-                told = rows(self._spark, f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON")
-            settings = json.loads(told[0][0]).get("view_creation_spark_configuration") or {}
+                shown = rows(self._spark, f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON")
+            settings = json.loads(shown[0][0]).get("view_creation_spark_configuration") or {}
         else:
             with failing(f"describe the function {name}"):
-                told = rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
-            labelled = _labelled([row[0] for row in told])
+                shown = rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
+            labelled = _read_labels([row[0] for row in shown])
             pairs = (line.partition("=") for line in labelled.get("Configs", ()))
             settings = {key: value for key, _, value in pairs}
             comment = "\n".join(labelled.get("Comment", ()))
@@ -211,12 +211,7 @@ class Definitions(Registrations):
 
     def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
         """The relations in the analysed plan of EXPLAIN EXTENDED."""
-        query = f"SELECT * FROM {definition.name.sql}"
-        if definition.kind == "function":
-            given = ", ".join(f"CAST(NULL AS {each.type})" for each in definition.arguments)
-            call = f"{definition.name.sql}({given})"
-            is_scalar = [column.name for column in definition.columns] == [""]
-            query = f"SELECT {call}" if is_scalar else f"SELECT * FROM {call}"
+        query = definition.query
         with failing(f"analyse {definition.name}"):
             plan = str(rows(self._spark, f"EXPLAIN EXTENDED {query}")[0][0])
         found = read_relations(plan, self.catalog) - {definition.name}
@@ -248,7 +243,7 @@ def _is_marked(properties: Mapping[str, str]) -> bool:
     return any(key.startswith(MARK) for key in properties)
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     quoted = _QUOTED.fullmatch(name)
     return name if quoted is None else quoted[1].replace("``", "`")
 
@@ -343,10 +338,10 @@ def _read_field(
     while position < len(levels) and levels[position][0] > level:
         name, type_, nullable, position = _read_field(levels, position)
         inner.append((name, type_, nullable))
-    return match[1], _nested(match[2], inner), match[3] != "false", position
+    return match[1], _nest(match[2], inner), match[3] != "false", position
 
 
-def _nested(kind: str, inner: Sequence[tuple[str, str, bool]]) -> str:
+def _nest(kind: str, inner: Sequence[tuple[str, str, bool]]) -> str:
     """The text of a type of which the tree prints the kind and, below it, what is inside."""
     if kind == "struct":
         fields = (
@@ -383,27 +378,27 @@ def read_described_view(
     )
 
 
-def _json_type(told: Mapping[str, Any]) -> str:
+def _json_type(shown: Mapping[str, Any]) -> str:
     """The text of a type."""
-    kind = told["name"]
+    kind = shown["name"]
     if kind == "struct":
-        return _nested(kind, [
+        return _nest(kind, [
             (each["name"], _json_type(each["type"]), each.get("nullable", True))
-            for each in told["fields"]
+            for each in shown["fields"]
         ])
     if kind == "array":
-        return f"ARRAY<{_json_type(told['element_type'])}>"
+        return f"ARRAY<{_json_type(shown['element_type'])}>"
     if kind == "map":
-        return f"MAP<{_json_type(told['key_type'])}, {_json_type(told['value_type'])}>"
+        return f"MAP<{_json_type(shown['key_type'])}, {_json_type(shown['value_type'])}>"
     if kind == "decimal":
-        return f"DECIMAL({told['precision']},{told['scale']})"
+        return f"DECIMAL({shown['precision']},{shown['scale']})"
     if kind in ("char", "varchar"):
-        return f"{kind}({told['length']})"
-    if kind == "interval" and "start_unit" in told:
-        units = dict.fromkeys((told["start_unit"], told.get("end_unit", told["start_unit"])))
+        return f"{kind}({shown['length']})"
+    if kind == "interval" and "start_unit" in shown:
+        units = dict.fromkeys((shown["start_unit"], shown.get("end_unit", shown["start_unit"])))
         return f"INTERVAL {' TO '.join(units)}".upper()
-    if kind == "string" and told.get("collation", _BINARY) != _BINARY:
-        return f"string collate {told['collation']}"
+    if kind == "string" and shown.get("collation", _BINARY) != _BINARY:
+        return f"string collate {shown['collation']}"
     return str(kind)
 
 
@@ -417,18 +412,18 @@ def read_function(
 
     Before 4.2 it has the function as it is stored, in JSON.
     """
-    told = _labelled(lines)
-    if told.get("Class") == [_STORED]:
-        return _read_stored(name, json.loads(told["Usage"][0]), catalog)
-    if "Body" not in told:
+    shown = _read_labels(lines)
+    if shown.get("Class") == [_STORED]:
+        return _read_stored(name, json.loads(shown["Usage"][0]), catalog)
+    if "Body" not in shown:
         return None
-    if told["Type"] == ["TABLE"]:
-        columns = [Column(f.name, f.type, comment=f.comment) for f in _fields(told["Returns"])]
+    if shown["Type"] == ["TABLE"]:
+        columns = [Column(f.name, f.type, comment=f.comment) for f in _fields(shown["Returns"])]
     else:
-        columns = [Column("", known_type(told["Returns"][0].strip()))]
+        columns = [Column("", known_type(shown["Returns"][0].strip()))]
     return UserDefinition(
-        name, "function", told["Body"][0], tuple(columns), namespace=name.schema,
-        arguments=tuple(_fields(told["Input"])),
+        name, "function", shown["Body"][0], tuple(columns), namespace=name.schema,
+        arguments=tuple(_fields(shown["Input"])),
     )
 
 
@@ -437,7 +432,7 @@ def _read_stored(
 ) -> UserDefinition:
     returns = stored.get(f"{_STORED}returnType", "")
     if stored.get(f"{_STORED}isTableFunc") == "true":
-        columns = [Column(f.name, f.type, comment=f.comment) for f in _declared(returns)]
+        columns = [Column(f.name, f.type, comment=f.comment) for f in _read_declared(returns)]
     else:
         columns = [Column("", known_type(returns))]
     parts = [stored.get(f"catalogAndNamespace.part.{number}", "") for number in (0, 1)]
@@ -445,13 +440,13 @@ def _read_stored(
     if all(parts):
         namespace = parts[1] if parts[0].lower() == catalog.lower() else ""
     text = stored.get(f"{_STORED}expression") or stored[f"{_STORED}query"]
-    arguments = _declared(stored.get(f"{_STORED}inputParam", ""))
+    arguments = _read_declared(stored.get(f"{_STORED}inputParam", ""))
     return UserDefinition(
         name, "function", text, tuple(columns), namespace=namespace, arguments=tuple(arguments)
     )
 
 
-def _declared(text: str) -> list[Argument]:
+def _read_declared(text: str) -> list[Argument]:
     """Arguments or columns as a CREATE FUNCTION declares them, with commas between them."""
     tokens = tokenise(text)
     found: list[Argument] = []
@@ -464,12 +459,12 @@ def _declared(text: str) -> list[Argument]:
             parts.setdefault(token.value, number)
         if token.kind == "end" or (depth == 0 and token.is_operator(",")):
             if number > first:
-                found.append(_declared_field(text, tokens[first:number], parts, first))
+                found.append(_read_declared_field(text, tokens[first:number], parts, first))
             first, parts = number + 1, {}
     return found
 
 
-def _declared_field(
+def _read_declared_field(
     text: str, tokens: Sequence[Token], parts: Mapping[str, int], first: int
 ) -> Argument:
     """One of them: ``parts`` are the indexes of DEFAULT and COMMENT, counted from ``first``."""
@@ -485,30 +480,30 @@ def _declared_field(
     return Argument(tokens[0].name, type_, default, comment)
 
 
-def _labelled(lines: Iterable[str]) -> Mapping[str, list[str]]:
+def _read_labels(lines: Iterable[str]) -> Mapping[str, list[str]]:
     """Values by label; those that go on below it are in the same column."""
-    told: dict[str, list[str]] = {}
+    shown: dict[str, list[str]] = {}
     values: list[str] = []
     for line in lines:
         match = _ROW.match(line)
         if match is not None and not line.startswith(" "):
-            values = told.setdefault(match[1], [])
+            values = shown.setdefault(match[1], [])
             values.append(line[_WIDTH:] if line[: _WIDTH].endswith("  ") else match[2])
         elif line.startswith(" " * _WIDTH):
             values.append(line[_WIDTH:])
-    return told
+    return shown
 
 
-def _fields(told: Sequence[str]) -> list[Argument]:
+def _fields(shown: Sequence[str]) -> list[Argument]:
     """Arguments or columns: name, type, default and comment, each in its own column."""
-    if told == ["()"]:
+    if shown == ["()"]:
         return []
-    for start in range(1, min(map(len, told)) + 1):
-        if all(line[start - 1] == " " and line[start:start + 1].strip() for line in told):
-            fields = [_field(line[:start].rstrip(), line[start:]) for line in told]
+    for start in range(1, min(map(len, shown)) + 1):
+        if all(line[start - 1] == " " and line[start:start + 1].strip() for line in shown):
+            fields = [_field(line[:start].rstrip(), line[start:]) for line in shown]
             if all(field is not None for field in fields):
                 return [field for field in fields if field is not None]
-    raise ValueError(f"{told!r} are no fields")
+    raise ValueError(f"{shown!r} are no fields")
 
 
 def _field(name: str, text: str) -> Argument | None:

@@ -18,11 +18,11 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import CopyResult, FillRequest, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.shards import is_without_values, newest_write
-from catalog_migrate.engine.spark.stand_ins import stand_in_text
 from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.sql.substitution import replace_names
 from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ class Fills:
             for each in request.objects:
                 stand_in = _stand_in()
                 if isinstance(each, FunctionSpec):
-                    spec = replace(each, body=stand_in_text(each.body, relations, functions))
+                    spec = replace(each, body=replace_names(each.body, relations, functions))
                     self._create_stand_in_function(stand_in, spec, drops)
                     functions[each.name.folded] = stand_in
                 else:
-                    body = stand_in_text(each.sql, relations, functions)
+                    body = replace_names(each.sql, relations, functions)
                     self._create_stand_in(stand_in, _in_contract(each, body), drops)
                     relations[each.name.folded] = stand_in
-            query = stand_in_text(request.query, relations, functions)
+            query = replace_names(request.query, relations, functions)
             self._insert_query(local_path(target), request.columns, query)
         return newest_write(local_path(target))
 

@@ -48,11 +48,8 @@ def replace_text(
 
 
 def _function(definition: UserDefinition, body: str, comment: str) -> FunctionSpec:
-    columns = definition.columns
-    is_scalar = [column.name for column in columns] == [""]
     return FunctionSpec(
-        definition.name, definition.arguments, columns[0].type if is_scalar else columns, body,
-        comment or None,
+        definition.name, definition.arguments, definition.returns, body, comment or None
     )
 
 
