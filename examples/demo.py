@@ -183,9 +183,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 def _report(manifest: Path, catalog: str) -> None:
     from catalog_migrate.api import Catalog
-    from catalog_migrate.report.layouts import render_text
+    from catalog_migrate.report import render
 
-    lines = render_text(Catalog.open(catalog).plan(manifest)).splitlines()
+    lines = render(Catalog.open(catalog).plan(manifest), "text").splitlines()
     for line in lines[:PLAN_LINES]:
         _say("    " + line)
     _say(f"    … and {len(lines) - PLAN_LINES} lines more, which catalog-migrate plan prints")

@@ -345,7 +345,7 @@ def _invalid(error: InvalidRelease, format_: str) -> str:
                 for p in error.problems
             ],
         })
-    from catalog_migrate.report.layouts import problems_in_markdown
+    from catalog_migrate.report.markdown import problems_in_markdown
 
     return problems_in_markdown(error)
 

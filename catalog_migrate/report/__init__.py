@@ -1,4 +1,8 @@
-"""Reports of a plan: one outline, laid out as text, markdown or HTML; and the plan file as JSON."""
+"""Reports: what is to be said as one value, and its layouts as text, Markdown, a page, a picture.
+
+What a kind of plan says is made into a :class:`~catalog_migrate.report.report.Report` by a module
+of its own; a layout knows no kind of plan.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.report.report import Report
 
 FORMATS = ("text", "json", "markdown", "html")
 
 
 def render(plan: Plan, format_: str, *, color: bool = False, width: int = 100) -> str:
-    """The report of ``plan`` in one of :data:`FORMATS`, ending in one newline.
+    """Render ``plan`` in one of :data:`FORMATS`, ending in one newline.
 
     ``color`` and ``width`` (columns) count for text alone. JSON is the plan file, indented.
     """
@@ -21,10 +26,21 @@ def render(plan: Plan, format_: str, *, color: bool = False, width: int = 100) -
         from catalog_migrate.planner.planfile import encode_plan
 
         return msgspec.json.format(encode_plan(plan), indent=2).decode().rstrip("\n") + "\n"
-    from catalog_migrate.report import layouts
+    from catalog_migrate.report.outline import outline
 
+    return lay_out(outline(plan), format_, color=color, width=width)
+
+
+def lay_out(report: Report, format_: str, *, color: bool = False, width: int = 100) -> str:
+    """Lay ``report`` out in any of :data:`FORMATS` but JSON; arguments as in :func:`render`."""
     if format_ == "markdown":
-        return layouts.render_markdown(plan)
+        from catalog_migrate.report.markdown import lay_out_markdown
+
+        return lay_out_markdown(report)
     if format_ == "html":
-        return layouts.render_html(plan)
-    return layouts.render_text(plan, color=color, width=width)
+        from catalog_migrate.report.page import lay_out_page
+
+        return lay_out_page(report)
+    from catalog_migrate.report.text import lay_out_text
+
+    return lay_out_text(report, color=color, width=width)

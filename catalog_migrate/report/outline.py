@@ -20,6 +20,7 @@ from catalog_migrate.planner.plan import (
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.planner.user_objects import list_user_decisions
 from catalog_migrate.program.operations import PREPARE, CreateName, interruptions, numbered
+from catalog_migrate.report.report import Entry, Report, Section, write
 from catalog_migrate.report.user_objects import SHOWN, user_lines, user_note
 from catalog_migrate.report.verdict import (
     Verdict,
@@ -45,39 +46,7 @@ _MOVES = {
 }
 
 
-GOES_ON = " " * len("write: ")
-"""What a line under an entry starts with that belongs to the text to write above it."""
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One thing to tell: a sign (``+ - ~ * ! ?`` or none), a line, and lines under it."""
-
-    head: str
-    sign: str = ""
-    details: tuple[str, ...] = ()
-
-
-class Section(msgspec.Struct, frozen=True):
-    """A titled list of entries, most important first; ``note`` stands under the title.
-
-    ``more`` counts entries that are left out already.
-    """
-
-    title: str
-    entries: tuple[Entry, ...] = ()
-    note: str | None = None
-    more: int = 0
-
-
-class Outline(msgspec.Struct, frozen=True):
-    """A whole report before it is laid out."""
-
-    verdict: Verdict
-    route: str
-    sections: tuple[Section, ...]
-
-
-def outline(plan: Plan) -> Outline:
+def outline(plan: Plan) -> Report:
     """Sort ``plan`` into sections; empty ones are left out but for the losses, which say so.
 
     Each text is one line without control characters, whatever the names in the plan hold.
@@ -85,7 +54,7 @@ def outline(plan: Plan) -> Outline:
     found = verdict(plan)
     if found.kind == "nothing":
         asked = (_visible(_questions(plan)),) if plan.questions else ()
-        return Outline(found, one_line(_route(plan)), asked)
+        return Report(_title(plan, found), found, one_line(_route(plan)), sections=asked)
     sections = (
         _fence(plan),
         _happens(plan),
@@ -103,12 +72,9 @@ def outline(plan: Plan) -> Outline:
         _validation(plan),
     )
     kept = tuple(part for part in sections if part.entries or part.note or part.more)
-    return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
-
-
-def write(text: Sequence[str]) -> tuple[str, ...]:
-    """The lines of a text that is to be copied."""
-    return tuple(f"{GOES_ON if number else 'write: '}{line}" for number, line in enumerate(text))
+    return Report(
+        _title(plan, found), found, one_line(_route(plan)), sections=tuple(map(_visible, kept))
+    )
 
 
 def _visible(section: Section) -> Section:
@@ -120,7 +86,12 @@ def _visible(section: Section) -> Section:
         ),
         None if section.note is None else one_line(section.note),
         section.more,
+        section.part,
     )
+
+
+def _title(plan: Plan, found: Verdict) -> str:
+    return one_line(f"Release {plan.target.release}: {found.word}")
 
 
 def amount(change: Change) -> str:

@@ -13,7 +13,7 @@ from catalog_migrate.planner.contents import changes_values
 from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question, Target
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
-from catalog_migrate.report.layouts import render_text
+from catalog_migrate.report import render
 from catalog_migrate.report.verdict import verdict
 
 
@@ -209,7 +209,7 @@ def test_two_columns_that_swap_their_names_are_told_as_that(make: Any) -> None:
     def told(old: str, *new: tuple[str, str | None]) -> list[str]:
         columns = [Column(n, "INT", renamed_from=None if of is None else (of,)) for n, of in new]
         plan, _ = move(make, make.table("t", old), make.table("t", columns))
-        lines = render_text(plan).split("What will happen\n")[1].split("\n\n")[0].splitlines()
+        lines = render(plan, "text").split("What will happen\n")[1].split("\n\n")[0].splitlines()
         return [line.strip() for line in lines if "column" in line]
 
     assert told("a INT, b INT", ("a", "b"), ("b", "a")) == ["columns a and b swap their names"]

@@ -22,7 +22,7 @@ from catalog_migrate.program.operations import (
     EvolveTable,
     ReplaceName,
 )
-from catalog_migrate.report.layouts import render_text
+from catalog_migrate.report import render
 from catalog_migrate.report.verdict import failed_proofs
 
 SUMMARY = {
@@ -221,7 +221,7 @@ def test_an_object_of_another_kind_is_told_as_one(make: Any) -> None:
             make.release(new, make.view("w", [f"s.{new.name}"])),
             approve=["s.x"], sizes=lambda _: (7, 100),
         ).plan
-        lines = render_text(plan).split("What will happen\n")[1].split("\n\n")[0].splitlines()
+        lines = render(plan, "text").split("What will happen\n")[1].split("\n\n")[0].splitlines()
         return [line.strip() for line in lines]
 
     assert told(make.view("x"), make.table("x", was="view")) == [
@@ -331,7 +331,7 @@ def test_a_table_that_becomes_a_view_without_sql_is_told_whole(make: Any) -> Non
     plan = plan_migration(old, new).plan
     assert [(one.name, one.code) for one in plan.blocked] == [("s.t", "CM0305"), ("s.t", "CM0307")]
     assert failed_proofs(plan) == ()
-    found = render_text(plan)
+    found = render(plan, "text")
     assert found.startswith("BLOCKED: 1 obstacle stands in the way that no decision cures; 1 dec")
     assert "has no sql for it" in found
     assert "CM0305" in found

@@ -17,7 +17,7 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planfile import encode_plan
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.report.layouts import render_text
+from catalog_migrate.report import render
 
 many = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -76,7 +76,7 @@ def test_swap_of_tables_that_are_unlike(make: Any) -> None:
     assert steps(migration) == [
         "drop s.both", "drop s.a, drop s.b", "create s.a, create s.b", "create s.both",
     ]
-    text = render_text(plan)
+    text = render(plan, "text")
     for name in ("a", "b", "both"):
         assert f"s.{name}: from step" in text.split("Which names are absent")[1]
     carried_on = plan_migration(make.after(baseline, migration), make.release(*new))

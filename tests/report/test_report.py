@@ -33,7 +33,6 @@ from catalog_migrate.program.operations import (
     SealTable,
 )
 from catalog_migrate.report import render
-from catalog_migrate.report.layouts import render_html, render_markdown, render_text
 from catalog_migrate.report.outline import amount, outline, size
 from catalog_migrate.report.verdict import failed_proofs, verdict
 
@@ -165,8 +164,8 @@ def test_a_report_reads_as_its_snapshot(name: str, form: str) -> None:
 
     UPDATE_SNAPSHOTS=1 writes them; look at the difference before committing it.
     """
-    render = {"txt": render_text, "md": render_markdown, "html": render_html}[form]
-    found = render(CASES[name])
+    format_ = {"txt": "text", "md": "markdown", "html": "html"}[form]
+    found = render(CASES[name], format_)
     snapshot = SNAPSHOTS / f"{name}.{form}"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         snapshot.write_text(found, encoding="utf-8")
@@ -186,8 +185,8 @@ def test_the_first_line_is_the_verdict(name: str, word: str, decisions: int) -> 
     """Each form starts with the verdict's word, which counts the decisions missing."""
     found = verdict(CASES[name])
     assert (found.word, found.decisions) == (word, decisions)
-    assert render_text(CASES[name]).startswith(f"{word}: ")
-    assert render_markdown(CASES[name]).startswith(f"**{word}**: ")
+    assert render(CASES[name], "text").startswith(f"{word}: ")
+    assert render(CASES[name], "markdown").startswith(f"**{word}**: ")
 
 
 def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
@@ -198,7 +197,7 @@ def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
     for blocked, told in (((taken,), (proof,)), ((taken, refused), ())):
         plan = a_plan(blocked=blocked, validations=(proof,))
         assert failed_proofs(plan) == told
-        assert "no column a" in render_text(plan)
+        assert "no column a" in render(plan, "text")
 
 
 def test_a_rollback_without_rows_since_loses_nothing() -> None:
@@ -207,7 +206,7 @@ def test_a_rollback_without_rows_since_loses_nothing() -> None:
     back = msgspec.structs.replace(
         a_plan(changes=(msgspec.structs.replace(ORDERS, risk=None),)), target=target
     )
-    found = render_text(back)
+    found = render(back, "text")
     assert found.startswith("SAFE: 1 migrated")
     assert (
         "Nothing: every row and every value is kept. No row was written since to the columns that"
@@ -227,9 +226,9 @@ def test_a_table_that_another_kind_replaces_loses_its_rows() -> None:
 
 def test_dependents_are_named() -> None:
     """Those that the first line counts are found below; of many the first ones, and how many."""
-    assert "+ 3 dependents (3 views): shop.v0, shop.v1, shop.v2\n" in render_text(CASES["safe"])
+    assert "+ 3 dependents (3 views): shop.v0, shop.v1, shop.v2\n" in render(CASES["safe"], "text")
     many = tuple(msgspec.structs.replace(DEPENDENTS[0], name=f"shop.v{n}") for n in range(12))
-    found = render_text(a_plan(changes=(IN_PLACE, *many)), width=200)
+    found = render(a_plan(changes=(IN_PLACE, *many)), "text", width=200)
     assert "+ 12 dependents (12 views): shop.v0, shop.v1, " in found
     assert "shop.v7, … and 4 more\n" in found
     assert "shop.v8" not in found
@@ -238,7 +237,7 @@ def test_dependents_are_named() -> None:
 def test_a_table_changed_in_place_is_no_drop() -> None:
     """No name goes, so no name is absent."""
     steps = (EvolveTable("table", "shop.orders"),)
-    found = render_text(a_plan(changes=(IN_PLACE,), steps=steps))
+    found = render(a_plan(changes=(IN_PLACE,), steps=steps), "text")
     assert (
         "  No name. 1 table is changed in place and stays registered all the time.\n"
     ) in found
@@ -252,7 +251,7 @@ def test_a_copied_table_that_keeps_its_id_is_absent_for_a_moment() -> None:
         CopyTable("table", "shop.orders"), SealTable("table", "shop.orders"),
         DropName("table", "shop.orders"), CreateName("table", "shop.orders"),
     )
-    found = render_text(a_plan(changes=(change,), steps=steps))
+    found = render(a_plan(changes=(change,), steps=steps), "text")
     assert "  - shop.orders: from step 3 to step 4 (1 step)\n" in found
 
 
@@ -268,7 +267,7 @@ def test_a_dependent_whose_rows_move_is_not_folded() -> None:
                    because=("type:shop.money", "shop.t"), contents="copy", rows=9, bytes=10)
     view = Change("shop.v", "view", "migrate", cause="dependency",
                   because=("type:shop.money", "shop.t", "shop.v"))
-    lines = render_text(a_plan(changes=(root, table, view))).splitlines()
+    lines = render(a_plan(changes=(root, table, view)), "text").splitlines()
     at = lines.index("  * type:shop.money (type) update")
     assert lines[at + 1:at + 3] == [
         "      shop.t (table) migrate: 9 rows, 10 B (rows are copied into a new table)",
@@ -280,16 +279,16 @@ def test_colours_are_only_added() -> None:
     """Without the escape sequences a coloured report is the plain one."""
     import re
 
-    colored = render_text(CASES["decisions"], color=True)
+    colored = render(CASES["decisions"], "text", color=True)
     assert colored.startswith("\x1b[33mNEEDS 1 DECISION\x1b[0m: ")
-    assert re.sub(r"\x1b\[\d+m", "", colored) == render_text(CASES["decisions"])
+    assert re.sub(r"\x1b\[\d+m", "", colored) == render(CASES["decisions"], "text")
 
 
 def test_lines_fit_the_width_and_names_stay_whole() -> None:
     """Reasons are wrapped at blanks; a name longer than the width is not broken."""
     long = "shop." + "n" * 120
     plan = a_plan(changes=(Change(long, "view", "create", because=(long,)),), blocked=(LOSS,))
-    lines = render_text(plan, width=60).splitlines()
+    lines = render(plan, "text", width=60).splitlines()
     assert any(long in line for line in lines)
     assert all(len(line) <= 60 for line in lines if long not in line)
 
@@ -301,7 +300,7 @@ def test_markdown_stays_below_the_limit_and_counts_the_rest() -> None:
                because=(f"shop.table_number_{n}",), rows=n, bytes=n, columns=(RETYPED,) * 3)
         for n in range(5000)
     )
-    found = render_markdown(a_plan(changes=changes, blocked=(LOSS,) * 5000))
+    found = render(a_plan(changes=changes, blocked=(LOSS,) * 5000), "markdown")
     assert len(found) < 65_536
     first = found.index("shop.table\\_number\\_4999 ")
     assert first < found.index("shop.table\\_number\\_4998 ")
@@ -313,8 +312,8 @@ def test_nothing_in_a_name_or_reason_becomes_markup() -> None:
     """Markdown and HTML show hostile text as text."""
     hostile = Blocked("shop.`<b>`", "CM0306", "<script>*x*</script> [a](b)", "`x`")
     plan = a_plan(changes=(NEW,), blocked=(hostile,))
-    assert "\\<script\\>\\*x\\*\\</script\\> \\[a\\](b)" in render_markdown(plan)
-    assert "<script>" not in render_html(plan)
+    assert "\\<script\\>\\*x\\*\\</script\\> \\[a\\](b)" in render(plan, "markdown")
+    assert "<script>" not in render(plan, "html")
 
 
 @pytest.mark.parametrize(
@@ -370,11 +369,11 @@ def test_features_of_properties_are_named(option: OptionChange, line: str) -> No
         "shop.orders", "table", "update", because=("shop.orders",), contents="keep",
         options=(option,),
     )
-    text = render_text(a_plan(changes=(changed,)))
+    text = render(a_plan(changes=(changed,)), "text")
     assert [each.strip() for each in text.splitlines() if "option " in each] == [line]
     # a table that is copied into a new one has only the features that it is made with
     copied = msgspec.structs.replace(changed, contents="copy")
-    lines = [each.strip() for each in render_text(a_plan(changes=(copied,))).splitlines()]
+    lines = [each.strip() for each in render(a_plan(changes=(copied,)), "text").splitlines()]
     assert [each for each in lines if "option " in each] == [line.partition(" (UNSET")[0]]
 
 
@@ -398,7 +397,7 @@ def test_many_users_objects_stay_readable() -> None:
         for user in users[:1000]
     )
     plan = a_plan(changes=(ORDERS,), users=users, blocked=(*asked, LOSS))
-    text = render_text(plan)
+    text = render(plan, "text")
     assert text.startswith("NEEDS 1001 DECISIONS: 1 migrated; 3 unchanged; users' objects: 1,000")
     assert text.count("(view) breaks: flag is missing\n") == 30
     assert text.count("(view) changes\n") == 30
@@ -409,8 +408,8 @@ def test_many_users_objects_stay_readable() -> None:
     assert "      … and 38 columns more\n" in text
     assert "             … (--format json has all of it)\n" in text
     assert len(text) < 60_000
-    assert len(render_markdown(plan)) < 65_536
-    assert len(render_html(plan)) < 200_000
+    assert len(render(plan, "markdown")) < 65_536
+    assert len(render(plan, "html")) < 200_000
     assert json.loads(render(plan, "json"))["users"][0]["repaired"] == long
 
 
@@ -443,7 +442,7 @@ def test_what_may_not_have_readers_was_not_overlooked() -> None:
         a_plan(changes=(WIDER,), users=None), target=PlanTarget("15.18", "manifest", 3)
     )
     note = "Not looked at: rollback --bind does, and every rollback before its commit."
-    assert note in render_text(back)
+    assert note in render(back, "text")
 
 
 def test_a_schema_that_cannot_be_listed_is_named() -> None:
@@ -451,7 +450,7 @@ def test_a_schema_that_cannot_be_listed_is_named() -> None:
     schema = UserObject("team", "view", "unknown", reason="it cannot be listed")
     everything = UserObject("every schema", "view", "unknown", reason="no answer")
     plan = a_plan(changes=(WIDER,), users=(schema, everything, CITIES), blocked=ASKED[1:])
-    text = render_text(plan)
+    text = render(plan, "text")
     assert "  ? every schema could not be looked at: no answer\n" in text
     assert "  ? team could not be looked at: it cannot be listed\n" in text
     assert text.startswith("NEEDS 1 DECISION: 1 migrated; 3 unchanged; users' objects: 1 breaks,")
@@ -481,8 +480,8 @@ def test_a_plan_that_breaks_a_users_object_is_not_safe(outcomes: list[str], line
 
 def test_a_text_to_copy_is_code_whatever_is_in_it() -> None:
     """Names with backticks in backticks, and a text of several lines, are never markup."""
-    found = render_markdown(CASES["users_asked"])
+    found = render(CASES["users_asked"], "markdown")
     assert "  - write: ``` --approve team.`<b>``*x*` ```\n" in found
     assert "  - write: `ALTER VIEW team.cities AS SELECT town,`\n  - `mark AS flag`\n" in found
-    assert "<b>" not in render_html(CASES["users_asked"])
+    assert "<b>" not in render(CASES["users_asked"], "html")
     assert "a \\& \\~b\\~" in found

@@ -11,7 +11,7 @@ from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planfile import plan_hash
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.report.layouts import render_text
+from catalog_migrate.report import render
 from tests.simulation.earlier_format import frozen
 from tests.simulation.test_rollback import Place, Rows
 
@@ -68,7 +68,7 @@ def test_the_plan_says_whom_the_commit_locks_out() -> None:
     said = plan().locks_out
     assert said is not None
     assert said.startswith("The commit raises the record format of the catalog from 2 to 3. Until")
-    assert said in " ".join(render_text(plan()).split())
+    assert said in " ".join(render(plan(), "text").split())
     assert place.plan(1).locks_out == said
     hashed = msgspec.structs.replace(plan(), locks_out=None)
     assert plan_hash(hashed) == plan().plan_hash

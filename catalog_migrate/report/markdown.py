@@ -1,0 +1,123 @@
+"""A report as Markdown for a comment: below GitHub's limit, largest first, the rest counted."""
+
+from __future__ import annotations
+
+import re
+
+from catalog_migrate.errors import InvalidRelease, Problem
+from catalog_migrate.model.wording import visible
+from catalog_migrate.report.report import GOES_ON, Entry, Report, Section
+
+LIMIT = 65_536
+"""Characters a comment may have; a report has fewer."""
+
+_RESERVE = 200
+_DETAILS_SHOWN = 30
+_LINE_LIMIT = 2_000
+
+
+def lay_out_markdown(report: Report, *, limit: int = LIMIT) -> str:
+    """Lay ``report`` out in fewer than ``limit`` characters.
+
+    Each section gets an even share of what the ones before it left over; what does not fit is
+    counted. ``limit`` is taken as at least 4,000.
+    """
+    found = report.verdict
+    head = f"**{found.word}**{_escape(found.line[len(found.word):])}\n\n{_escape(report.route)}\n"
+    left = max(limit, 4_000) - len(head) - 1
+    parts = [head]
+    for number, section in enumerate(report.sections):
+        text = _markdown_section(section, left // (len(report.sections) - number))
+        parts.append(text)
+        left -= len(text)
+    return "".join(parts)
+
+
+def problems_in_markdown(error: InvalidRelease, *, limit: int = LIMIT) -> str:
+    """Everything that is wrong with a release, in fewer than ``limit`` characters."""
+    parts = [f"**INVALID**: {_escape(error.message)}\n\n"]
+    if error.remedy and not error.problems:
+        parts.append(f"{_escape(error.remedy)}\n")
+    used = sum(map(len, parts))
+    for number, problem in enumerate(error.problems):
+        text = _item(Entry(_place(problem), "!", _cure(problem)))
+        if used + len(text) > max(limit, 4_000) - _RESERVE:
+            parts.append(f"- … and {len(error.problems) - number:,} more\n")
+            break
+        parts.append(text)
+        used += len(text)
+    return "".join(parts)
+
+
+def _place(problem: Problem) -> str:
+    place = ":".join(
+        str(part) for part in (problem.file, problem.line, problem.column) if part is not None
+    )
+    told = f"{problem.message} [{problem.code}]"
+    return f"{place}: {told}" if place else told
+
+
+def _cure(problem: Problem) -> tuple[str, ...]:
+    return (f"remedy: {problem.remedy}",) if problem.remedy else ()
+
+
+def _markdown_section(section: Section, room: int) -> str:
+    lines = [f"\n### {section.title}\n"]
+    if section.note:
+        lines.append(f"\n{_escape(section.note)}\n")
+    if section.entries:
+        lines.append("\n")
+    used = sum(map(len, lines))
+    shown = 0
+    for entry in section.entries:
+        text = _item(entry)
+        if used + len(text) > room - _RESERVE:
+            break
+        lines.append(text)
+        used += len(text)
+        shown += 1
+    rest = len(section.entries) - shown + section.more
+    if rest:
+        lines.append(f"- … and {rest:,} more\n")
+    return "".join(lines)
+
+
+def _item(entry: Entry) -> str:
+    lines = [f"- {_mark(entry.sign)}{_escape(_clip(entry.head))}\n"]
+    shown = entry.details[:_DETAILS_SHOWN]
+    for detail in shown:
+        key, colon, value = _clip(detail).partition("write: ")
+        if colon:
+            lines.append(f"  - {_escape(key)}write: {_code(value)}\n")
+        elif detail.startswith(GOES_ON):
+            lines += [f"  - {_code(_clip(detail).strip())}\n"] if detail.strip() else []
+        else:
+            lines.append(f"  - {_escape(key)}\n")
+    if len(entry.details) > len(shown):
+        lines.append(f"  - … and {len(entry.details) - len(shown):,} more\n")
+    return "".join(lines)
+
+
+def _mark(sign: str) -> str:
+    return f"`{sign}` " if sign else ""
+
+
+def _clip(text: str) -> str:
+    """One line of bearable length: a line break would end the list item."""
+    text = visible(" ".join(text.splitlines()))
+    return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "…"
+
+
+def _code(text: str) -> str:
+    """A code span that may hold backticks itself: its fence is longer than any run of them."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
+
+
+def _escape(text: str) -> str:
+    """Names and reasons as they are: nothing in them may start markup."""
+    text = visible(text)
+    for mark in "\\`*_<>|[]&~":
+        text = text.replace(mark, "\\" + mark)
+    return text

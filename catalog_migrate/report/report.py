@@ -1,0 +1,167 @@
+"""What a report says, before it is laid out: one value for every kind of plan.
+
+Text, Markdown, the page and the picture are layouts of it. Every text in it is one line without
+control characters, but for the texts to copy and the lines of a difference, which are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from catalog_migrate.report.verdict import Verdict
+
+Aspect = Literal[
+    "column", "partitioning", "clustering", "check", "property", "comment", "argument", "returns",
+    "query", "body", "definition", "filled from", "option", "position", "name",
+]
+Risk = Literal["", "absent", "loses", "decide", "blocked"]
+Part = Literal["", "objects", "steps", "decisions"]
+
+
+GOES_ON = " " * len("write: ")
+"""What a line under an entry starts with that belongs to the text to write above it."""
+
+
+def write(text: Sequence[str]) -> tuple[str, ...]:
+    """Mark the lines of a text that is to be copied, as lines under an entry."""
+    return tuple(f"{GOES_ON if number else 'write: '}{line}" for number, line in enumerate(text))
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a section: a sign (``+ - ~ * ! ?`` or none), a text, and lines under it."""
+
+    head: str
+    sign: str = ""
+    details: tuple[str, ...] = ()
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A titled list of entries, most important first; ``note`` is the text under the title.
+
+    ``more`` counts entries that are left out already. ``part`` names the part of the page that
+    shows the same in full; text and Markdown have no such parts and lay the entries out.
+    """
+
+    title: str
+    entries: tuple[Entry, ...] = ()
+    note: str | None = None
+    more: int = 0
+    part: Part = ""
+
+
+class Difference(msgspec.Struct, frozen=True, gc=False):
+    """One thing of an object before and after; None on the side where it is absent.
+
+    ``name`` tells apart things of one aspect (a column, a property); empty where there is one.
+    ``lines`` is the line diff of a text of several lines: each begins with ``-``, ``+`` or a blank.
+    """
+
+    aspect: Aspect
+    name: str = ""
+    before: str | None = None
+    after: str | None = None
+    lines: tuple[str, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What is to be decided or done about ``name`` before a plan may be applied.
+
+    ``text`` is to be copied: it is written into the release (``verb`` write), or says what to do.
+    """
+
+    name: str
+    code: str
+    reason: str
+    text: str
+    verb: Literal["write", "remedy"] = "write"
+
+
+class ReportObject(msgspec.Struct, frozen=True):
+    """One object: what happens to it, why, what of it changes, and what that costs.
+
+    ``action`` is ``unchanged`` for an object that the picture shows beside the others. ``because``
+    leads from the object that changes by itself to this one; ``moves`` says what happens to rows.
+    ``rows``, ``bytes`` and ``files`` are those that it has now, ``seconds`` is about how long they
+    take to copy; None where unknown. ``lost`` says which values are not kept, ``absent`` from which
+    step to which its name is absent.
+    """
+
+    name: str
+    kind: str
+    schema: str
+    action: str
+    risk: Risk = ""
+    old_name: str | None = None
+    because: tuple[str, ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    seconds: float | None = None
+    moves: str = ""
+    differences: tuple[Difference, ...] = ()
+    lost: tuple[str, ...] = ()
+    absent: str = ""
+    decisions: tuple[Decision, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Wave(msgspec.Struct, frozen=True):
+    """Steps that go side by side: number, sign and text of each.
+
+    ``absent`` are the names that are absent when the wave has ended.
+    """
+
+    title: str
+    steps: tuple[tuple[int, str, str], ...]
+    absent: tuple[str, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """An object of a picture; ``old`` and ``new`` say whether it is there before and after.
+
+    ``group`` is what collapses to one box: its schema, or the cluster of a source or sink.
+    """
+
+    name: str
+    kind: str
+    group: str
+    action: str = "unchanged"
+    old: bool = True
+    new: bool = True
+
+
+class Edge(msgspec.Struct, frozen=True, gc=False):
+    """An arrow from what is used to its user, both as positions in the nodes.
+
+    ``label`` is the role of the use, empty where the two ends tell it.
+    """
+
+    used: int
+    user: int
+    label: str = ""
+    old: bool = True
+    new: bool = True
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """Who uses what, before and after."""
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A whole report. ``header`` says what it is of: pairs of a label and a value."""
+
+    title: str
+    verdict: Verdict
+    route: str
+    header: tuple[tuple[str, str], ...] = ()
+    sections: tuple[Section, ...] = ()
+    objects: tuple[ReportObject, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    waves: tuple[Wave, ...] = ()
+    picture: Picture = Picture()
