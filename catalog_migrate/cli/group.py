@@ -13,35 +13,48 @@ from catalog_migrate.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-VERBS = {
-    "init": "Write a configuration and a sample release, or adopt tables.",
-    "diff": "Compare two releases; needs no catalog, Spark or network.",
-    "plan": "Say what applying a release would do; writes nothing.",
-    "apply": "Apply a saved plan, or a release after asking.",
-    "bootstrap": "Do what an application's start-up hook does, with local Spark.",
-    "status": "Say what is in force and what is pending.",
-    "show": "Show one object: ids, columns, dependencies, location.",
-    "history": "List what was changed: by whom, when, from where, why.",
-    "rollback": "Go back to an earlier serial, rows kept; as a plan like any other.",
-    "graph": "Print what depends on what.",
-    "check": "Check a release without a catalog, or against one.",
-    "drift": "Compare Spark's catalog with what is committed; --repair fixes it.",
-    "sql": "Run statements: connections, sources, sinks, or one SELECT.",
-    "source": "Look at a source or sink: where it is, and what its log has.",
-    "unsafe": "Last resort: change any property of a source, and its positions.",
-    "run": "Run the queries of a cluster: its sources and sinks, until SIGTERM.",
-    "release": "Work on a release: compile writes its manifest.",
-    "config": "Look at the configuration: show says where each value came from.",
-    "doctor": "Try everything the product needs on this machine.",
-    "relocate": "Follow a move, or make a copy an installation of its own.",
-    "rebuild": "Make a lost catalog again from shards and the release.",
-    "export": "Export every table as a plain registration.",
-    "unlock": "Free a lease whose holder is surely dead.",
-    "demo": "Watch a real catalog of 208 objects upgraded twice.",
-    "completion": "Print what makes bash, zsh or fish complete this command.",
-    "version": "Print the version.",
+GROUPS = {
+    "Upgrade": {
+        "init": "Write a configuration and a sample release, or adopt tables.",
+        "plan": "Say what applying a release would do; writes nothing.",
+        "apply": "Apply a saved plan, or a release after asking.",
+        "check": "Check a release without a catalog, or against one.",
+        "status": "Say what is in force and what is pending.",
+        "rollback": "Go back to an earlier serial, rows kept; as a plan like any other.",
+        "history": "List what was changed: by whom, when, from where, why.",
+        "bootstrap": "Do what an application's start-up hook does, with local Spark.",
+        "release": "Work on a release: compile writes its manifest.",
+    },
+    "Look": {
+        "show": "Show one object: ids, columns, dependencies, location.",
+        "graph": "Print what depends on what.",
+        "diff": "Compare two releases; needs no catalog, Spark or network.",
+        "drift": "Compare Spark's catalog with what is committed; --repair fixes it.",
+        "doctor": "Try everything the product needs on this machine.",
+    },
+    "Streams": {
+        "run": "Run streams: a cluster's sources and sinks, until SIGTERM.",
+        "sql": "Run statements: connections, sources, sinks, or one SELECT.",
+        "source": "Look at a source or sink: where it is, and what its log has.",
+        "unsafe": "Last resort: change any property of a source, and its positions.",
+    },
+    "Administration": {
+        "relocate": "Follow a move, or make a copy an installation of its own.",
+        "rebuild": "Make a lost catalog again from shards and the release.",
+        "unlock": "Free a lease whose holder is surely dead.",
+        "export": "Export every table as a plain registration.",
+    },
+    "Other": {
+        "config": "Look at the configuration: show says where each value came from.",
+        "demo": "Watch a real catalog of 208 objects upgraded twice.",
+        "completion": "Print what makes bash, zsh or fish complete this command.",
+        "version": "Print the version.",
+    },
 }
-"""Verb and its line in the list of verbs."""
+"""What people come for, and the verbs of each: verb and its line in the list of verbs."""
+
+VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()}
+"""All verbs in the order of :data:`GROUPS`."""
 
 _MODULES = {
     verb: module
@@ -63,7 +76,7 @@ class LazyGroup(click.Group):
     """Imports the module of a verb when the verb is run, none for the list of verbs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """All verbs in the order in which a newcomer meets them."""
+        """All verbs, the first group first."""
         return list(VERBS)
 
     def get_command(
@@ -114,9 +127,11 @@ class LazyGroup(click.Group):
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter  # noqa: ARG002
     ) -> None:
-        """The list of verbs, from the table alone."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        """The groups of verbs, from the table alone; their lines begin in one column."""
+        width = max(map(len, VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb.ljust(width), line) for verb, line in verbs.items()])
 
 
 @click.group(

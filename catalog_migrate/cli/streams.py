@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @options.catalog
 @options.conf
 def run(cluster: str, wait: float | None, http: str | None) -> int:
-    """Run a cluster's sources and sinks, follow the catalog, carry out ALTERs.
+    """Run streams: a cluster's sources and sinks. Follows the catalog, carries out ALTERs.
 
     SIGTERM or Ctrl-C lets current batches end (streams.drain seconds at most), then stops. Exit 5
     when another runtime has the cluster, or took it over.
@@ -54,6 +54,7 @@ def run(cluster: str, wait: float | None, http: str | None) -> int:
     """
     show_times()
     settings = options.settings()
+    note(f"running streams: the sources and sinks of cluster {cluster}")
     with cluster_runtime(settings, cluster, wait=wait, http=http, on_note=note) as runtime:
 
         def stop(_: int, __: object) -> None:

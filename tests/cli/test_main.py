@@ -18,7 +18,7 @@ from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import RECONCILE, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.cli.group import VERBS
+from catalog_migrate.cli.group import GROUPS, VERBS
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError
 
@@ -197,11 +197,33 @@ def test_every_verb_helps_with_an_example(verb: str, call: Call) -> None:
 
 
 def test_help_lists_every_verb_in_order(call: Call) -> None:
-    """The group's help names all verbs, and the exit codes."""
+    """The group's help names all verbs below what they are for, and the exit codes."""
     out = call("--help").out
-    places = [out.index(f"\n  {verb} ") for verb in VERBS]
+    places = [
+        out.index(line) for title, verbs in GROUPS.items()
+        for line in (f"\n{title}:\n", *(f"\n  {verb} " for verb in verbs))
+    ]
     assert places == sorted(places)
     assert "Exit codes: 0 done" in out
+
+
+def test_the_lines_of_all_groups_begin_in_one_column(call: Call) -> None:
+    """The list is read as one, though it has headings."""
+    lines = call("--help").out.splitlines()
+    starts = {
+        next(line for line in lines if line.startswith(f"  {verb} ")).index(text.split(" ")[0])
+        for verb, text in VERBS.items()
+    }
+    assert starts == {len("  completion  ")}
+
+
+def test_run_says_first_that_it_runs_streams(call: Call) -> None:
+    """In the list of verbs, in its help and in its first line; it is no verb of upgrades."""
+    listed = next(line for line in call("--help").out.splitlines() if line.startswith("  run "))
+    assert listed.split(maxsplit=1)[1].startswith("Run streams: ")
+    assert call("run", "--help").out.splitlines()[2].startswith("  Run streams: ")
+    first, *_ = call("run", "--catalog", "nowhere", "--cluster", "c").err.splitlines()
+    assert first.partition(" ")[2] == "running streams: the sources and sinks of cluster c"
 
 
 def test_an_unknown_verb_or_option_is_a_usage_error(call: Call) -> None:

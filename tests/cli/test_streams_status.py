@@ -190,9 +190,14 @@ def test_lines_of_a_runtime_have_times(call: Call, monkeypatch: pytest.MonkeyPat
     """Each line on stderr begins with the time in UTC; JSON lines have it as a field alone."""
     code, out, err = call("run", "--cluster", "nowhere")
     assert (code, out) == (1, "")
-    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ error CM\d{4}: ", err)
+    first, second, _ = err.splitlines()
+    moment = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    assert re.fullmatch(moment + " running streams: .* of cluster nowhere", first)
+    assert re.match(moment + r" error CM\d{4}: ", second)
     _, _, err = call("--log-format", "json", "run", "--cluster", "nowhere")
-    assert json.loads(err)["message"].startswith("there is no cluster")
+    assert [json.loads(line)["message"].partition(":")[0] for line in err.splitlines()] == [
+        "running streams", "there is no cluster called nowhere",
+    ]
     assert not re.match(r"\d{4}", call("sql", "-c", "SHOW SOURCE nowhere LOG")[2])
 
 
