@@ -18,6 +18,7 @@ from catalog_migrate.planner.plan import (
     Base,
     Blocked,
     Change,
+    GraphObject,
     Migration,
     Plan,
     PlanTarget,
@@ -54,6 +55,7 @@ def assemble(
     locks_out: str | None = None,
     unproven: Sequence[Unproven] = (),
     replaced: Sequence[Replaced] = (),
+    graph: Sequence[GraphObject] = (),
 ) -> Plan:
     """The plan of these parts with its summary and its hash; ``unchanged`` counts the others."""
     summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
@@ -80,6 +82,7 @@ def assemble(
         locks_out=locks_out,
         unproven=tuple(unproven),
         replaced=tuple(replaced),
+        graph=tuple(graph),
     )
     return replace(plan, plan_hash=plan_hash(plan))
 

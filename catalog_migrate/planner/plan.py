@@ -17,9 +17,10 @@ from catalog_migrate.program.operations import AnyOperation
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ColumnIds
 
-PLAN_FORMAT = "1.3"
+PLAN_FORMAT = "1.4"
 """1.1: ``steps`` is the whole program. 1.2: steps ``fill``, ``unseal`` and ``properties``, contents
-``fill``, ``unproven`` and ``replaced``. 1.3: ``users``."""
+``fill``, ``unproven`` and ``replaced``. 1.3: ``users``. 1.4: ``graph``, and of a change ``before``,
+``after``, ``files`` and ``seconds``."""
 
 Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "restart"]
 ACTIONS: tuple[Action, ...] = (
@@ -67,7 +68,12 @@ class OptionChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What happens to one object and why; ``because`` leads from the root cause to it."""
+    """What happens to one object and why; ``because`` leads from the root cause to it.
+
+    ``rows``, ``bytes`` and ``files`` (of data) are what it has now, ``seconds`` what copying them
+    takes by the last copies of this catalog; None where unknown. ``before`` and ``after`` are its
+    definitions, None where it is absent and, both, where only what it depends on changes.
+    """
 
     name: str
     kind: str
@@ -84,6 +90,22 @@ class Change(msgspec.Struct, frozen=True):
     rows: int | None = None
     bytes: int | None = None
     risk: str | None = None
+    files: int | None = None
+    seconds: float | None = None
+    before: ObjectDefinition | None = None
+    after: ObjectDefinition | None = None
+
+
+class GraphObject(msgspec.Struct, frozen=True, gc=False):
+    """One object and what it uses before and after, as positions in ``Plan.graph``.
+
+    ``old`` and ``new`` are None where it is absent before or after. ``name`` is the new one.
+    """
+
+    name: str
+    kind: str
+    old: tuple[int, ...] | None = None
+    new: tuple[int, ...] | None = None
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -208,7 +230,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``unproven`` is what only Spark can prove and has not: empty once ``bound``. ``replaced`` are
     the views that are replaced under their names. ``users`` are the views and functions of users
     that read what changes: None where there may be some and the catalog was not looked at, UNSET
-    where the plan is for no catalog that could have any.
+    where the plan is for no catalog that could have any. ``graph`` has every object before and
+    after, by name; empty where nothing is to do, and in plans of format 1.3 and before.
     """
 
     format_version: str
@@ -236,6 +259,7 @@ class Plan(msgspec.Struct, frozen=True):
     unproven: tuple[Unproven, ...] = ()
     replaced: tuple[Replaced, ...] = ()
     users: tuple[UserObject, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    graph: tuple[GraphObject, ...] = ()
 
     @property
     def is_empty(self) -> bool:

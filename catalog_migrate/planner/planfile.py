@@ -18,12 +18,13 @@ from catalog_migrate.release.release import Release
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
              "point_of_no_return", "fenced_out", "unparsed", "locks_out", "unproven",
-             "replaced", "users")
+             "replaced", "users", "graph")
 # what becomes of bundled connections depends on users, who may ALTER them after the approval;
 # a plan bound by Spark's analyser is the same plan: approving either approves both; whether a
 # release may go back is asked again, and answered by the flag of whoever applies it; users' objects
 # are others by then, and judged again
-_UNHASHED_IN_CHANGES = ("rows", "bytes")
+_UNHASHED_IN_CHANGES = ("rows", "bytes", "files", "seconds", "before", "after")
+# definitions are covered by the manifest hash; a directory and its manifest spell them differently
 
 
 class StalePlan(CatalogMigrateError, RuntimeError):
@@ -49,8 +50,9 @@ class EditedPlan(CatalogMigrateError, ValueError):
 
 
 def plan_hash(plan: Plan) -> str:
-    """sha256 (hex) of the canonical plan without rows, bytes, tool version and address."""
-    return _hash_of(msgspec.to_builtins(plan))
+    """sha256 (hex) of the canonical plan without sizes, definitions, tool version and address."""
+    changes = tuple(replace(change, before=None, after=None) for change in plan.changes)
+    return _hash_of(msgspec.to_builtins(replace(plan, changes=changes, graph=())))
 
 
 def _hash_of(document: dict[str, Any]) -> str:

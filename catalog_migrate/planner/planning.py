@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
@@ -37,6 +38,7 @@ from catalog_migrate.planner.plan import (
     Action,
     Blocked,
     Change,
+    GraphObject,
     Migration,
     Move,
     Plan,
@@ -61,6 +63,7 @@ from catalog_migrate.release.release import is_same_definition
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.policy import Policy
     from catalog_migrate.program.operations import AnyOperation
     from catalog_migrate.program.order import Order
@@ -363,7 +366,40 @@ class _Planning:
                     if isinstance(step, ReplaceName | UpdateComment) and step.kind == "view"
                 )
             ],
+            graph=self._graph(),
         )
+
+    def _graph(self) -> list[GraphObject]:
+        """Every object of OLD and NEW once, by name, with what it uses in each."""
+        heirs = {
+            compared.old_identity: identity
+            for identity, compared in self._difference.objects.items()
+            if compared.old_identity is not None
+        }
+        found: dict[tuple[bool, Identity], ItemKey] = {
+            (True, identity): compared.key
+            for identity, compared in self._difference.objects.items()
+        }
+        for identity in self._old_graph:
+            if identity not in heirs:
+                found[False, identity] = self._old(identity).definition.key
+        ordered = sorted(found, key=lambda each: (str(found[each]), each))
+        new = {identity: place for place, (is_new, identity) in enumerate(ordered) if is_new}
+        old = {identity: place for place, (is_new, identity) in enumerate(ordered) if not is_new}
+        old.update((before, new[identity]) for before, identity in heirs.items())
+        earlier = {new[identity]: before for before, identity in heirs.items()}
+        objects = []
+        for place, (is_new, identity) in enumerate(ordered):
+            before = earlier.get(place) if is_new else identity
+            objects.append(GraphObject(
+                str(found[is_new, identity]),
+                found[is_new, identity].kind,
+                None if before is None
+                else tuple(sorted(old[used] for used in self._old_graph.uses(before))),
+                tuple(sorted(new[used] for used in self._new_graph.uses(identity)))
+                if is_new else None,
+            ))
+        return objects
 
     def _readers(self, name: Identity) -> tuple[str, ...]:
         """Who reads a view, directly or through others."""
@@ -421,6 +457,7 @@ class _Planning:
             rows=rows,
             bytes=size,
             risk=risk,
+            before=_without_hashes(old.definition),
         )
 
     def _size(self, old: BaselineObject) -> tuple[int | None, int | None]:
@@ -442,6 +479,10 @@ class _Planning:
         old_name = str(old.definition.key) if old is not None and compared.is_renamed else None
         action = decided.action
         assert action is not None
+        before = None if old is None else _without_hashes(old.definition)
+        after: ObjectDefinition | None = _without_hashes(compared.definition)
+        if before == after:
+            before = after = None
         return Change(
             name=str(compared.key),
             kind=compared.key.kind,
@@ -458,6 +499,8 @@ class _Planning:
             rows=rows,
             bytes=size,
             risk=movement.risk,
+            before=before,
+            after=after,
         )
 
     def _block_taken_names(self, decided: Sequence[_Decided]) -> None:
@@ -527,6 +570,11 @@ def _looks_like(old: BaselineObject, new: Compared) -> bool:
         or (new.key.kind == "function"
             and likeness(old.definition.name, new.key.name) >= ENOUGH_ALIKE)
     )
+
+
+def _without_hashes(definition: ObjectDefinition) -> ObjectDefinition:
+    """A definition as it was written: a manifest has hashes in it, a directory has none."""
+    return replace(definition, definition_hash=None, text_hash=None)
 
 
 def _risks_of(decided: _Decided) -> list[tuple[ItemKey, Risk]]:

@@ -449,7 +449,7 @@ def test_formats_of_a_plan(call: Call, tmp_path: Path) -> None:
     """json is the plan file with two blanks of indentation, markdown and html start as such."""
     one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
     base = ("plan", "--release", one, "--catalog", "c", "--format")
-    assert call(*base, "json").out.startswith('{\n  "format_version": "1.3",\n')
+    assert call(*base, "json").out.startswith('{\n  "format_version": "1.4",\n')
     assert call(*base, "markdown").out.startswith("**SAFE**: 1 created")
     assert call(*base, "html").out.startswith("<!doctype html>")
 
