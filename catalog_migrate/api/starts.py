@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.release.release import Release
 
-_RULE = "have the rule changed by whoever keeps it"
+_RULE = "have the owner of the policy change the rule"
 
 Confirm = Callable[["Plan"], bool]
 """Whether a plan, which changes something and may be applied, is to be carried out."""

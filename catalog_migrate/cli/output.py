@@ -107,6 +107,7 @@ def _summary(report: BootstrapReport) -> dict[str, object]:
         "names": report.names,
         "unfilled": list(report.unfilled),
         "outstanding": list(report.outstanding),
+        "repaired": list(report.repaired),
         "summary": dict(report.plan.summary) if report.plan is not None else {},
         "steps": msgspec.to_builtins(report.steps),
         "executed": msgspec.to_builtins(report.executed),
@@ -140,6 +141,9 @@ def _sentence(report: BootstrapReport) -> str:
             f"  {counted(len(report.unfilled), 'derived table')} still to be filled:"
             f" {', '.join(report.unfilled)}"
         )
+    if report.repaired:
+        lines.append(f"  {len(report.repaired):,} of users' views and functions repaired:")
+        lines += [f"    {each}" for each in report.repaired]
     if report.outstanding:
         lines.append("  not done for users' objects; the software runs without it:")
         lines += [f"    {each}" for each in report.outstanding]

@@ -59,7 +59,12 @@ from catalog_migrate.reconciler.execution_context import (
     new_token,
     silent,
 )
-from catalog_migrate.reconciler.prepare import prepare, validate, validate_views
+from catalog_migrate.reconciler.prepare import (
+    prepare,
+    validate,
+    validate_views,
+    with_validation,
+)
 from catalog_migrate.reconciler.reconcile import (
     NotReconciled,
     clear_session_failure,
@@ -98,7 +103,7 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     until it is dropped. ``steps`` is the program that this start had to execute: what was left of
     the plan's steps and, of phase ``session``, the names of this session, of phase ``retention``
     replaced rows that were deleted; ``executed`` is what it executed of it. Our own views are in
-    neither.
+    neither. ``repaired`` names the users' objects whose text this start replaced.
     """
 
     outcome: Outcome
@@ -112,6 +117,7 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     outstanding: tuple[str, ...] = ()
     steps: tuple[Operation, ...] = ()
     executed: tuple[Executed, ...] = ()
+    repaired: tuple[str, ...] = ()
 
 
 _OF_HERE = (POLICY_REFUSES, POLICY_ASKS, ROWS_GONE)
@@ -131,7 +137,7 @@ def start(
     :func:`~catalog_migrate.hook.bootstrap`.
     """
     if options.read_only:
-        return look(engine, log, parts[0], options, streams)
+        return look(engine, log, parts[0], options, clock=clock, streams=streams)
     workers = Workers(options.threads)
     journal = Journal(tolerated=[])
     report = None
@@ -152,10 +158,13 @@ def start(
 
 
 def look(
-    engine: Engine, log: CatalogLog, part: ReleaseToApply, options: BootstrapOptions,
-    streams: StreamTables,
+    engine: Engine, log: CatalogLog, part: ReleaseToApply, options: BootstrapOptions, *,
+    clock: Clock, streams: StreamTables,
 ) -> BootstrapReport:
-    """What a start would do; not one byte is written."""
+    """What a start would do, with what becomes of users' objects; not one byte is written.
+
+    Of what Spark can prove besides the plan says nothing: that takes a look at rows as well.
+    """
     release = part.release
     try:
         state = read_state(log)
@@ -167,11 +176,20 @@ def look(
     fenced = _fenced_out(state, release, options)
     if fenced is not None:
         return fenced
-    plan = planned(part, state, PlanningInputs(log, engine, streams), options).plan
+    migration = planned(part, state, PlanningInputs(log, engine, streams), options)
+    work = ExecutionContext(
+        engine, log, clock, state.setting("warehouse"), streams,
+        on_progress=options.on_progress or silent,
+    )
+    if not migration.plan.is_empty:
+        bound = with_validation(work, state, migration)
+        examination = _examine_users(work, options, state, bound)
+        migration = _decide_on_users(work, options, migration, examination)
+    plan = migration.plan
     outcome: Outcome = "unchanged" if plan.is_empty and plan.applyable else "planned"
     return BootstrapReport(
         outcome, plan, release.name, state.serial, unfilled=unfilled(state),
-        outstanding=Journal().outstanding(state),
+        outstanding=work.journal.outstanding(state),
     )
 
 
@@ -388,7 +406,9 @@ def _brought_in(
         if part.owner == "release":
             migration = validate(work, state, migration)
             examination = _examine_users(work, options, state, migration)
-            migration = _with_users(work, options, migration, examination)
+            migration = _decide_on_users(work, options, migration, examination)
+            if not migration.plan.applyable:
+                raise blocked(migration.plan)
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
         try:
@@ -428,21 +448,18 @@ def _examine_users(
     return examination
 
 
-def _with_users(
+def _decide_on_users(
     work: ExecutionContext, options: BootstrapOptions, migration: Migration,
     examination: Examination,
 ) -> Migration:
-    """The migration with what becomes of users' objects; MigrationBlocked where it must not be."""
+    """The migration with what becomes of users' objects, blocked where that must not be."""
     from catalog_migrate.planner.user_objects import with_users
 
-    migration = with_users(
+    return with_users(
         migration, examination.users, options.approvals_of_users, options.policy,
         asks=options.asks_for_users,
         repairs=options.users.repair and work.engine.persistent_names,
     )
-    if not migration.plan.applyable:
-        raise blocked(migration.plan)
-    return migration
 
 
 def _predict_users(
@@ -483,6 +500,7 @@ def _look_at_users(
         ensure=work.ensure,
     )
     work.journal.users += looked.failures
+    work.journal.repaired += looked.replaced
     try:
         return record_look(work.log, looked, epoch=work.epoch)
     except CatalogMigrateError as error:
@@ -600,4 +618,5 @@ def _reported(
         outstanding=journal.outstanding(state),
         steps=tuple(s for s in journal.steps if not is_own(s)),
         executed=tuple(s for s in journal.executed if not is_own(s)),
+        repaired=tuple(journal.repaired),
     )

@@ -157,7 +157,7 @@ def find_rule_against(key: ItemKey, risk: Risk, approvals: Approvals) -> Blocked
     if rule.action == "refuse":
         return Blocked(
             str(key), POLICY_REFUSES, f"{risk.text}: refused by {rule}",
-            "leave it as it is in the release, or have the rule changed by whoever keeps it",
+            "leave it as it is in the release, or have the owner of the policy change the rule",
             risk.column,
         )
     if approvals.given(key, risk.column):

@@ -96,8 +96,8 @@ def _judge(
             remedy = ruled.remedy
             if ruled.code == POLICY_REFUSES:
                 remedy = (
-                    f"have the owner of {user.name} change it first, or have the rule changed by"
-                    " whoever keeps it"
+                    f"have the owner of {user.name} change it first, or have the owner of the"
+                    " policy change the rule"
                 )
             yield replace(ruled, remedy=remedy)
         elif not approvals.cover(_RISK, key) and asks:

@@ -192,7 +192,7 @@ class Journal(Execution):
     fails on users' objects instead of an error (I8), where it is given; ``waiting`` says in words
     which bundled streams could not be brought in yet, ``unmade`` which have no shard, because the
     table that they read is a user's and broken. ``users`` says what could not be found out about
-    users' views and functions, or done for them.
+    users' views and functions, or done for them, ``repaired`` which of them have another text.
     """
 
     steps: list[Operation] = field(default_factory=list)
@@ -203,6 +203,7 @@ class Journal(Execution):
     waiting: tuple[str, ...] = ()
     unmade: tuple[str, ...] = ()
     users: list[str] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
 
     def outstanding(self, state: State) -> tuple[str, ...]:
         """What could not be done for users' objects, and which are broken, each once."""

@@ -98,11 +98,15 @@ def _goes_behind(migration: Migration, serial: int) -> bool:
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What users' objects are now: the records of those that read ours, and what failed."""
+    """What users' objects are now: the records of those that read ours, and what failed.
+
+    ``replaced`` names those whose text was replaced in this look.
+    """
 
     rows: Rows
     serial: int
     failures: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
 
 
 def bind_again(
@@ -120,6 +124,7 @@ def bind_again(
     rows = {identity: _row(state, readers, identity) for identity in readers.definitions}
     answers = _bind(engine, readers.definitions)
     failures: list[str] = []
+    replaced: list[str] = []
     due = [
         each for wave in readers.waves for each in wave
         if rows[each].due is not None and repairs is not None
@@ -136,6 +141,10 @@ def bind_again(
             if failure is not None:
                 failures.append(f"{row.what} could not be repaired: {failure}")
                 standing = definition.sql
+            elif row.due == "put back":
+                replaced.append(f"{row.what} (its text of before a repair)")
+            else:
+                replaced.append(row.what)
         rows[identity] = _after_repair(row, standing)
     if touched:
         again = {each for each in rows if each in touched or answers[each].columns is None}
@@ -155,7 +164,7 @@ def bind_again(
         key: row if row.due is not None else replace(row, serial=state.serial)
         for key, row in looked.items()
     }
-    return Look(looked, state.serial, tuple(failures))
+    return Look(looked, state.serial, tuple(failures), tuple(replaced))
 
 
 def record_look(log: CatalogLog, looked: Look, *, epoch: int | None = None) -> State:

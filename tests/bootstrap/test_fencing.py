@@ -97,7 +97,7 @@ def a_rule_of_the_policy_decides_for_the_plan_too(shop: Any, capsys: Said) -> No
     assert "goes back to it" not in capsys.readouterr().err
     assert main(["apply", "--allow-downgrade", "--yes", *given]) == 5
     told = capsys.readouterr().err
-    assert "have the rule changed" in told
+    assert "have the owner of the policy change the rule" in told
     assert "--allow-downgrade" not in told
     rules.unlink()
 
@@ -114,7 +114,7 @@ def a_rollback_that_a_rule_refuses(shop: Any, capsys: Said) -> None:
     for words in (["rollback", "--yes", *given], ["apply", "back.json", "--yes", *given[:2]]):
         assert main(words) == 5
         told = capsys.readouterr().err
-        assert "have the rule changed" in told
+        assert "have the owner of the policy change the rule" in told
         assert "starting Spark" not in told
     rules.unlink()
     assert verdict(shop.open().plan_rollback()).kind != "fenced"

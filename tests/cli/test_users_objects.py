@@ -13,8 +13,9 @@ from catalog_migrate.api import releases, starts
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.cli.main import main
+from catalog_migrate.cli.output import emit_start
 from catalog_migrate.engine.port import FunctionSpec
-from catalog_migrate.hook import migrate
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.planfile import decode_plan
@@ -86,9 +87,30 @@ def release(home: Path, name: str, columns: str) -> None:
     (home / "release" / "t.sql").write_text(TABLES.format(columns))
 
 
+def report_of(*repaired: str) -> BootstrapReport:
+    """What a start comes to that repaired these."""
+    return BootstrapReport("migrated", None, "2", 3, repaired=repaired)
+
+
 def outcomes(plan: str) -> dict[str, str]:
     """What a plan in JSON says of each user's object."""
     return {each["name"]: each["outcome"] for each in json.loads(plan)["users"]}
+
+
+def test_a_start_says_what_it_repaired(capsys: pytest.CaptureFixture[str]) -> None:
+    """By name, for people and for programs; nothing where it repaired nothing."""
+    report = report_of("view team.cities", "function team.area (its text of before a repair)")
+    emit_start(report, "text")
+    assert capsys.readouterr().out == (
+        "migrated: release 2, serial 3\n"
+        "  2 of users' views and functions repaired:\n"
+        "    view team.cities\n"
+        "    function team.area (its text of before a repair)\n"
+    )
+    emit_start(report, "json")
+    assert json.loads(capsys.readouterr().out)["repaired"] == list(report.repaired)
+    emit_start(report_of(), "text")
+    assert capsys.readouterr().out == "migrated: release 2, serial 3\n"
 
 
 def test_plan_says_what_breaks_and_asks(call: Call, tmp_path: Path) -> None:

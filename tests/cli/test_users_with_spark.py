@@ -55,6 +55,12 @@ def test_a_command_asks_before_it_breaks_what_users_built(
     assert "1 breaks, 1 goes on untouched." in out
     assert in_force() == "1"
 
+    # what a start of the software would do, which goes on
+    code, out, _ = call("bootstrap", "--read-only")
+    assert (code, "\nUsers' objects\n" in out, in_force()) == (0, True, "1")
+    assert "\nBREAKS 1 USER'S OBJECT: " in out
+    assert "team.cities (view) breaks: " in out
+
     # one that is approved holds for what was approved, and not for what users made since
     code, out, _ = call("plan", "--bind", "--approve", "team.cities", "--out", "plan.json")
     saved = decode_plan((tmp_path / "plan.json").read_bytes())

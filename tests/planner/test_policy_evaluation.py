@@ -74,7 +74,8 @@ def test_refuse_stands_above_decision_and_approval(make: Any) -> None:
         Blocked(
             "s.t", "CM0308",
             "drops column b: refused by test: refuse drop_column of s.*.b",
-            "leave it as it is in the release, or have the rule changed by whoever keeps it", "b",
+            "leave it as it is in the release, or have the owner of the policy change the rule",
+            "b",
         ),
     )
     assert not plan.applyable

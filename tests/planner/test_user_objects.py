@@ -121,8 +121,8 @@ def test_the_entry_of_a_rule_says_what_to_do(migration: Migration) -> None:
          " s.t: needs an approval by test: approve any of *", "--approve team.cities"),
         ("breaks a user's function: it does not bind here, because of s.t: refused by test: refuse"
          " break_user_object of team.area",
-         "have the owner of team.area change it first, or have the rule changed by whoever keeps"
-         " it"),
+         "have the owner of team.area change it first, or have the owner of the policy change the"
+         " rule"),
     ]
 
 

@@ -48,13 +48,13 @@ class Place:
     def start(
         self, brought: Release, *, engine: SimulatedEngine | None = None,
         on_call: OnCall | None = None, repair: bool = False, policy: Policy | None = None,
-        approve: tuple[str, ...] = (),
+        approve: tuple[str, ...] = (), read_only: bool = False,
     ) -> BootstrapReport:
         """A start of the software with a release."""
         return migrate(
             engine or self.engine(on_call), self.log.attach(on_call), brought, warehouse="/w",
             clock=self.clock, holder="p", policy=policy, approve=approve, wait=600.0,
-            users=UserSettings(threads=1, repair=repair),
+            users=UserSettings(threads=1, repair=repair), read_only=read_only,
         )
 
     def back(self, to: int, *, repair: bool = False) -> BootstrapReport:

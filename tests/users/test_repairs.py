@@ -106,6 +106,7 @@ def test_what_is_due_is_done_once(
     assert ("view team.cities could not be repaired: column city cannot be resolved" in (
         report.outstanding
     )) is (due == "put back" and kept)
+    assert report.repaired == (("view team.cities",) if text == ORIGINAL != expected else ())
     assert place.start(TWO, repair=repair).outcome == "unchanged"
 
 
@@ -154,6 +155,7 @@ def test_a_rollback_puts_the_original_back(place: Place) -> None:
     assert is_kept(place.record(KEY))
     report = place.back(1, repair=True)
     assert report.outcome == "rolled_back"
+    assert report.repaired == ("view team.cities (its text of before a repair)",)
     assert text_of(place) == ORIGINAL
     assert place.record(KEY).original is None
     assert report.outstanding == ()

@@ -32,6 +32,7 @@ CREATE TABLE s.t (id BIGINT, size INT) DROPPED (town);
 CREATE TABLE s.other (id BIGINT, note STRING, more STRING, most STRING);
 """)
 NO_CITY = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] column city cannot be resolved"
+NO_BREAK = Policy(rules=(Rule("break_user_object", "refuse", "team.*"),))
 FIRST, LATER = "2023-11-14T22:13:20+00:00", "2023-11-14T23:13:20+00:00"
 LOOKS = {"schemas", "user_definitions", "relations_read", "analyse"}
 
@@ -90,6 +91,24 @@ def test_on_record_until_it_binds_again_or_is_dropped(place: Place) -> None:
     assert sorted(place.state.user_objects) == [
         "relation:team.above", "relation:team.cities", "relation:team.ids", "relation:team.town",
     ]
+
+
+def test_a_start_that_only_looks(place: Place) -> None:
+    """It says what the start would say beforehand, of those that a rule refuses too; it writes
+    nothing, and looks at nothing where nothing changes."""
+    calls: list[str] = []
+    before = (place.world.writes, place.log.version())
+    looked = place.start(TWO, read_only=True)
+    assert (looked.outcome, looked.outstanding) == ("planned", ())
+    refused = place.start(TWO, read_only=True, policy=NO_BREAK).plan
+    assert refused is not None
+    assert [entry.code for entry in refused.blocked] == ["CM0308", "CM0308"]
+    assert place.start(ONE, read_only=True, on_call=calls.append).outcome == "unchanged"
+    assert LOOKS.isdisjoint(calls)
+    assert (place.world.writes, place.log.version()) == before
+    started = place.start(TWO)
+    assert None not in (looked.plan, started.plan)
+    assert started.plan.users == looked.plan.users != ()  # type: ignore[union-attr]
 
 
 def test_a_reader_of_what_stays(place: Place) -> None:
