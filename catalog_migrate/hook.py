@@ -71,6 +71,7 @@ def bootstrap(
     require_safe_commits: bool = True,
     safe_log_stores: Collection[str] = (),
     users: UserSettings | None = None,
+    reason: str | None = None,
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
@@ -91,7 +92,8 @@ def bootstrap(
     ``session`` puts on record that this process lives with the names from now on, so that no
     column is renamed or dropped under it; without it that must not matter, as in a command.
     ``users`` says which users' views and functions are looked at when something changes (default:
-    those of every schema of the session's catalog).
+    those of every schema of the session's catalog). ``reason`` is kept in the history with what is
+    committed.
 
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession, UnsafeCommits; whatever is raised, running it again is safe.
@@ -107,7 +109,7 @@ def bootstrap(
         session=session, threads=threads, on_progress=on_progress,
         wait=WAIT if timeout is None else timeout,
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
-        users=users or UserSettings(),
+        users=users or UserSettings(), reason=reason,
     )
     loaded = release if isinstance(release, Release) else load_release(
         os.fspath(release), policy=policy
@@ -175,6 +177,7 @@ def migrate(
     session: bool = False,
     streams: StreamTables | None = None,
     users: UserSettings | None = None,
+    reason: str | None = None,
 ) -> BootstrapReport:
     """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
 
@@ -185,7 +188,7 @@ def migrate(
         warehouse=warehouse, policy=policy or Policy(), approve=tuple(approve), plan=plan,
         populate=populate, read_only=read_only, session=session, threads=threads,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
-        users=users or UserSettings(threads=1),
+        users=users or UserSettings(threads=1), reason=reason,
     )
     parts = [ReleaseToApply(release)]
     if system is not None:
@@ -208,6 +211,7 @@ def rollback(
     require_safe_commits: bool = True,
     safe_log_stores: Collection[str] = (),
     users: UserSettings | None = None,
+    reason: str | None = None,
 ) -> BootstrapReport:
     """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
 
@@ -222,7 +226,7 @@ def rollback(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
         on_progress=on_progress, wait=WAIT if timeout is None else timeout,
         commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
-        users=users or UserSettings(),
+        users=users or UserSettings(), reason=reason,
     )
     past = read_past(log, to, plan)
     return bring_in(spark, log, ReleaseToApply(past.release, past=past), options)
@@ -245,6 +249,7 @@ def roll_back(
     margin: float = 10.0,
     streams: StreamTables | None = None,
     users: UserSettings | None = None,
+    reason: str | None = None,
 ) -> BootstrapReport:
     """:func:`rollback` on any engine and log; ``streams`` as in :func:`migrate`."""
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
@@ -254,7 +259,7 @@ def roll_back(
     options = BootstrapOptions(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
-        users=users or UserSettings(threads=1),
+        users=users or UserSettings(threads=1), reason=reason,
     )
     return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
 

@@ -232,15 +232,19 @@ class Catalog:
         on_progress: OnProgress | None = None,
         populate: Callable[[Any, str, str], None] | None = None,
         users: UserSettings | None = None,
+        reason: str | None = None,
     ) -> BootstrapReport:
-        """Bring ``release`` in force, exactly as ``plan`` says when one is given."""
+        """Bring ``release`` in force, exactly as ``plan`` says when one is given.
+
+        ``reason`` is kept in the history.
+        """
         self._writing("apply")
         from catalog_migrate.hook import bootstrap
 
         return bootstrap(
             spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
             policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
-            storage_options=self.log.storage.options(), users=users,
+            storage_options=self.log.storage.options(), users=users, reason=reason,
         )
 
     def plan_rollback(
@@ -279,15 +283,19 @@ class Catalog:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         users: UserSettings | None = None,
+        reason: str | None = None,
     ) -> BootstrapReport:
-        """Go back to serial ``to``, exactly as ``plan`` says when one is given."""
+        """Go back to serial ``to``, exactly as ``plan`` says when one is given.
+
+        ``reason`` is kept in the history.
+        """
         self._writing("rollback")
         from catalog_migrate.hook import rollback
 
         return rollback(
             spark, catalog=self.log.uri, to=to, plan=plan, approve=approve, policy=policy,
             timeout=timeout, on_progress=on_progress, storage_options=self.log.storage.options(),
-            users=users,
+            users=users, reason=reason,
         )
 
     # -- connections, sources, sinks -----------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Each function takes the configuration; ``on_note`` hears what a person should know besides. Where
 ``confirm`` is given it is shown the plan that is about to be carried out, and says whether that is
-meant.
+meant. ``reason`` is kept in the history with what is committed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Confirm = Callable[["Plan"], bool]
 
 def apply_release(
     settings: Settings, plan_file: str | None = None, *, approve: Collection[str] = (),
-    allow_downgrade: bool = False, confirm: Confirm | None = None,
+    allow_downgrade: bool = False, confirm: Confirm | None = None, reason: str | None = None,
     on_progress: OnProgress | None = None, on_note: OnNote = unheard,
 ) -> BootstrapReport | None:
     """Bring the configured release in force, exactly as ``plan_file`` says when one is given.
@@ -63,9 +63,10 @@ def apply_release(
     """
     saved = None if plan_file is None else read_plan(plan_file)
     if saved is not None and saved.target.serial is not msgspec.UNSET:
-        return _apply_rollback(
-            settings, saved, saved.target.serial, approve=approve, confirm=confirm,
-            on_progress=on_progress, on_note=on_note,
+        return roll_back(
+            settings, _rollback_as_it_is_now(saved, saved.target.serial, settings),
+            approve=approve, confirm=confirm, reason=reason, on_progress=on_progress,
+            on_note=on_note,
         )
     release = read_release(settings)
     if saved is not None:
@@ -86,14 +87,15 @@ def apply_release(
     options = BootstrapOptions(
         policy=policy, approve=(*plan.approved, *approve), on_progress=on_progress,
         plan=plan if saved is not None or plan.base.serial is not None else None,
-        asks_for_users=True,
+        asks_for_users=True, reason=reason,
     )
     return _start(settings, ReleaseToApply(release), options, on_note)
 
 
 def start_release(
     settings: Settings, plan_file: str | None = None, *, approve: Collection[str] = (),
-    read_only: bool = False, on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+    read_only: bool = False, reason: str | None = None, on_progress: OnProgress | None = None,
+    on_note: OnNote = unheard,
 ) -> BootstrapReport:
     """What an application's start-up hook does, on a local session: wait, migrate or follow.
 
@@ -106,15 +108,15 @@ def start_release(
     _refuse_fenced_out(settings, release, policy)
     options = BootstrapOptions(
         policy=policy, approve=tuple(approve), plan=plan, read_only=read_only,
-        on_progress=on_progress,
+        on_progress=on_progress, reason=reason,
     )
     return _start(settings, ReleaseToApply(release), options, on_note)
 
 
 def roll_back(
     settings: Settings, plan: Plan, *, approve: Collection[str] = (),
-    confirm: Confirm | None = None, on_progress: OnProgress | None = None,
-    on_note: OnNote = unheard,
+    confirm: Confirm | None = None, reason: str | None = None,
+    on_progress: OnProgress | None = None, on_note: OnNote = unheard,
 ) -> BootstrapReport | None:
     """Carry a plan of :func:`plan_rollback` out on a local session; None when it is not confirmed.
 
@@ -131,7 +133,7 @@ def roll_back(
     past = read_past(open_catalog(settings).log, plan=plan)
     options = BootstrapOptions(
         policy=going_back_by(Policy(rules=settings.policy)), approve=tuple(approve), plan=plan,
-        on_progress=on_progress, asks_for_users=True,
+        on_progress=on_progress, asks_for_users=True, reason=reason,
     )
     return _start(settings, ReleaseToApply(past.release, past=past), options, on_note)
 
@@ -149,10 +151,8 @@ def read_plan(path: str) -> Plan:
     return decode_plan(data)
 
 
-def _apply_rollback(
-    settings: Settings, plan: Plan, serial: int, *, approve: Collection[str],
-    confirm: Confirm | None, on_progress: OnProgress | None, on_note: OnNote,
-) -> BootstrapReport | None:
+def _rollback_as_it_is_now(plan: Plan, serial: int, settings: Settings) -> Plan:
+    """A saved plan of a rollback to ``serial``, fenced out or blocked by what is so now."""
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
     from catalog_migrate.planner.policy_evaluation import fenced_out
 
@@ -161,10 +161,7 @@ def _apply_rollback(
     _refuse_stale(plan, release, settings)
     policy = going_back_by(Policy(rules=settings.policy))
     plan = replace(plan, fenced_out=fenced_out(catalog.state(), release, policy))
-    plan = _as_it_is_now(plan, settings)
-    return roll_back(
-        settings, plan, approve=approve, confirm=confirm, on_progress=on_progress, on_note=on_note
-    )
+    return _as_it_is_now(plan, settings)
 
 
 def _as_it_is_now(plan: Plan, settings: Settings) -> Plan:

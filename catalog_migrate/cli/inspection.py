@@ -17,6 +17,7 @@ from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
 from catalog_migrate.errors import UsageError
+from catalog_migrate.model.wording import one_line
 from catalog_migrate.program.operations import numbered
 from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
 
@@ -464,7 +465,7 @@ def history_text(rows: list[dict[str, Any]]) -> str:
         ]
         if about_object:
             line += [f"{row['happening']} {row['name']}", row["id"]]
-        lines.append([*line, row["reason"] or ""])
+        lines.append([*line, one_line(row["reason"] or "")])
     return as_columns(lines)
 
 

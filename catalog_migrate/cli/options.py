@@ -105,6 +105,21 @@ serial = click.option(
 )
 
 
+def _given_reason(_: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What was given, without blanks around it; UsageError where that is nothing."""
+    if value is not None and not value.strip():
+        raise UsageError(
+            f"{param.opts[0]} is empty", remedy="say why, or leave it out; is a variable not set?"
+        )
+    return None if value is None else value.strip()
+
+
+reason = click.option(
+    "--reason", metavar="TEXT", callback=_given_reason,
+    help="Why; kept in the history with what is changed.",
+)
+
+
 class NewFile(click.Path):
     """A file to write; an empty text (of a variable that is not set) is a usage error."""
 

@@ -361,12 +361,13 @@ def _invalid(error: InvalidRelease, format_: str) -> str:
 @options.approve
 @options.timeout
 @options.downgrade
+@options.reason
 @options.format_("text", "json")
 @options.yes
 @options.no_input
 def apply(
-    plan_file: str | None, approve: tuple[str, ...], allow_downgrade: bool, format_: str, yes: bool,
-    no_input: bool,
+    plan_file: str | None, approve: tuple[str, ...], allow_downgrade: bool, reason: str | None,
+    format_: str, yes: bool, no_input: bool,
 ) -> int:
     """Apply PLAN (a file of `plan --out` or `rollback --out`) exactly as it says, or the release
     after asking.
@@ -378,15 +379,15 @@ def apply(
     \b
     Example:
       catalog-migrate apply plan.json --catalog catalog --release release --yes
-      catalog-migrate apply plan.json --approve team.cities --yes
+      catalog-migrate apply plan.json --approve team.cities --reason 'ticket 4711' --yes
       catalog-migrate apply --catalog catalog --release release
     """
     settings = options.settings()
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = apply_release(
             settings, plan_file, approve=approve, allow_downgrade=allow_downgrade,
-            confirm=asking(settings, yes=yes, no_input=no_input), on_progress=on_progress,
-            on_note=note,
+            confirm=asking(settings, yes=yes, no_input=no_input), reason=reason,
+            on_progress=on_progress, on_note=note,
         )
     return emit_start(report, format_)
 
@@ -401,11 +402,12 @@ def apply(
 @click.option("--plan", "plan_file", metavar="FILE", type=click.Path(dir_okay=False),
               help="An approved plan: anything else is refused.")
 @click.option("--read-only", is_flag=True, help="Plan and write nothing.")
+@options.reason
 @options.format_("text", "json")
 @options.detailed
 def bootstrap(
-    approve: tuple[str, ...], plan_file: str | None, read_only: bool, format_: str,
-    detailed_exitcode: bool,
+    approve: tuple[str, ...], plan_file: str | None, read_only: bool, reason: str | None,
+    format_: str, detailed_exitcode: bool,
 ) -> int:
     """Do what an application's start-up hook does: wait, migrate or follow, finish, and say so.
 
@@ -419,8 +421,8 @@ def bootstrap(
     settings = options.settings()
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = start_release(
-            settings, plan_file, approve=approve, read_only=read_only, on_progress=on_progress,
-            on_note=note,
+            settings, plan_file, approve=approve, read_only=read_only, reason=reason,
+            on_progress=on_progress, on_note=note,
         )
     done = emit_start(report, format_)
     if report.outcome != "planned" or report.plan is None:
@@ -442,12 +444,13 @@ def bootstrap(
 @options.bind
 @options.out
 @options.timeout
+@options.reason
 @options.format_(*FORMATS)
 @options.yes
 @options.no_input
 def rollback(
     to: int | None, approve: tuple[str, ...], only_plan: bool, bind: bool, out: str | None,
-    format_: str, yes: bool, no_input: bool,
+    reason: str | None, format_: str, yes: bool, no_input: bool,
 ) -> int:
     """Bring back the release of an earlier serial: its names, columns and rows.
 
@@ -464,6 +467,11 @@ def rollback(
       catalog-migrate rollback --to 3 --out back.json --catalog catalog
       catalog-migrate apply back.json --catalog catalog --yes
     """
+    if reason is not None and (only_plan or out is not None):
+        raise UsageError(
+            "--reason is kept with what is done, and --plan and --out do nothing",
+            remedy="give it to `apply FILE`, or to `rollback` without them",
+        )
     settings = options.settings()
     plan = plan_rollback(settings, to, approve=approve, bind=bind, on_note=note)
     if only_plan or out is not None:
@@ -472,7 +480,7 @@ def rollback(
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = roll_back(
             settings, plan, approve=approve,
-            confirm=asking(settings, yes=yes, no_input=no_input), on_progress=on_progress,
-            on_note=note,
+            confirm=asking(settings, yes=yes, no_input=no_input), reason=reason,
+            on_progress=on_progress, on_note=note,
         )
     return emit_start(report, format_)

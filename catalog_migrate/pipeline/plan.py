@@ -47,7 +47,8 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards. ``commits`` says
     which commits to an object store are safe, ``users`` which users' views and functions are
     looked at. ``asks_for_users`` blocks a plan that breaks a user's object without an approval, as
-    a command does where a person can answer; else it is reported.
+    a command does where a person can answer; else it is reported. ``reason`` is what a person gave
+    for it, for the history.
     """
 
     warehouse: str | None = None
@@ -69,6 +70,7 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     commits: CommitRules = CommitRules()
     users: UserSettings = UserSettings()
     asks_for_users: bool = False
+    reason: str | None = None
 
     @property
     def approvals(self) -> tuple[str, ...]:

@@ -396,12 +396,14 @@ def _brought_in(
     When the catalog or a table moved under the plan, what was begun is undone and the plan is made
     again.
     """
+    reason = options.reason if part.owner == "release" else None
     for attempt in range(1, REPLANS + 1):
         migration, known = _applyable(work, part, options, state, known), None
         if migration.plan.is_empty:
             if part.is_in_force(state):
                 return state, migration, None, None
-            return put_release(work, migration, owner=part.owner), migration, "release", None
+            state = put_release(work, migration, owner=part.owner, reason=reason)
+            return state, migration, "release", None
         examination = None
         if part.owner == "release":
             migration = validate(work, state, migration)
@@ -418,6 +420,7 @@ def _brought_in(
                 beside=None if examination is None else _predict_users(
                     work, options, migration, examination
                 ),
+                reason=reason,
             )
         except CommitConflict:
             # another attempt under this epoch would forget what this one has left behind

@@ -50,12 +50,12 @@ from catalog_migrate.reconciler.reshape import sessions_in_the_way
 
 def put_in_force(
     work: ExecutionContext, base: State, migration: Migration, prepared: Prepared, *, owner: Owner,
-    beside: Callable[[Changes, State], None] | None = None,
+    beside: Callable[[Changes, State], None] | None = None, reason: str | None = None,
 ) -> State:
     """Commit the new state; raises CommitConflict when the catalog is not at ``base`` any more.
 
     The commit is refused (LeaseLost) when another process has raised the epoch since. ``beside``
-    puts what else goes on record with it.
+    puts what else goes on record with it, ``reason`` is what a person gave for it.
     """
     now = int(work.clock.wall())
 
@@ -75,10 +75,12 @@ def put_in_force(
         return changes
 
     with work.journal.unlogged() as executed:
-        return _committed(work, changes_for, migration, _verb(MIGRATE, owner), executed)
+        return _committed(work, changes_for, migration, _verb(MIGRATE, owner), reason, executed)
 
 
-def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -> State:
+def put_release(
+    work: ExecutionContext, migration: Migration, *, owner: Owner, reason: str | None = None
+) -> State:
     """Record that a release without any difference is in force now (no new serial).
 
     A rollback has a serial of its own, so that one can go back behind it: which release is in
@@ -103,19 +105,22 @@ def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -
         _put_release(changes, state, owner, name, migration.manifest_hash, serial)
         return changes
 
-    return _committed(work, changes_for, migration, _verb("release", owner))
+    return _committed(work, changes_for, migration, _verb("release", owner), reason)
 
 
 def _committed(
     work: ExecutionContext, changes_for: Callable[[State], Changes], migration: Migration,
-    verb: str, executed: Sequence[Executed] = (),
+    verb: str, reason: str | None, executed: Sequence[Executed] = (),
 ) -> State:
     serial = migration.plan.target.serial
     if serial is msgspec.UNSET:
-        return commit(work.log, changes_for, epoch=work.epoch, kind=verb, executed=executed)
+        return commit(
+            work.log, changes_for, epoch=work.epoch, kind=verb, reason=reason, executed=executed
+        )
+    back = f"rollback to serial {serial}"
     return commit(
         work.log, changes_for, epoch=work.epoch, kind=ROLLBACK, rollback_to=serial,
-        reason=f"rollback to serial {serial}", executed=executed,
+        reason=f"{back}: {reason}" if reason else back, executed=executed,
     )
 
 

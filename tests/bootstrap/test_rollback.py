@@ -62,7 +62,8 @@ def test_there_and_back_and_there_again(
     plan = json.loads(Path(file).read_text())
     assert (plan["base"]["release"], plan["target"]["release"]) == ("2", "1")
     capsys.readouterr()
-    assert main(["apply", file, "--yes", "--format", "json", *given]) == 0
+    given_for = ["--reason", " wrong figures "]
+    assert main(["apply", file, "--yes", "--format", "json", *given_for, *given]) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["outcome"], done["release"], done["rows_copied"]) == ("rolled_back", "1", 5)
     assert shop.rows("orders") == [
@@ -78,7 +79,7 @@ def test_there_and_back_and_there_again(
     assert shop.start(shop.release("2", **TWO)).outcome == "fenced_out"
     capsys.readouterr()
     assert main(["history", "--limit", "1", *given]) == 0
-    assert "rollback to serial" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(": wrong figures\n")
     assert main(["apply", file, "--yes", *given]) == 0  # applied already: nothing to do
     assert main(["rollback", "--yes", *given]) == 64
     # undone by another, by the library
@@ -86,7 +87,8 @@ def test_there_and_back_and_there_again(
     lost = (f"{shop.schema}.tags", f"{shop.schema}.orders.qty")
     with pytest.raises(MigrationBlocked):
         catalog.rollback(spark=shop.spark, to=newer)
-    report = catalog.rollback(spark=shop.spark, to=newer, approve=lost)
+    report = catalog.rollback(spark=shop.spark, to=newer, approve=lost, reason="right after all")
+    assert next(catalog.history()).reason == f"rollback to serial {newer}: right after all"
     assert (report.outcome, report.release) == ("rolled_back", "2")
     assert columns(shop, "orders") == ["id", "qty", "remark", "paid"]
     assert shop.rows("orders") == [

@@ -18,7 +18,7 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.cli import inspection
 from catalog_migrate.cli.main import main
 from catalog_migrate.engine.port import ViewSpec
-from catalog_migrate.hook import migrate
+from catalog_migrate.hook import migrate, roll_back
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.loader import load_release, load_texts
@@ -77,6 +77,58 @@ def test_history(call: Call) -> None:
     assert head.split() == ["serial", "when", "(UTC)", "what", "release", "who", "reason"]
     assert line.startswith("1 -> 2  ")
     assert f"migrate  2        {this_user()}@{this_host()}" in line
+
+
+def test_the_reason_of_a_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], look_in: LookIn
+) -> None:
+    """Kept with what the start committed, of a rollback behind the serial; not with our own views.
+
+    Programs get it as it was given; in a list for people it forges no line and steers nothing.
+    """
+    world, at, clock = World(), str(tmp_path / "r"), SystemClock()
+    look_in(world)
+    engine = SimulatedEngine(world, persistent=True)
+    log = open_log(at)
+    own = load_texts([("v.sql", "CREATE VIEW own.v (a INT) AS SELECT 1 AS a;")], name="own")
+    for name, columns, reason in (
+        ("1", "a INT", "first"), ("2", "a INT, b STRING", "ticket 4711\n9 -> 10 \x1b[31m"),
+        ("3", "a INT, b STRING", "only a name"), ("4", "a INT, b STRING", None),
+    ):
+        migrate(
+            engine, log, load_texts([("t.sql", f"CREATE TABLE s.t ({columns});")], name=name),
+            warehouse=str(tmp_path / "rw"), clock=clock, holder="a test", system=own,
+            reason=reason,
+        )
+    roll_back(
+        engine, log, to=1, clock=clock, holder="a test", approve=("s.t.b",), reason="it was wrong"
+    )
+    assert main(["history", "--format", "json", "--catalog", at]) == 0
+    found = [(row["verb"], row["reason"]) for row in json.loads(capsys.readouterr().out)]
+    assert found == [
+        ("rollback", "rollback to serial 1: it was wrong"),
+        ("release", None),
+        ("release", "only a name"),
+        ("migrate", "ticket 4711\n9 -> 10 \x1b[31m"),
+        ("migrate system", None),
+        ("migrate", "first"),
+        ("create", None),
+    ]
+    assert main(["history", "--catalog", at]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(found)
+    assert lines[4].endswith("  ticket 4711 9 -> 10 \\u001b[31m")
+
+
+@pytest.mark.parametrize("verb", ["apply", "bootstrap", "rollback"])
+def test_a_reason_that_would_be_lost(call: Call, verb: str) -> None:
+    """An empty one, of a variable that is not set, is a usage error; so is one of a dry run."""
+    code, _, err = call(verb, "--reason", " ")
+    assert (code, err.splitlines()[0]) == (64, "error CM0601: --reason is empty")
+    if verb == "rollback":
+        code, _, err = call(verb, "--out", "back.json", "--reason", "why")
+        assert code == 64
+        assert "give it to `apply FILE`" in err
 
 
 def test_our_own_views_are_told_from_a_release() -> None:

@@ -29,11 +29,16 @@ def test_a_release_is_applied_looked_at_and_applied_again(
         return main(args), *capsys.readouterr()
 
     assert call("init")[0] == 0
-    code, out, _ = call("apply", "--yes", "--format", "json")
+    code, out, _ = call("apply", "--yes", "--format", "json", "--reason", "the first of all")
     assert code == 0
     assert json.loads(out)["outcome"] == "initialized"
     status = json.loads(call("status", "--format", "json")[1])
     assert (status["release"], status["pending"]) == ("1.0", 0)
+    reasons = [
+        (entry["verb"], entry["reason"])
+        for entry in json.loads(call("history", "--format", "json")[1])
+    ]
+    assert reasons[-2:] == [("migrate", "the first of all"), ("create", None)]
     assert call("plan", "--detailed-exitcode")[0] == 0
     shown = json.loads(call("show", "shop.orders", "--format", "json")[1])
     assert shown["location"].startswith(f"{tmp_path}/warehouse/shop/orders/")

@@ -18,9 +18,10 @@ PATH = (
     PACKAGE / "cli" / "releases.py",
 )
 PUBLIC = {
-    "bootstrap", "migrate", "rollback", "roll_back", "apply", "BootstrapOptions", "BootstrapReport",
+    "bootstrap", "migrate", "rollback", "roll_back", "apply", "apply_release", "BootstrapOptions",
+    "BootstrapReport",
 }
-"""What users and the simulation call, what they may say as one value, and what they are told."""
+"""What users and verbs call, what they may say as one value, and what they are told."""
 
 
 def _nodes(path: Path) -> Iterator[ast.AST]:
