@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -41,7 +42,7 @@ def render_plan(plan: Plan, format_: str, settings: Settings, *, to_file: bool =
     """A report of ``plan``; text has colours on a terminal only, as configured."""
     return render(
         plan, format_, color=not to_file and use_color(settings),
-        width=int(settings.number("output.width") or 100),
+        width=int(settings.number("output.width") or 100), at=datetime.now(timezone.utc),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -284,24 +284,57 @@ def touches_shard(compared: Compared, old: BaselineObject) -> bool:
 
 
 def storage_needs_copy(old: ObjectDefinition, new: ObjectDefinition) -> bool:
-    def layout(definition: ObjectDefinition) -> tuple[object, ...]:
-        return (
-            tuple(name.lower() for name in definition.partitioned_by),
-            tuple(name.lower() for name in definition.clustered_by),
-            {
-                column.name.lower(): column.generated
-                for column in definition.columns
-                if column.generated is not None
-            },
-        )
+    """Whether the layout, a property or a CHECK of ``new`` needs a new table."""
+    return next(_storage_reasons(old, new), None) is not None
 
-    if layout(old) != layout(new):
-        return True
+
+def _storage_reasons(old: ObjectDefinition, new: ObjectDefinition) -> Iterator[str]:
+    for word, field in (("partitioning", "partitioned_by"), ("clustering", "clustered_by")):
+        before, after = (
+            tuple(name.lower() for name in getattr(each, field)) for each in (old, new)
+        )
+        if before != after:
+            yield f"the {word} changes"
+    had, has = (
+        {each.name.lower(): each.generated for each in definition.columns
+         if each.generated is not None}
+        for definition in (old, new)
+    )
+    for column in new.columns:
+        name = column.name.lower()
+        if had.get(name) != has.get(name):
+            yield f"how column {quote_part(column.name)} is generated changes"
+    if had.keys() - {column.name.lower() for column in new.columns}:
+        yield "a generated column goes"
     if old.properties != new.properties and needs_copy(old.properties, new.properties):
-        return True
+        yield "a property changes that only a new table can have"
     # A new CHECK could fail on an old row; after the commit there would be no way back.
-    before = {(check.name.lower(), check.expression) for check in old.checks}
-    return any((check.name.lower(), check.expression) not in before for check in new.checks)
+    known = {(check.name.lower(), check.expression) for check in old.checks}
+    for check in new.checks:
+        if (check.name.lower(), check.expression) not in known:
+            yield f"CHECK {quote_part(check.name)} is new, and every row has to meet it"
+
+
+def list_copy_reasons(compared: Compared, old: ObjectDefinition) -> tuple[str, ...]:
+    """List why a table is copied instead of being changed in place; empty where it need not be."""
+    found = list(_storage_reasons(old, compared.definition))
+    for column, before in compared.delta.pairs:
+        name = quote_part(column.name)
+        if before is None:
+            if not _adds_in_place(compared, column):
+                found.append(f"new column {name} gets a value in every row")
+        elif before.type != column.type and not _lengthens(compared, column, before) and (
+            not _gains_fields(compared, column, before)
+        ):
+            found.append(f"the values of column {name} turn from {before.type} to {column.type}")
+        if before is not None and before.nullable and not column.nullable:
+            found.append(f"column {name} becomes NOT NULL, and every row has to meet it")
+    if not found and compared.delta.changes:
+        found.append(
+            "columns are renamed, moved or dropped that a CHECK, a generated column, the layout or"
+            " the policy holds on to"
+        )
+    return tuple(found)
 
 
 def _fill(compared: Compared, column: Column) -> str | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PLAN_FORMAT = "1.4"
 """1.1: ``steps`` is the whole program. 1.2: steps ``fill``, ``unseal`` and ``properties``, contents
 ``fill``, ``unproven`` and ``replaced``. 1.3: ``users``. 1.4: ``graph``, and of a change ``before``,
-``after``, ``files`` and ``seconds``."""
+``after``, ``files``, ``seconds`` and ``copied_because``."""
 
 Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "restart"]
 ACTIONS: tuple[Action, ...] = (
@@ -71,7 +71,8 @@ class Change(msgspec.Struct, frozen=True):
     """What happens to one object and why; ``because`` leads from the root cause to it.
 
     ``rows``, ``bytes`` and ``files`` (of data) are what it has now, ``seconds`` what copying them
-    takes by the last copies of this catalog; None where unknown. ``before`` and ``after`` are its
+    takes by the last copies of this catalog; None where unknown. ``copied_because`` says why
+    a table that is copied is not changed in place. ``before`` and ``after`` are its
     definitions, None where it is absent and, both, where only what it depends on changes.
     """
 
@@ -92,6 +93,7 @@ class Change(msgspec.Struct, frozen=True):
     risk: str | None = None
     files: int | None = None
     seconds: float | None = None
+    copied_because: tuple[str, ...] = ()
     before: ObjectDefinition | None = None
     after: ObjectDefinition | None = None
 

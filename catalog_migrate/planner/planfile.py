@@ -23,7 +23,9 @@ _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
 # a plan bound by Spark's analyser is the same plan: approving either approves both; whether a
 # release may go back is asked again, and answered by the flag of whoever applies it; users' objects
 # are others by then, and judged again
-_UNHASHED_IN_CHANGES = ("rows", "bytes", "files", "seconds", "before", "after")
+_UNHASHED_IN_CHANGES = (
+    "rows", "bytes", "files", "seconds", "copied_because", "before", "after"
+)
 # definitions are covered by the manifest hash; a directory and its manifest spell them differently
 
 

@@ -20,6 +20,7 @@ from catalog_migrate.planner.contents import (
     created_contents,
     ignored_rename,
     likeness,
+    list_copy_reasons,
     movement_of,
     undecided_drop,
 )
@@ -499,6 +500,8 @@ class _Planning:
             rows=rows,
             bytes=size,
             risk=movement.risk,
+            copied_because=list_copy_reasons(compared, old.definition)
+            if old is not None and move == "copy" else (),
             before=before,
             after=after,
         )

@@ -9,16 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.report.report import Report
 
 FORMATS = ("text", "json", "markdown", "html")
 
 
-def render(plan: Plan, format_: str, *, color: bool = False, width: int = 100) -> str:
+def render(
+    plan: Plan, format_: str, *, color: bool = False, width: int = 100, at: datetime | None = None
+) -> str:
     """Render ``plan`` in one of :data:`FORMATS`, ending in one newline.
 
-    ``color`` and ``width`` (columns) count for text alone. JSON is the plan file, indented.
+    ``color`` and ``width`` (columns) count for text alone, ``at`` (when it is rendered) for a page.
+    JSON is the plan file, indented.
     """
     if format_ == "json":
         import msgspec
@@ -28,7 +33,7 @@ def render(plan: Plan, format_: str, *, color: bool = False, width: int = 100) -
         return msgspec.json.format(encode_plan(plan), indent=2).decode().rstrip("\n") + "\n"
     from catalog_migrate.report.outline import outline
 
-    return lay_out(outline(plan), format_, color=color, width=width)
+    return lay_out(outline(plan, at=at), format_, color=color, width=width)
 
 
 def lay_out(report: Report, format_: str, *, color: bool = False, width: int = 100) -> str:

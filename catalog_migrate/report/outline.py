@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 
 import msgspec
 
+from catalog_migrate.model.names import InvalidName, split_name
 from catalog_migrate.model.table_properties import features_of
-from catalog_migrate.model.wording import counted, one_line
+from catalog_migrate.model.wording import counted, one_line, visible
 from catalog_migrate.planner.plan import (
     Blocked,
     Change,
@@ -20,10 +22,28 @@ from catalog_migrate.planner.plan import (
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.planner.user_objects import list_user_decisions
 from catalog_migrate.program.operations import PREPARE, CreateName, interruptions, numbered
-from catalog_migrate.report.report import Entry, Report, Section, write
+from catalog_migrate.report.differences import (
+    describe_clauses,
+    list_changed_lines,
+    list_differences,
+)
+from catalog_migrate.report.program import describe_absences, list_waves
+from catalog_migrate.report.report import (
+    Decision,
+    Difference,
+    Edge,
+    Entry,
+    Node,
+    Picture,
+    Report,
+    ReportObject,
+    Risk,
+    Section,
+    write,
+)
 from catalog_migrate.report.user_objects import SHOWN, user_lines, user_note
 from catalog_migrate.report.verdict import (
-    Verdict,
+    cure,
     decisions,
     failed_proofs,
     goes_back,
@@ -46,34 +66,167 @@ _MOVES = {
 }
 
 
-def outline(plan: Plan) -> Report:
-    """Sort ``plan`` into sections; empty ones are left out but for the losses, which say so.
+def outline(plan: Plan, *, at: datetime | None = None) -> Report:
+    """Make the report of ``plan``; ``at`` is when it is made, None leaves that out.
 
-    Each text is one line without control characters, whatever the names in the plan hold.
+    Empty sections are left out but for the losses, which say so. Each text is one line without
+    control characters, whatever the names in the plan hold, but for those to be copied and the
+    lines of a difference.
     """
     found = verdict(plan)
     if found.kind == "nothing":
-        asked = (_visible(_questions(plan)),) if plan.questions else ()
-        return Report(_title(plan, found), found, one_line(_route(plan)), sections=asked)
-    sections = (
-        _fence(plan),
-        _happens(plan),
-        _losses(plan),
-        _users(plan),
-        _no_return(plan),
-        Section("Older versions of catalog-migrate", note=plan.locks_out),
-        _obstacles(plan),
-        _decide(plan),
-        _questions(plan),
-        _steps(plan),
-        _absences(plan),
-        _shipments(plan),
-        Section("What is not touched", note=_untouched(plan)),
-        _validation(plan),
-    )
-    kept = tuple(part for part in sections if part.entries or part.note or part.more)
+        sections: tuple[Section, ...] = (_questions(plan),) if plan.questions else ()
+    else:
+        sections = (
+            _fence(plan),
+            _losses(plan),
+            _happens(plan),
+            _users(plan),
+            _no_return(plan),
+            Section("Older versions of catalog-migrate", note=plan.locks_out),
+            _obstacles(plan),
+            _decide(plan),
+            _questions(plan),
+            _steps(plan),
+            _absences(plan),
+            _shipments(plan),
+            Section("What is not touched", note=_untouched(plan)),
+            _validation(plan),
+        )
+    kept = (part for part in sections if part.entries or part.note or part.more)
     return Report(
-        _title(plan, found), found, one_line(_route(plan)), sections=tuple(map(_visible, kept))
+        title=one_line(f"Release {plan.target.release}: {found.word}"),
+        verdict=found,
+        route=one_line(_route(plan)),
+        header=tuple((label, one_line(value)) for label, value in _header(plan, at)),
+        sections=tuple(map(_visible, kept)),
+        objects=_objects(plan),
+        decisions=(
+            *map(_decision, (*incurable(plan), *decisions(plan))),
+            *(
+                Decision(one_line(proof.name), "", one_line(proof.reason or ""), "", "remedy")
+                for proof in failed_proofs(plan)
+            ),
+        ),
+        waves=list_waves(plan.steps),
+        picture=_picture(plan),
+    )
+
+
+def _header(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
+    """What the report is of, for one who finds it later."""
+    base = plan.base
+    yield "Release", f"{base.release or 'none'} \u2192 {plan.target.release}"
+    if base.catalog is not None:
+        yield "Catalog", base.catalog
+    if base.lineage is not None:
+        yield "Catalog id", base.lineage
+    if base.serial is not None:
+        yield "Serial", str(base.serial)
+    yield "Plan hash", plan.plan_hash
+    yield "Made with", f"catalog-migrate {plan.tool_version}"
+    if at is not None:
+        yield "Made at", at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _decision(entry: Blocked) -> Decision:
+    return Decision(
+        one_line(_where(entry.name, entry.column)), entry.code, one_line(entry.reason),
+        visible(entry.remedy), "write" if cure(entry) == "write" else "remedy",
+    )
+
+
+def _objects(plan: Plan) -> tuple[ReportObject, ...]:
+    """Every object with an action, in the order of the plan, then the others by name."""
+    absent = describe_absences(plan.steps)
+    absent.update(
+        (each.name, "for a moment, on a metastore") for each in plan.replaced
+        if each.name not in absent
+    )
+    waiting: dict[str, list[Decision]] = {}
+    obstacles = set[str]()
+    for entry in plan.blocked:
+        waiting.setdefault(entry.name, []).append(_decision(entry))
+        if cure(entry) != "write":
+            obstacles.add(entry.name)
+    losing = {id(change): reasons for change, reasons in losses(plan)}
+    became = _became(plan)
+    changed = []
+    for change in plan.changes:
+        lost = losing.get(id(change), [])
+        missing = tuple(waiting.get(change.name, ()))
+        gone = absent.get(change.name) or absent.get(change.old_name or "", "")
+        risk: Risk = "blocked" if change.name in obstacles else "decide" if missing else (
+            "loses" if lost else "absent" if gone else ""
+        )
+        before = became.get(change.name) if change.action == "create" else None
+        changed.append(ReportObject(
+            name=one_line(change.name),
+            kind=change.kind,
+            schema=_schema_of(change.name),
+            action=change.action,
+            risk=risk,
+            old_name=None if change.old_name is None else one_line(change.old_name),
+            because=tuple(map(one_line, change.because)),
+            rows=change.rows if change.rows is None or change.rows >= 0 else None,
+            bytes=change.bytes,
+            files=change.files,
+            seconds=change.seconds,
+            moves=one_line(_moves(change)),
+            differences=tuple(map(_visible_difference, list_differences(change))),
+            lost=tuple(map(one_line, lost)),
+            absent=gone,
+            decisions=missing,
+            notes=() if before is None else (one_line(_former(before)),),
+        ))
+    touched = {(change.kind, change.name) for change in plan.changes}
+    others = [
+        ReportObject(one_line(each.name), each.kind, _schema_of(each.name), "unchanged")
+        for each in plan.graph if (each.kind, each.name) not in touched
+    ]
+    return (*changed, *others)
+
+
+def _picture(plan: Plan) -> Picture:
+    """Who uses what before and after, with what the plan does to each."""
+    actions = {
+        (change.action == "drop", change.kind, change.name): change.action
+        for change in plan.changes
+    }
+    edges: dict[tuple[int, int], list[bool]] = {}
+    for user, each in enumerate(plan.graph):
+        for side, uses in enumerate((each.old, each.new)):
+            for used in uses or ():
+                edges.setdefault((used, user), [False, False])[side] = True
+    return Picture(
+        tuple(
+            Node(
+                one_line(each.name), each.kind, _schema_of(each.name),
+                actions.get((each.new is None, each.kind, each.name), "unchanged"),
+                each.old is not None, each.new is not None,
+            )
+            for each in plan.graph
+        ),
+        tuple(Edge(used, user, "", *sides) for (used, user), sides in sorted(edges.items())),
+    )
+
+
+def _schema_of(name: str) -> str:
+    """The schema in a name as it is written in lists: ``s.t``, ``kind:s.x``."""
+    kind, colon, rest = name.partition(":")
+    in_front = bool(colon) and not set("`.") & set(kind)
+    try:
+        return one_line(split_name(rest if in_front else name)[0] or "")
+    except InvalidName:  # a plan of another tool
+        return ""
+
+
+def _visible_difference(each: Difference) -> Difference:
+    return Difference(
+        each.aspect, one_line(each.name),
+        None if each.before is None else visible(each.before),
+        None if each.after is None else visible(each.after),
+        tuple(map(one_line, each.lines)),
     )
 
 
@@ -90,17 +243,15 @@ def _visible(section: Section) -> Section:
     )
 
 
-def _title(plan: Plan, found: Verdict) -> str:
-    return one_line(f"Release {plan.target.release}: {found.word}")
-
-
 def amount(change: Change) -> str:
-    """``1,204 rows, 3.4 MiB``; empty when neither is known."""
+    """``1,204 rows, 3.4 MiB, 4 files``; empty when nothing is known."""
     parts = []
     if change.rows is not None and change.rows >= 0:
         parts.append(counted(change.rows, "row"))
     if change.bytes is not None:
         parts.append(size(change.bytes))
+    if change.files is not None:
+        parts.append(counted(change.files, "file"))
     return ", ".join(parts)
 
 
@@ -186,7 +337,8 @@ def _happens(plan: Plan) -> Section:
         heaviest = (0, 0, -len(below), root)
         entries.append((heaviest, Entry(head, "*", tuple(_dependents(below)))))
     ordered = sorted(entries, key=lambda pair: pair[0])
-    return Section("What will happen", tuple(entry for _, entry in ordered))
+    shown = tuple(entry for _, entry in ordered)
+    return Section("What will happen", shown, _work(plan), part="objects")
 
 
 def _became(plan: Plan) -> dict[str, Change]:
@@ -223,11 +375,42 @@ def _head(change: Change) -> str:
     renamed = f", was {change.old_name}" if change.old_name else ""
     moved = change.contents in ("copy", "evolve", "derived", "fill")
     held = amount(change) if moved or change.action == "drop" else ""
+    if change.contents == "copy" and change.seconds is not None:
+        held += f", {duration(change.seconds)}"
     return f"{change.name} ({change.kind}) {change.action}{renamed}{': ' + held if held else ''}"
 
 
+def duration(seconds: float) -> str:
+    """``about 40 s``, ``about 12 min``, ``about 3.5 h``: an estimate, not a promise."""
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} s"
+    minutes = seconds / 60
+    return f"about {minutes:.0f} min" if minutes < 90 else f"about {minutes / 60:.1f} h"
+
+
+def _work(plan: Plan) -> str | None:
+    """What all copies together cost, where there is a measure for it."""
+    copied = [change for change in plan.changes if change.contents == "copy"]
+    measured = [change.seconds for change in copied if change.seconds is not None]
+    if not measured:
+        return None
+    rows = sum(max(change.rows or 0, 0) for change in copied)
+    volume = size(sum(change.bytes or 0 for change in copied))
+    return (
+        f"{counted(len(copied), 'table')} {'is' if len(copied) == 1 else 'are'} copied:"
+        f" {counted(rows, 'row')}, {volume}, {duration(sum(measured))} by the last copies of this"
+        " catalog."
+    )
+
+
+def _moves(change: Change) -> str:
+    """What happens to the rows, and of a copy, why."""
+    words = _MOVES.get(change.contents, "")
+    return f"{words}: {'; '.join(change.copied_because)}" if change.copied_because else words
+
+
 def _details(change: Change) -> list[str]:
-    lines = [_MOVES[change.contents]] if change.contents in _MOVES else []
+    lines = [_moves(change)] if change.contents in _MOVES else []
     if change.action != "create":
         swapped = _swapped(change)
         lines += [
@@ -238,13 +421,18 @@ def _details(change: Change) -> list[str]:
             column_line(column) for column in change.columns
             if column.change != "renamed" or column.name.lower() not in swapped
         ]
+    kept = change.before is not None and change.after is not None
+    differences = list_differences(change) if kept else ()
+    if kept:
+        lines += describe_clauses(change, differences)
+    word = "property" if change.kind in ("table", "view") else "option"
     lines += [
-        f"option {option.name}: {option.change}"
+        f"{word} {option.name}: {option.change}"
         + (_set_to(option) if option.change == "set" else "")
         + (_of_feature(option, change) if change.kind == "table" else "")
         for option in change.options
     ]
-    return lines
+    return lines + list_changed_lines(differences)
 
 
 def _of_feature(option: OptionChange, change: Change) -> str:
@@ -274,7 +462,7 @@ def _dependents(below: list[Change]) -> list[str]:
     """``+ 37 dependents (30 views, 7 functions): s.a, s.b, … and 35 more``; before it
     those whose rows move."""
     lines = [
-        f"{_head(change)} ({_MOVES[change.contents]})"
+        f"{_head(change)} ({_moves(change)})"
         for change in below
         if change.contents in _MOVES
     ]
@@ -332,7 +520,7 @@ def _obstacles(plan: Plan) -> Section:
         Entry(f"{proof.name}: {proof.reason or 'validation failed'}", "!")
         for proof in failed_proofs(plan)
     ]
-    return Section("What stands in the way", tuple(entries), more=more)
+    return Section("What stands in the way", tuple(entries), more=more, part="decisions")
 
 
 def _decide(plan: Plan) -> Section:
@@ -346,7 +534,7 @@ def _decide(plan: Plan) -> Section:
         for entry in shown
     )
     note = "Nothing is touched until each of these is decided." if entries else None
-    return Section("How to decide", entries, note, more)
+    return Section("How to decide", entries, note, more, "decisions")
 
 
 def _shorten(plan: Plan, blocked: Sequence[Blocked]) -> tuple[list[Blocked], int]:
@@ -381,7 +569,8 @@ def _steps(plan: Plan) -> Section:
         f"{before} of them before the commit: until then the old release stays in force."
         if before else "all of them right after the commit."
     )
-    return Section("Steps, in this order", shown, note, len(plan.steps) - len(shown))
+    more = len(plan.steps) - len(shown)
+    return Section("Steps, in this order", shown, note, more, "steps")
 
 
 def _absences(plan: Plan) -> Section:

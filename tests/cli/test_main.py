@@ -378,7 +378,7 @@ def test_properties_of_the_older_release_are_taken_as_they_are(
 
     for one in (str(wrong), str(tmp_path / "old.json")):
         found = call("diff", one, new)
-        assert (found.code, f"option {key}: drop" in found.out) == (0, True), found
+        assert (found.code, f"property {key}: drop" in found.out) == (0, True), found
         assert call("check", str(sound), "--against", one).code == 0
         assert key in call("diff", new, one).err
         refused = call("diff", one, one)

@@ -353,14 +353,14 @@ def test_the_proof_counts_views_alone() -> None:
     ("option", "line"),
     [
         (OptionChange("delta.enableRowTracking", "drop", old="true"),
-         "option delta.enableRowTracking: drop (UNSET leaves the table feature rowTracking)"),
+         "property delta.enableRowTracking: drop (UNSET leaves the table feature rowTracking)"),
         (OptionChange("delta.enableRowTracking", "drop", old="false"),
-         "option delta.enableRowTracking: drop"),
+         "property delta.enableRowTracking: drop"),
         (OptionChange("delta.feature.typeWidening", "drop", old="supported"),
-         "option delta.feature.typeWidening: drop (UNSET leaves the table feature typeWidening)"),
+         "property delta.feature.typeWidening: drop (UNSET leaves the table feature typeWidening)"),
         (OptionChange("delta.columnMapping.mode", "set", new="name"),
-         "option delta.columnMapping.mode: set to name (brings the table feature columnMapping)"),
-        (OptionChange("my.own", "drop", old="x"), "option my.own: drop"),
+         "property delta.columnMapping.mode: set to name (brings the table feature columnMapping)"),
+        (OptionChange("my.own", "drop", old="x"), "property my.own: drop"),
     ],
 )  # fmt: skip
 def test_features_of_properties_are_named(option: OptionChange, line: str) -> None:
@@ -370,11 +370,11 @@ def test_features_of_properties_are_named(option: OptionChange, line: str) -> No
         options=(option,),
     )
     text = render(a_plan(changes=(changed,)), "text")
-    assert [each.strip() for each in text.splitlines() if "option " in each] == [line]
+    assert [each.strip() for each in text.splitlines() if "property " in each] == [line]
     # a table that is copied into a new one has only the features that it is made with
     copied = msgspec.structs.replace(changed, contents="copy")
     lines = [each.strip() for each in render(a_plan(changes=(copied,)), "text").splitlines()]
-    assert [each for each in lines if "option " in each] == [line.partition(" (UNSET")[0]]
+    assert [each for each in lines if "property " in each] == [line.partition(" (UNSET")[0]]
 
 
 def test_many_users_objects_stay_readable() -> None:

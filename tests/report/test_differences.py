@@ -1,0 +1,206 @@
+"""What a report says of one object: its definition before and after, part by part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.planfile import decode_plan, encode_plan
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.release.loader import load_release
+from catalog_migrate.report import render
+from catalog_migrate.report.differences import COMPARED, compare_lines, list_differences
+from catalog_migrate.report.outline import outline
+from catalog_migrate.report.report import Difference
+
+OLD = """
+CREATE TABLE s.t (a BIGINT NOT NULL, b STRING DEFAULT 'x' COMMENT 'old', c INT, d INT,
+  CONSTRAINT pos CHECK (c > 0)) PARTITIONED BY (a) COMMENT 'first' WITH ('my.x' = '1');
+CREATE VIEW s.v (a BIGINT) AS
+SELECT a
+FROM s.t
+WHERE c > 0;
+CREATE FUNCTION s.f(x INT) RETURNS INT RETURN x + 1;
+CREATE VIEW s.w (a BIGINT) AS SELECT a FROM s.v;
+"""
+
+
+def plan_between(folder: Path, old: str, new: str) -> Plan:
+    """The plan from one text of definitions to another, through a file as a person passes it on."""
+    releases = []
+    for name, text in (("1", old), ("2", new)):
+        place = folder / name
+        place.mkdir()
+        (place / "release.toml").write_text(f'name = "{name}"\n')
+        (place / "all.sql").write_text(text)
+        releases.append(load_release(place))
+    plan = plan_migration(Baseline.from_release(releases[0]), releases[1]).plan
+    return decode_plan(encode_plan(plan))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "expected"),
+    [
+        ("b STRING DEFAULT 'x' COMMENT 'old'", "b STRING DEFAULT 'y' COMMENT 'o''d'", "s.t",
+         Difference("column", "b", "STRING DEFAULT 'x' COMMENT 'old'",
+                    "STRING DEFAULT 'y' COMMENT 'o''d'")),
+        ("c INT, d INT", "d INT, c INT", "s.t", Difference("position", "d", "4", "3")),
+        ("d INT,", "e INT RENAMED FROM d,", "s.t", Difference("column", "e", "d INT", "e INT")),
+        (" d INT,", " d INT, g INT GENERATED ALWAYS AS (c + 1),", "s.t",
+         Difference("column", "g", None, "INT GENERATED ALWAYS AS (c + 1)")),
+        ("PARTITIONED BY (a)", "CLUSTER BY (a)", "s.t", Difference("partitioning", "", "a", None)),
+        ("PARTITIONED BY (a)", "CLUSTER BY (a)", "s.t", Difference("clustering", "", None, "a")),
+        ("CHECK (c > 0)", "CHECK (c > 1)", "s.t", Difference("check", "pos", "c > 0", "c > 1")),
+        ("COMMENT 'first'", "COMMENT 'second'", "s.t",
+         Difference("comment", "", "first", "second")),
+        ("'my.x' = '1'", "'my.y' = '1'", "s.t", Difference("property", "my.y", None, "1")),
+        ("'my.x' = '1'", "'my.y' = '1'", "s.t", Difference("property", "my.x", "1", None)),
+        ("f(x INT)", "f(x INT, y INT DEFAULT 1)", "function:s.f",
+         Difference("argument", "y", None, "INT DEFAULT 1")),
+        ("RETURNS INT RETURN x + 1", "RETURNS BIGINT RETURN x + 1", "function:s.f",
+         Difference("returns", "", "INT", "BIGINT")),
+        ("RETURN x + 1", "RETURN x + 2", "function:s.f",
+         Difference("body", "", "x + 1", "x + 2", ("-x + 1", "+x + 2"))),
+        ("WHERE c > 0", "WHERE c > 1", "s.v",
+         Difference("query", "", "SELECT a\nFROM s.t\nWHERE c > 0",
+                    "SELECT a\nFROM s.t\nWHERE c > 1",
+                    (" SELECT a", " FROM s.t", "-WHERE c > 0", "+WHERE c > 1"))),
+    ],
+)  # fmt: skip
+def test_each_part_of_a_definition_is_compared(
+    tmp_path: Path, before: str, after: str, name: str, expected: Difference
+) -> None:
+    """What differs is there with both sides, and what the object is otherwise is not."""
+    assert before in OLD
+    plan = plan_between(tmp_path, OLD, OLD.replace(before, after))
+    (change,) = (change for change in plan.changes if change.name == name)
+    found = list_differences(change)
+    assert expected in found
+    assert len(found) <= 2
+
+
+def test_a_dependent_has_no_difference_of_its_own(tmp_path: Path) -> None:
+    """A view that is made again because a table below it changes: its definition is left out."""
+    plan = plan_between(tmp_path, OLD, OLD.replace("a BIGINT NOT NULL", "a BIGINT"))
+    by_name = {change.name: change for change in plan.changes}
+    assert by_name["s.w"].cause == "dependency"
+    assert (by_name["s.w"].before, by_name["s.w"].after) == (None, None)
+    assert list_differences(by_name["s.w"]) == ()
+
+
+def test_a_new_and_a_dropped_object_show_all_that_they_have(tmp_path: Path) -> None:
+    """Nothing before or nothing after: each part once, with one side."""
+    old = "CREATE VIEW s.v (a INT) AS SELECT 1 AS a;"
+    new = "CREATE TABLE s.n (a INT NOT NULL, b INT) PARTITIONED BY (b);"
+    plan = plan_between(tmp_path, old, new)
+    shown = {change.name: list_differences(change) for change in plan.changes}
+    assert shown["s.v"] == (
+        Difference("column", "a", "INT", None), Difference("query", "", "SELECT 1 AS a", None),
+    )
+    assert shown["s.n"] == (
+        Difference("column", "a", None, "INT NOT NULL"), Difference("column", "b", None, "INT"),
+        Difference("partitioning", "", None, "b"),
+    )
+
+
+def test_the_text_report_says_what_changes_and_why_rows_are_copied(tmp_path: Path) -> None:
+    """Each clause in a line of its own; of SQL the lines that go and come."""
+    new = (
+        OLD.replace("CHECK (c > 0)", "CHECK (c > 1)").replace("PARTITIONED BY (a)", "")
+        .replace("DEFAULT 'x' COMMENT 'old'", "DEFAULT 'y'").replace("WHERE c > 0", "WHERE c > 1")
+    )
+    text = render(plan_between(tmp_path, OLD, new), "text", width=200)
+    assert text.split("What will happen\n")[1].split("\n\n")[0] == """\
+  * s.t (table) update
+      rows are copied into a new table: the partitioning changes; CHECK pos is new, and every row has to meet it
+      column b DEFAULT: 'x' -> 'y'
+      column b COMMENT removed (was old)
+      partitioning removed (was a)
+      CHECK pos: c > 0 -> c > 1
+  * s.v (view) redefine
+      query: -WHERE c > 0
+             +WHERE c > 1"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("PARTITIONED BY (a)", "PARTITIONED BY (c)", "the partitioning changes"),
+        ("PARTITIONED BY (a)", "CLUSTER BY (a)", "the clustering changes"),
+        ("CHECK (c > 0)", "CHECK (c > 1)", "CHECK pos is new, and every row has to meet it"),
+        (" d INT,", " d BIGINT,", "the values of column d turn from INT to BIGINT"),
+        (" d INT,", " d INT NOT NULL USING coalesce(d, 0),",
+         "column d becomes NOT NULL, and every row has to meet it"),
+        (" d INT,", " d INT, e INT NOT NULL DEFAULT 1,", "new column e gets a value in every row"),
+    ],
+)  # fmt: skip
+def test_a_copy_says_why(tmp_path: Path, before: str, after: str, reason: str) -> None:
+    """A table that is copied names each thing that keeps it from being changed in place."""
+    plan = plan_between(tmp_path, OLD, OLD.replace(before, after))
+    (change,) = (change for change in plan.changes if change.name == "s.t")
+    assert change.contents == "copy"
+    assert reason in change.copied_because
+
+
+def test_a_copy_for_what_delta_holds_on_to_says_so(tmp_path: Path) -> None:
+    """A column of a clustered table is renamed: no clause and no value changes."""
+    old = "CREATE TABLE s.t (a INT, d INT) CLUSTER BY (a);"
+    plan = plan_between(tmp_path, old, old.replace("d INT", "e INT RENAMED FROM d"))
+    assert [(change.contents, change.copied_because) for change in plan.changes] == [("copy", (
+        "columns are renamed, moved or dropped that a CHECK, a generated column, the layout or the"
+        " policy holds on to",
+    ))]
+
+
+def test_long_texts_are_not_compared() -> None:
+    """A text of megabytes is not compared by lines while a person waits."""
+    long = "SELECT 1;\n" * (COMPARED // 10 + 1)
+    assert compare_lines(long, long + "x") == ()
+    assert compare_lines("", "a") == ()
+
+
+def test_equal_lines_between_changes_are_left_out() -> None:
+    """Two lines round each change are kept."""
+    old = [f"line {number}" for number in range(20)]
+    new = ["other", *old[1:18], "last", *old[19:]]
+    assert compare_lines("\n".join(old), "\n".join(new)) == (
+        "-line 0", "+other", " line 1", " line 2", "…", " line 16", " line 17", "-line 18", "+last",
+        " line 19",
+    )
+
+
+def test_the_report_has_every_object_and_who_uses_what(tmp_path: Path) -> None:
+    """Objects with an action come first; the picture has OLD and NEW, told apart by their sides."""
+    new = OLD.replace("WHERE c > 0", "WHERE c > 1").replace(
+        "CREATE VIEW s.w (a BIGINT) AS SELECT a FROM s.v;",
+        "CREATE VIEW s.x (a BIGINT) AS SELECT a FROM s.t;",
+    )
+    report = outline(plan_between(tmp_path, OLD, new))
+    assert [(each.name, each.action) for each in report.objects] == [
+        ("s.w", "drop"), ("s.v", "redefine"), ("s.x", "create"), ("function:s.f", "unchanged"),
+        ("s.t", "unchanged"),
+    ]
+    nodes = report.picture.nodes
+    assert [(each.name, each.action, each.old, each.new) for each in nodes] == [
+        ("function:s.f", "unchanged", True, True), ("s.t", "unchanged", True, True),
+        ("s.v", "redefine", True, True), ("s.w", "drop", True, False),
+        ("s.x", "create", False, True),
+    ]
+    assert [
+        (nodes[each.used].name, nodes[each.user].name, each.old, each.new)
+        for each in report.picture.edges
+    ] == [
+        ("s.t", "s.v", True, True), ("s.t", "s.x", False, True), ("s.v", "s.w", True, False),
+    ]
+
+
+def test_the_header_says_what_the_report_is_of(tmp_path: Path) -> None:
+    """Releases, hash and tool; of a comparison of two releases there is no catalog to name."""
+    plan = plan_between(tmp_path, OLD, OLD.replace("c > 0", "c > 1"))
+    assert outline(plan).header == (
+        ("Release", "1 → 2"), ("Plan hash", plan.plan_hash),
+        ("Made with", f"catalog-migrate {plan.tool_version}"),
+    )
