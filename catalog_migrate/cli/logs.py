@@ -36,7 +36,9 @@ class Handler(logging.Handler):
     """Writes to whatever ``sys.stderr`` is at the moment; ``form`` is text or json.
 
     ``given`` says that the command line chose the form, which is above the configuration.
-    ``timed`` puts the time before each line of text.
+    Notes and progress in text begin with the time where stderr is no terminal: a log is read later.
+    An error does not, so that a script finds it by its first words, and what is shown before a
+    question does not either. ``timed`` puts the time before each line, wherever it goes.
     """
 
     def __init__(self, form: str = "text") -> None:
@@ -50,11 +52,12 @@ class Handler(logging.Handler):
         if sys.stderr is None:
             return
         text = as_json_line(record) if self.form == "json" else record.getMessage()
-        if not getattr(record, _FIELDS, {}).get("painted"):
+        fields = getattr(record, _FIELDS, {})
+        if not fields.get("painted"):
             text = visible(text)
-        if self.timed and self.form != "json":
-            text = f"{_moment(record, 'seconds')} {text}"
         try:
+            if self.form != "json" and (self.timed or _is_logged(fields)):
+                text = f"{_moment(record, 'seconds')} {text}"
             print(text, file=sys.stderr, flush=True)
         except (OSError, ValueError):
             return
@@ -141,6 +144,12 @@ def as_json_line(record: logging.LogRecord) -> str:
         },
         ensure_ascii=False, default=str,
     )
+
+
+def _is_logged(fields: Mapping[str, Any]) -> bool:
+    """Whether a line of text is one of a log: a note or progress that no terminal shows."""
+    told = fields.get("event") in ("note", "progress") and not fields.get("painted")
+    return told and not sys.stderr.isatty()
 
 
 def _moment(record: logging.LogRecord, precision: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.cli import environment, logs
-from catalog_migrate.cli.logs import progress
+from catalog_migrate.cli.logs import Lines, progress
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
 from catalog_migrate.reconciler.execution_context import Progress
@@ -147,3 +148,25 @@ def test_a_conflict_has_its_sqlstate(capsys: pytest.CaptureFixture[str], form: s
     else:
         assert said == "error CM0210 (SQLSTATE 40001): c was changed: BROKER\n" \
                        "  remedy: run the statement again\n"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_notes_and_progress_have_times_where_no_terminal_shows_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """A log is read later; a person needs none, and an error is found by its first words."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    with logs.logging_to_stderr():
+        note("a note")
+        logs.log(logging.INFO, "note", "\x1b[1mof a report\x1b[0m", {"painted": True})
+        Lines(logs._say)(Progress("copy", 1, 2, "s.t"))
+        logs.log_error(CommitConflict("c was changed", remedy="run it again"))
+        logs.show_times()
+        note("a note of a runtime")
+    found = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "12:00", capsys.readouterr().err)
+    time = "" if terminal else "12:00 "
+    assert found == (
+        f"{time}a note\n\x1b[1mof a report\x1b[0m\n{time}copy 1/2 s.t\n"
+        "error CM0210 (SQLSTATE 40001): c was changed\n  remedy: run it again\n"
+        "12:00 a note of a runtime\n"
+    )
