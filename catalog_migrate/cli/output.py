@@ -38,6 +38,10 @@ class OutputFailed(CatalogMigrateError, OSError):
         return CatalogMigrateError.__str__(self)
 
 
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown"}
+"""Forms of a report by the names of files; every other file is a plan to be applied."""
+
+
 def render_plan(plan: Plan, format_: str, settings: Settings, *, to_file: bool = False) -> str:
     """A report of ``plan``; text has colours on a terminal only, as configured."""
     return render(
@@ -49,25 +53,34 @@ def render_plan(plan: Plan, format_: str, settings: Settings, *, to_file: bool =
 def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> None:
     """Print ``plan``; with ``out`` save it there and print the text report.
 
-    The saved file is the plan itself unless another form than text was asked for.
+    The saved file is the plan itself unless another form than text was asked for, or its name ends
+    as files of one do.
     """
     if out is None:
         sys.stdout.write(render_plan(plan, format_, settings))
         return
-    saved = render_plan(plan, "json" if format_ == "text" else format_, settings, to_file=True)
+    form = form_of(out, format_, otherwise="json")
+    saved = render_plan(plan, form, settings, to_file=True)
     if out == "-":  # a program reads it, so the report is left out
         sys.stdout.write(saved)
         return
     save_result(out, saved)
     sys.stdout.write(render_plan(plan, "text", settings))
     refused = ""
-    if not plan.applyable:
+    if not plan.applyable and form == "json":
         from catalog_migrate.report.user_objects import is_blocked_by_users
 
         refused = "; it is blocked: `apply` refuses it, so plan again with what the report asks for"
         if is_blocked_by_users(plan):
             refused = "; `apply` looks at users' objects again: approve there those that break"
     note(f"saved to {out}{refused}")
+
+
+def form_of(out: str, format_: str, *, otherwise: str) -> str:
+    """The form in which ``out`` is written: what was asked for, else what its name says."""
+    if format_ != "text":
+        return format_
+    return _SUFFIXES.get(Path(out).suffix.lower(), otherwise)
 
 
 def use_color(settings: Settings) -> bool:

@@ -24,7 +24,7 @@ from catalog_migrate.api.releases import (
     plan_rollback,
     require_fresh,
 )
-from catalog_migrate.api.starts import apply_release, roll_back, start_release
+from catalog_migrate.api.starts import apply_release, read_plan, roll_back, start_release
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import (
@@ -34,6 +34,7 @@ from catalog_migrate.cli.output import (
     emit,
     emit_plan,
     emit_start,
+    form_of,
     note,
     render_plan,
     save,
@@ -57,17 +58,20 @@ if TYPE_CHECKING:
 @options.approve
 @options.bind
 @options.downgrade
+@click.option("--show", "saved", metavar="PLAN", type=click.Path(dir_okay=False),
+              help="Report this saved plan as it was made; needs neither catalog nor release.")
 @options.format_(*FORMATS)
 @options.out
 @options.detailed
 def plan(
-    approve: tuple[str, ...], bind: bool, allow_downgrade: bool, format_: str, out: str | None,
-    detailed_exitcode: bool,
+    approve: tuple[str, ...], bind: bool, allow_downgrade: bool, saved: str | None, format_: str,
+    out: str | None, detailed_exitcode: bool,
 ) -> int:
     """Say what applying a release would do. Writes nothing; starts Spark only with --bind.
 
     --bind also says which views and functions of users break or change; what breaks is approved
-    by name, or by a rule of the policy. --out FILE saves the plan for `apply FILE`, blocked or not.
+    by name, or by a rule of the policy. --out FILE saves the plan for `apply FILE`, blocked or not,
+    and a report of it where FILE ends in .html or .md.
     Exit 3 when it may not be applied, 5 when a later release is in force and neither
     --allow-downgrade nor the policy lets it go back.
 
@@ -75,11 +79,21 @@ def plan(
     Example:
       catalog-migrate plan --catalog catalog --release release --out plan.json
       catalog-migrate plan --bind --approve team.cities --out plan.json
+      catalog-migrate plan --out report.html
+      catalog-migrate plan --show plan.json --out report.html
     """
     settings = options.settings()
-    plan = plan_release(
-        settings, approve=approve, bind=bind, allow_downgrade=allow_downgrade, on_note=note
-    )
+    if saved is None:
+        plan = plan_release(
+            settings, approve=approve, bind=bind, allow_downgrade=allow_downgrade, on_note=note
+        )
+    elif approve or bind or allow_downgrade:
+        raise UsageError(
+            "--show reports a plan as it was made",
+            remedy="leave out --approve, --bind and --allow-downgrade, or leave out --show",
+        )
+    else:
+        plan = read_plan(saved)
     emit_plan(plan, format_, settings, out)
     return exit_code(plan, detailed=detailed_exitcode)
 
@@ -190,7 +204,7 @@ def _write_lists(settings: Settings) -> int:
 )
 @options.approve
 @options.bind
-@options.format_("text", "json", "markdown")
+@options.format_(*FORMATS)
 @options.out
 @options.detailed
 def check(
@@ -211,6 +225,8 @@ def check(
       catalog-migrate check release --against catalog: --bind --approve team.cities
     """
     settings = options.settings({"catalog.uri": address_in(against), "release.path": path})
+    if out is not None:
+        format_ = form_of(out, format_, otherwise="text")
     found = check_release(settings, against=against, approve=approve, bind=bind, on_note=note)
     if isinstance(found, InvalidRelease):
         if format_ == "text":
@@ -233,8 +249,8 @@ def _checked(found: Check, format_: str, settings: Settings) -> str:
     )
 
     plan, loaded, base = found.plan, found.release, found.base
-    if format_ == "markdown":
-        return render_plan(plan, "markdown", settings)
+    if format_ not in ("text", "json"):
+        return render_plan(plan, format_, settings)
     judged = verdict(plan)
     entries = (*incurable(plan), *decisions(plan))
     proofs = [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
@@ -345,9 +361,10 @@ def _invalid(error: InvalidRelease, format_: str) -> str:
                 for p in error.problems
             ],
         })
-    from catalog_migrate.report.markdown import problems_in_markdown
+    from catalog_migrate.report import lay_out
+    from catalog_migrate.report.problems import report_problems
 
-    return problems_in_markdown(error)
+    return lay_out(report_problems(error), format_)
 
 
 # -- starts on a local session, forward or back ----------------------------------------------------

@@ -54,11 +54,11 @@ class EditedPlan(CatalogMigrateError, ValueError):
 def plan_hash(plan: Plan) -> str:
     """sha256 (hex) of the canonical plan without sizes, definitions, tool version and address."""
     changes = tuple(replace(change, before=None, after=None) for change in plan.changes)
-    return _hash_of(msgspec.to_builtins(replace(plan, changes=changes, graph=())))
+    return hash_document(msgspec.to_builtins(replace(plan, changes=changes, graph=())))
 
 
-def _hash_of(document: dict[str, Any]) -> str:
-    """The hash of a plan as read, unknown keys included: a reader need not know them."""
+def hash_document(document: dict[str, Any]) -> str:
+    """Hash a plan as it is read, unknown keys included: a reader need not know them."""
     canonical = {key: value for key, value in document.items() if key not in _UNHASHED}
     canonical.update(_without_users(document))
     canonical["base"] = {
@@ -142,7 +142,7 @@ def decode_plan(data: bytes) -> Plan:
                 found=version, known=PLAN_FORMAT,
             ) from error
         raise EditedPlan(f"not a plan file: {error}", remedy=again) from error
-    actual = _hash_of(document)
+    actual = hash_document(document)
     if actual != plan.plan_hash:
         raise EditedPlan(
             f"the plan was changed after it was made: its hash is {actual}, "

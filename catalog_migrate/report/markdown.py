@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.model.wording import visible
 from catalog_migrate.report.report import GOES_ON, Entry, Report, Section
 
@@ -23,7 +22,9 @@ def lay_out_markdown(report: Report, *, limit: int = LIMIT) -> str:
     counted. ``limit`` is taken as at least 4,000.
     """
     found = report.verdict
-    head = f"**{found.word}**{_escape(found.line[len(found.word):])}\n\n{_escape(report.route)}\n"
+    head = f"**{found.word}**{_escape(found.line[len(found.word):])}\n"
+    if report.route:
+        head += f"\n{_escape(report.route)}\n"
     left = max(limit, 4_000) - len(head) - 1
     parts = [head]
     for number, section in enumerate(report.sections):
@@ -31,34 +32,6 @@ def lay_out_markdown(report: Report, *, limit: int = LIMIT) -> str:
         parts.append(text)
         left -= len(text)
     return "".join(parts)
-
-
-def problems_in_markdown(error: InvalidRelease, *, limit: int = LIMIT) -> str:
-    """Everything that is wrong with a release, in fewer than ``limit`` characters."""
-    parts = [f"**INVALID**: {_escape(error.message)}\n\n"]
-    if error.remedy and not error.problems:
-        parts.append(f"{_escape(error.remedy)}\n")
-    used = sum(map(len, parts))
-    for number, problem in enumerate(error.problems):
-        text = _item(Entry(_place(problem), "!", _cure(problem)))
-        if used + len(text) > max(limit, 4_000) - _RESERVE:
-            parts.append(f"- … and {len(error.problems) - number:,} more\n")
-            break
-        parts.append(text)
-        used += len(text)
-    return "".join(parts)
-
-
-def _place(problem: Problem) -> str:
-    place = ":".join(
-        str(part) for part in (problem.file, problem.line, problem.column) if part is not None
-    )
-    told = f"{problem.message} [{problem.code}]"
-    return f"{place}: {told}" if place else told
-
-
-def _cure(problem: Problem) -> tuple[str, ...]:
-    return (f"remedy: {problem.remedy}",) if problem.remedy else ()
 
 
 def _markdown_section(section: Section, room: int) -> str:

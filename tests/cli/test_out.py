@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalog_migrate.cli.main import main
+from catalog_migrate.planner.planfile import hash_document
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,59 @@ def test_drift_without_a_metastore_starts_no_spark(
     told = capsys.readouterr()
     assert "nothing can drift" in told.out
     assert "starting Spark" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "start"),
+    [
+        ("plan", "plan.json", "{"), ("plan", "plan", "{"), ("plan", "r.html", "<!doctype html>"),
+        ("plan", "R.HTM", "<!doctype html>"), ("plan", "r.md", "**SAFE"),
+        ("check", "r.html", "<!doctype html>"), ("check", "r.txt", "release 1: "),
+        ("diff", "r.md", "**SAFE"),
+    ],
+)
+def test_the_name_of_a_file_says_its_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, name: str, start: str
+) -> None:
+    """Where no form was asked for: a page in .html, Markdown in .md, else a plan to be applied."""
+    monkeypatch.chdir(tmp_path)
+    for number in "01":
+        Path(number).mkdir()
+        Path(number, "release.toml").write_text(f'name = "{number}"\n')
+        Path(number, "t.sql").write_text(f"CREATE VIEW s.v{number} (a INT) AS SELECT 1 AS a;")
+    words = {
+        "plan": ["plan", "--catalog", "none", "--release", "1"], "check": ["check", "1"],
+        "diff": ["diff", "0", "1"],
+    }[verb]
+    assert main([*words, "--out", name]) == 0
+    assert Path(name).read_text().startswith(start)
+
+
+def test_a_saved_plan_is_reported_without_catalog_and_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it was made, in every form; one of a newer minor too, what it has beyond left out.
+
+    What it was made with cannot be said beside it, and a file that is none is refused.
+    """
+    monkeypatch.chdir(tmp_path)
+    Path("r").mkdir()
+    Path("r/t.sql").write_text("CREATE VIEW s.v (a INT) AS SELECT 1 AS a;")
+    assert main(["plan", "--catalog", "none", "--release", "r", "--out", "plan.json"]) == 0
+    made = capsys.readouterr().out
+    Path("r/t.sql").unlink()
+    assert main(["plan", "--show", "plan.json"]) == 0
+    assert capsys.readouterr().out == made
+    assert main(["plan", "--show", "plan.json", "--out", "plan.html"]) == 0
+    assert "s.v" in Path("plan.html").read_text()
+    capsys.readouterr()
+    document = json.loads(Path("plan.json").read_text())
+    document |= {"format_version": "1.99", "news": {"of": "a later tool"}}
+    document["plan_hash"] = hash_document(document)
+    Path("later.json").write_text(json.dumps(document))
+    assert main(["plan", "--show", "later.json"]) == 0
+    assert capsys.readouterr().out == made
+    assert main(["plan", "--show", "plan.json", "--approve", "s.v"]) == 64
+    assert "--show reports a plan as it was made" in capsys.readouterr().err
+    assert main(["plan", "--show", "plan.html"]) == 1
+    assert "CM0311" in capsys.readouterr().err
