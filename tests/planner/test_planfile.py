@@ -125,7 +125,7 @@ def test_unknown_keys_of_a_newer_minor_are_ignored(plan: Plan) -> None:
     from catalog_migrate.planner import planfile
 
     document = json.loads(encode_plan(plan)) | {"format_version": "1.7", "later": {"x": 1}}
-    document["plan_hash"] = planfile._hash_of(document)
+    document["plan_hash"] = planfile.hash_document(document)
     read = decode_plan(json.dumps(document).encode())
     assert read.changes == plan.changes
     document["later"] = {"x": 2}
@@ -189,7 +189,7 @@ def test_a_file_of_the_format_before_users_is_the_same_plan(plan: Plan) -> None:
     from catalog_migrate.planner import planfile
 
     document = json.loads(encode_plan(plan)) | {"format_version": "1.2"}
-    document["plan_hash"] = planfile._hash_of(document)
+    document["plan_hash"] = planfile.hash_document(document)
     read = decode_plan(json.dumps(document).encode())
     assert read.users is msgspec.UNSET
     assert read.plan_hash != plan.plan_hash
