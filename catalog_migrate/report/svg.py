@@ -599,6 +599,9 @@ _STYLE = (
     ".picture .arrow.before{stroke-dasharray:5 4;stroke-width:1.3}"
     ".picture .arrow.after{stroke-width:2.4}"
     ".picture .arrow text{font-size:10px;text-anchor:middle}"
+    ".picture .box[role=button]{cursor:pointer}"
+    ".picture .box:focus-visible{outline:3px solid #2f81f7;outline-offset:4px}"
+    ".picture.lit .arrow:not(.near){opacity:.12}.picture.lit .box:not(.near){opacity:.4}"
     f"{_LIGHT.style()}@media screen and (prefers-color-scheme:dark){{{_DARK.style()}}}"
 )
 _UNFIT = re.compile("[\ud800-\udfff\ufffe\uffff]")
