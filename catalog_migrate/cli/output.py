@@ -38,7 +38,7 @@ class OutputFailed(CatalogMigrateError, OSError):
         return CatalogMigrateError.__str__(self)
 
 
-_SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown"}
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".svg": "svg"}
 """Forms of a report by the names of files; every other file is a plan to be applied."""
 
 

@@ -71,7 +71,7 @@ def plan(
 
     --bind also says which views and functions of users break or change; what breaks is approved
     by name, or by a rule of the policy. --out FILE saves the plan for `apply FILE`, blocked or not,
-    and a report of it where FILE ends in .html or .md.
+    and a report of it where FILE ends in .html, .md or .svg.
     Exit 3 when it may not be applied, 5 when a later release is in force and neither
     --allow-downgrade nor the policy lets it go back.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.report.report import Report
 
-FORMATS = ("text", "json", "markdown", "html")
+FORMATS = ("text", "json", "markdown", "html", "svg")
 
 
 def render(
@@ -46,6 +46,10 @@ def lay_out(report: Report, format_: str, *, color: bool = False, width: int = 1
         from catalog_migrate.report.page import lay_out_page
 
         return lay_out_page(report)
+    if format_ == "svg":
+        from catalog_migrate.report.svg import draw_picture
+
+        return draw_picture(report.picture, title=report.title)
     from catalog_migrate.report.text import lay_out_text
 
     return lay_out_text(report, color=color, width=width)

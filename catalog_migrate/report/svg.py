@@ -180,7 +180,9 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
 
 def _rows(layers: Sequence[Sequence[int]]) -> int:
     """After how many boxes a layer goes on in another column: near a screen's proportions."""
-    longest = max(map(len, layers), default=1)
+    if not layers:
+        return 1
+    longest = max(map(len, layers))
     best, nearest = longest, math.inf
     for rows in range(min(_LONG, longest), longest + 1):
         columns = sum(math.ceil(len(layer) / rows) for layer in layers)

@@ -114,7 +114,7 @@ def test_drift_without_a_metastore_starts_no_spark(
         ("plan", "plan.json", "{"), ("plan", "plan", "{"), ("plan", "r.html", "<!doctype html>"),
         ("plan", "R.HTM", "<!doctype html>"), ("plan", "r.md", "**SAFE"),
         ("check", "r.html", "<!doctype html>"), ("check", "r.txt", "release 1: "),
-        ("diff", "r.md", "**SAFE"),
+        ("diff", "r.md", "**SAFE"), ("diff", "r.svg", "<svg "),
     ],
 )
 def test_the_name_of_a_file_says_its_form(
