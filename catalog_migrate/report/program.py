@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from catalog_migrate.model.wording import one_line
 from catalog_migrate.program.operations import Operation, interruptions
 from catalog_migrate.report.report import Wave
+
+_ABSENT_SHOWN = 20
+"""Names that a wave lists as absent; in a long chain of views each wave has almost all of them."""
 
 
 def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
@@ -15,20 +18,27 @@ def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
 
     A name that goes for good is absent nowhere: it is dropped.
     """
-    returning = [
-        (one_line(name), taken, back)
-        for name, taken, back in interruptions(steps) if back is not None
-    ]
+    taken: dict[int, list[str]] = {}
+    returned: dict[int, list[str]] = {}
+    for name, number, back in interruptions(steps):
+        if back is not None:
+            taken.setdefault(number, []).append(name)
+            returned.setdefault(back, []).append(name)
     found = []
+    absent: dict[str, None] = {}
     grouped = groupby(enumerate(steps, start=1), key=lambda each: each[1].wave or -each[0])
     for number, (_, group) in enumerate(grouped, start=1):
         inside = tuple(group)
-        last = inside[-1][0]
+        for place, _ in inside:
+            absent.update(dict.fromkeys(taken.get(place, ())))
+            for name in returned.get(place, ()):
+                absent.pop(name, None)
         phases = dict.fromkeys(step.phase for _, step in inside if step.phase)
         found.append(Wave(
             f"wave {number}: {', '.join(phases)}".rstrip(": "),
             tuple((place, step.symbol, one_line(step.describe())) for place, step in inside),
-            tuple(name for name, taken, back in returning if taken <= last < back),
+            tuple(map(one_line, islice(absent, _ABSENT_SHOWN))),
+            max(len(absent) - _ABSENT_SHOWN, 0),
         ))
     return tuple(found)
 

@@ -111,12 +111,13 @@ class ReportObject(msgspec.Struct, frozen=True):
 class Wave(msgspec.Struct, frozen=True):
     """Steps that go side by side: number, sign and text of each.
 
-    ``absent`` are the names that are absent when the wave has ended.
+    ``absent`` are names that are absent when the wave has ended, ``more`` counts those left out.
     """
 
     title: str
     steps: tuple[tuple[int, str, str], ...]
     absent: tuple[str, ...] = ()
+    more: int = 0
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
