@@ -55,7 +55,7 @@ pytest_plugins = ["tests.measurement"]
 
 # Each group runs on one worker, which has what it needs: Spark with Kafka and PostgreSQL, Spark
 # alone, Kafka and PostgreSQL alone.
-_GROUPS = ("streams", "spark", "servers")
+_GROUPS = ("streams", "spark", "servers", "browser")
 _SPARK = frozenset({"spark", "spark_connect", "connect_server"})
 _SERVERS = frozenset({"kafka", "kafka_other", "postgres", "metastore"})
 _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
@@ -64,6 +64,7 @@ _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
         "connect_server",
     }),
     "spark": frozenset({"spark"}),
+    "browser": frozenset({"browser"}),
 }
 _JVM = frozenset({
     "spark", "spark_connect", "connect_server", "kafka", "kafka_other", "metastore",
@@ -145,6 +146,8 @@ def _group_of(fixtures: frozenset[str], story: bool) -> str | None:
         return "streams" if fixtures & {*_SERVERS, "queries"} else "spark"
     if "kafka_other" in fixtures:  # a broker that one worker has is not started in another
         return "streams"
+    if "browser" in fixtures:
+        return "browser"
     return "servers" if fixtures & _SERVERS else None
 
 

@@ -1,49 +1,304 @@
-"""A report as one HTML page without outside references."""
+"""A report as one HTML file: without network and libraries, and with script only for what is long.
+
+What must not be overlooked (verdict, losses, decisions, every section, the first drawing of the
+graph, the waves) is HTML. Table and panels are made by ``page/page.js`` from a block of JSON,
+since ten thousand of them are too much to lay out at once.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import html
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
 
-from catalog_migrate.report.report import Report, Section
+from catalog_migrate.model.wording import counted, visible
+from catalog_migrate.report.page_data import encode_data
+from catalog_migrate.report.report import GOES_ON, Decision, Entry, Part, Report, Section, Wave
+from catalog_migrate.report.svg import draw_picture, encode_picture
 
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "code,.sign{font-family:ui-monospace,monospace}"
-    ".safe,.nothing,.unproven{color:#17692e}.losses,.decisions{color:#8a5a00}.blocked,.fenced{color:#a31515}"
-    "@media (prefers-color-scheme:dark){body{background:#111;color:#ddd}"
-    ".safe,.nothing,.unproven{color:#6c6}.losses,.decisions{color:#eb5}.blocked,.fenced{color:#f77}}"
-)
+DECISIONS_SHOWN = 100
+WAVES_SHOWN = 60
+STEPS_SHOWN = 12
+"""How many are HTML; the script shows the others when it is asked to."""
+
+_SIGNS = {
+    "+": "created", "-": "dropped", "~": "changed", "*": "updated", "!": "attention",
+    "?": "open question",
+}
+
+_Piece = tuple[str, str, int, str]
+"""Anchor, title and number of things (0: not said) for the contents, and the HTML."""
 
 
 def lay_out_page(report: Report) -> str:
-    """Lay ``report`` out as a page without scripts or outside references."""
+    """Lay ``report`` out as a page that shows all of it, and runs nothing of what is in it."""
+    script = f"{_read('graph.js')}\n{_read('page.js')}"
     found = report.verdict
-    title = html.escape(report.title)
-    parts = [
+    line = found.line.removeprefix(found.word).removeprefix(": ")
+    pieces = list(_pieces(report))
+    return "".join((
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n",
-        f'<h1 class="{found.kind}">{html.escape(found.line)}</h1>\n',
-        f"<p>{html.escape(report.route)}</p>\n",
-        *(_html_section(section) for section in report.sections),
-        "</body>\n</html>\n",
-    ]
-    return "".join(parts)
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+        '<meta name="color-scheme" content="light dark">\n',
+        f"<title>{_text(report.title)}</title>\n<style>\n{_read('page.css')}</style>\n</head>\n",
+        '<body>\n<a class="skip" href="#main">Skip to the report</a>\n',
+        f'<header class="top">\n<p class="route">{_text(report.route)}</p>\n',
+        f"<h1>{_text(report.title.removesuffix(f': {found.word}'))}</h1>\n",
+        f'<p class="verdict {found.kind}"><strong>{_text(found.word)}</strong>'
+        f" <span>{_text(line)}</span></p>\n",
+        _header(report),
+        "</header>\n",
+        _contents(pieces),
+        '<main id="main" tabindex="-1">\n',
+        *(text for *_, text in pieces),
+        "</main>\n",
+        "<footer>\n<p>This file loads nothing and sends nothing. All of it, uncut, is in"
+        " <code>--format json</code>.</p>\n</footer>\n",
+        '<p id="live" class="unseen" role="status" aria-live="polite"></p>\n',
+        _json("data", encode_data(
+            report, decisions=DECISIONS_SHOWN, waves=WAVES_SHOWN, steps=STEPS_SHOWN,
+        )),
+        _json("picture", encode_picture(report.picture)),
+        f"<script>{script}</script>\n</body>\n</html>\n",
+    ))
 
 
-def _html_section(section: Section) -> str:
-    lines = [f"<h2>{html.escape(section.title)}</h2>\n"]
-    if section.note:
-        lines.append(f"<p>{html.escape(section.note)}</p>\n")
-    if section.entries or section.more:
-        lines.append("<ul>\n")
-        for entry in section.entries:
-            sign = f'<span class="sign">{html.escape(entry.sign)}</span> ' if entry.sign else ""
-            details = "".join(
-                f"<li><code>{html.escape(line)}</code></li>" for line in entry.details
-            )
-            below = f"<ul>{details}</ul>" if details else ""
-            lines.append(f"<li>{sign}{html.escape(entry.head)}{below}</li>\n")
-        if section.more:
-            lines.append(f"<li>… and {section.more:,} more</li>\n")
-        lines.append("</ul>\n")
-    return "".join(lines)
+def _read(name: str) -> str:
+    return (files("catalog_migrate.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """Nothing is loaded, and no script runs but the one whose hash this is."""
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline';"
+        f" script-src 'sha256-{digest}'"
+    )
+
+
+def _json(name: str, text: str) -> str:
+    """Data beside the page; both encoders leave nothing in it that ends the element."""
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
+
+
+def _text(text: str) -> str:
+    return html.escape(visible(text))
+
+
+def _header(report: Report) -> str:
+    if not report.header:
+        return ""
+    rows = "".join(
+        f"<div><dt>{_text(label)}</dt><dd>{_text(value)}</dd></div>\n"
+        for label, value in report.header
+    )
+    return f'<dl class="facts">\n{rows}</dl>\n'
+
+
+def _contents(pieces: Sequence[_Piece]) -> str:
+    if len(pieces) < 2:
+        return ""
+    links = "".join(
+        f'<li><a href="#{anchor}">{_text(title.partition(",")[0])}'
+        + (f' <span class="count">{number:,}</span>' if number else "") + "</a></li>\n"
+        for anchor, title, number, _ in pieces
+    )
+    return f'<nav class="contents" aria-label="Contents">\n<ul>\n{links}</ul>\n</nav>\n'
+
+
+def _pieces(report: Report) -> Iterator[_Piece]:
+    """The sections in their order, those with a part of the page as that part.
+
+    Graph and objects come before the program: what precedes it is what is to be read first.
+    """
+    parts: dict[Part, list[_Piece]] = {
+        "decisions": list(_decisions(report)),
+        "objects": [*_graph(report), *_objects(report)],
+        "steps": list(_program(report)),
+    }
+    for number, section in enumerate(report.sections, start=1):
+        if section.part == "steps":
+            yield from parts.pop("objects", ())
+        if section.part == "objects" and report.objects:
+            continue
+        if parts.get(section.part):
+            yield from parts.pop(section.part)
+        elif section.part not in {"decisions", "steps"} or not _is_shown(report, section.part):
+            yield _section(section, f"section-{number}")
+    for rest in ("decisions", "objects", "steps"):
+        yield from parts.pop(rest, ())
+
+
+def _is_shown(report: Report, part: Part) -> bool:
+    return bool(report.decisions if part == "decisions" else report.waves)
+
+
+def _titled(report: Report, part: Part, default: str) -> tuple[str, str]:
+    """The title of a part, and the notes of the sections that it replaces."""
+    found = [section for section in report.sections if section.part == part]
+    title = found[0].title if found else default
+    return title, "".join(map(_note, found))
+
+
+def _frame(anchor: str, title: str, inside: str, classes: str) -> str:
+    return (
+        f'<section id="{anchor}" class="{classes}" aria-labelledby="{anchor}-title">\n'
+        f'<h2 id="{anchor}-title">{_text(title)}</h2>\n{inside}</section>\n'
+    )
+
+
+def _section(section: Section, anchor: str) -> _Piece:
+    """A section as it is; how it is marked follows from the signs in it."""
+    signs = {entry.sign for entry in section.entries}
+    tone = "alarm" if "!" in signs else "ask" if "?" in signs else "calm"
+    items = "".join(map(_entry, section.entries))
+    if section.more:
+        items += f'<li class="more">… and {section.more:,} more</li>\n'
+    plain = not signs - {""} and not any(entry.details for entry in section.entries)
+    listed = f'<ul class="{"plain" if plain else "entries"}">\n{items}</ul>\n' if items else ""
+    inside = _note(section) + listed
+    return anchor, section.title, 0, _frame(anchor, section.title, inside, f"card {tone}")
+
+
+def _note(section: Section) -> str:
+    return f'<p class="note">{_text(section.note)}</p>\n' if section.note else ""
+
+
+def _entry(entry: Entry) -> str:
+    return (
+        f"<li>{_sign(entry.sign)}<div>{_text(entry.head)}{_details(entry.details)}</div></li>\n"
+    )
+
+
+def _sign(sign: str) -> str:
+    if not sign:
+        return ""
+    label = _text(_SIGNS.get(sign, sign))
+    return f'<span class="sign" role="img" aria-label="{label}">{_text(sign)}</span> '
+
+
+def _details(details: Sequence[str]) -> str:
+    """Lines under an entry; the lines of a text to write are one block that can be copied."""
+    items: list[tuple[str, str]] = []
+    for line in details:
+        before, found, text = line.partition("write: ")
+        if found:
+            items.append((f"{before}write:", text))
+        elif items and items[-1][0] and line.startswith(GOES_ON):
+            items[-1] = (items[-1][0], f"{items[-1][1]}\n{line.removeprefix(GOES_ON)}")
+        else:
+            items.append(("", line))
+    shown = "".join(
+        f"<li>{_copyable(label, text) if label else _text(text)}</li>" for label, text in items
+    )
+    return f'<ul class="details">{shown}</ul>' if shown else ""
+
+
+def _copyable(label: str, text: str) -> str:
+    """A text with its button, which the script shows: it does nothing without."""
+    return (
+        f'<div class="copyable"><span class="label">{_text(label)}</span><pre>{_text(text)}</pre>'
+        '<button type="button" class="copy" hidden>Copy</button></div>'
+    )
+
+
+def _decisions(report: Report) -> Iterator[_Piece]:
+    if not report.decisions:
+        return
+    title, notes = _titled(report, "decisions", "How to decide")
+    items = "".join(
+        _decision(number, each)
+        for number, each in enumerate(report.decisions[:DECISIONS_SHOWN], start=1)
+    )
+    rest = len(report.decisions) - DECISIONS_SHOWN
+    inside = f'{notes}<ol class="decisions">\n{items}</ol>\n'
+    if rest > 0:
+        inside += _more("decisions", f"Show {counted(rest, 'further decision')}")
+    number = len(report.decisions)
+    yield "decisions", title, number, _frame("decisions", title, inside, "card ask")
+
+
+def _more(what: str, label: str) -> str:
+    return (
+        f'<p><button type="button" class="more" data-more="{what}" hidden>{label}</button></p>\n'
+        f"<noscript><p>{label}: needs script; <code>--format json</code> has all.</p></noscript>\n"
+    )
+
+
+def _decision(number: int, decision: Decision) -> str:
+    code = f' <span class="code">{_text(decision.code)}</span>' if decision.code else ""
+    text = _copyable(f"{decision.verb}:", decision.text) if decision.text else ""
+    return (
+        f'<li id="decision-{number}"><p><strong class="name">{_text(decision.name)}</strong>'
+        f" {_text(decision.reason)}{code}</p>\n{text}</li>\n"
+    )
+
+
+def _graph(report: Report) -> Iterator[_Piece]:
+    """The picture as it opens, drawn here, so that it is there without script as well."""
+    if not report.picture.nodes:
+        return
+    inside = f'<div id="graph" class="scroll">{draw_picture(report.picture)}</div>\n'
+    yield "graph-part", "Graph", 0, _frame("graph-part", "Graph", inside, "card calm")
+
+
+def _objects(report: Report) -> Iterator[_Piece]:
+    """The frame of the table and of the panels; what they show is for the script to fill in."""
+    if not report.objects:
+        return
+    changed = sum(each.action != "unchanged" for each in report.objects)
+    title, notes = _titled(report, "objects", "What will happen")
+    said = f"{counted(len(report.objects), 'object')}, {changed:,} of them changed"
+    missing = (
+        f"<noscript><p>The table of {said}, and what changes in each, need script."
+        " <code>--format json</code> has all of it.</p></noscript>\n"
+    )
+    table = f'{missing}<div id="table" hidden></div>\n'
+    title_, number = "Objects", len(report.objects)
+    yield "objects", title_, number, _frame("objects", title_, table, "card calm")
+    panels = f'{notes}<div id="panels"></div>\n'
+    yield "changes", title, changed, _frame("changes", title, panels, "open")
+
+
+def _program(report: Report) -> Iterator[_Piece]:
+    """The waves as a timeline, each with the names that are absent when it has ended."""
+    if not report.waves:
+        return
+    title, notes = _titled(report, "steps", "Steps, in this order")
+    items = "".join(
+        _wave(number, wave) for number, wave in enumerate(report.waves[:WAVES_SHOWN])
+    )
+    inside = f'{notes}<ol class="waves">\n{items}</ol>\n'
+    rest = len(report.waves) - WAVES_SHOWN
+    if rest > 0:
+        inside += _more("waves", f"Show {counted(rest, 'further wave')}")
+    number = sum(len(wave.steps) for wave in report.waves)
+    yield "steps", title, number, _frame("steps", title, inside, "card calm")
+
+
+def _wave(number: int, wave: Wave) -> str:
+    steps = "".join(
+        f'<li><span class="number">{place:,}</span> {_sign(sign)}<span>{_text(text)}</span></li>\n'
+        for place, sign, text in wave.steps[:STEPS_SHOWN]
+    )
+    rest = len(wave.steps) - STEPS_SHOWN
+    more = _more(f"steps-{number}", f"Show {counted(rest, 'further step')}") if rest > 0 else ""
+    return (
+        f'<li class="wave" id="wave-{number}"><h3>{_text(wave.title)}</h3>\n'
+        f'<ul class="steps">\n{steps}</ul>\n{more}{_absent(wave)}</li>\n'
+    )
+
+
+def _absent(wave: Wave) -> str:
+    if not wave.absent:
+        return ""
+    names = "".join(f'<li class="name">{_text(name)}</li>' for name in wave.absent)
+    if wave.more:
+        names += f"<li>… and {wave.more:,} more; each object says from when to when it is</li>"
+    return (
+        f'<div class="absent"><p>Absent after this: {counted(len(wave.absent) + wave.more, "name")}'
+        f'</p>\n<ul class="names">{names}</ul></div>\n'
+    )

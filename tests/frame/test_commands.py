@@ -67,6 +67,7 @@ def test_ci_runs_all_and_says_when_a_part_fails(tmp_path: Path, failing: str) ->
     make = tmp_path / "make"
     make.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n[ "$1" != "{failing}" ]\n')
     make.chmod(0o755)
+    (tmp_path / "chromium").symlink_to("/bin/true")
     done = subprocess.run(
         [ROOT / ".ci" / "run"], env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     )
@@ -75,3 +76,20 @@ def test_ci_runs_all_and_says_when_a_part_fails(tmp_path: Path, failing: str) ->
     ]
     assert calls.read_text().splitlines() == ["lint", *([] if failing == "lint" else halves)]
     assert (done.returncode != 0) == bool(failing)
+
+
+def test_ci_fails_without_a_browser(tmp_path: Path) -> None:
+    """A Chromium that is missing and cannot be installed ends it before the tests, and is named."""
+    for name, answer in (("make", "exit 0"), ("apt-get", "exit 100"), ("id", "echo 0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{answer}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("bash", "env", "dirname"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    done = subprocess.run(
+        [ROOT / ".ci" / "run"], env={"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "ci: there is no Chromium, and it could not be installed\n"
+        "  remedy: install it (Debian and Ubuntu: apt-get install chromium)\n"
+    )
