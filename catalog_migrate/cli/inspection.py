@@ -19,7 +19,7 @@ from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import one_line
 from catalog_migrate.program.operations import numbered
-from catalog_migrate.report.pictures import FORMATS, draw_graph, draw_program
+from catalog_migrate.report import GRAPH_FORMATS
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
@@ -533,7 +533,7 @@ def drift(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_inp
 @options.catalog
 @options.release
 @click.option("--system", is_flag=True, help="Our own built-ins (schema catalog_migrate) too.")
-@options.format_(*FORMATS)
+@options.format_(*GRAPH_FORMATS)
 @options.out
 def graph(
     name: str | None, program: str | None, system: bool, format_: str, out: str | None
@@ -541,17 +541,20 @@ def graph(
     """Print what depends on what: of the release given, else of the catalog.
 
     Tables, views, functions and types, and secrets, connections, sources, sinks and clusters.
-    With NAME only that object, everything it needs and everything that needs it.
+    With NAME only that object, everything it needs and everything that needs it. HTML and SVG are
+    pictures to look at; a schema of a large catalog is one box there, which a click opens in HTML.
 
     With --program the steps that `apply` takes for a plan: steps of one wave go side by side, and
-    a wave begins when the one before it has ended.
+    a wave begins when the one before it has ended. Pictures show which names are absent between.
 
     \b
     Example:
-      catalog-migrate graph --catalog catalog --format mermaid
+      catalog-migrate graph --catalog catalog --format html --out graph.html
       catalog-migrate graph shop.orders --release release
-      catalog-migrate graph --program plan.json --format dot | dot -Tsvg > plan.svg
+      catalog-migrate graph --program plan.json --format svg --out plan.svg
     """
+    from catalog_migrate.report.pictures import draw_graph, draw_program
+
     if program is not None:
         if name is not None or system:
             raise UsageError(
@@ -563,9 +566,9 @@ def graph(
         return
     settings = options.settings()
     if options.given("release.path") is None:
-        found = open_catalog(settings).graph(system=system)
+        found, of = open_catalog(settings).graph(system=system), " in the catalog"
     else:
         from catalog_migrate.api.releases import release_graph
 
-        found = release_graph(settings)
-    emit(draw_graph(found, format_, name), out)
+        found, of = release_graph(settings), " in the release"
+    emit(draw_graph(found, format_, name, of=of), out)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from catalog_migrate.report.report import Report
 
 FORMATS = ("text", "json", "markdown", "html", "svg")
+GRAPH_FORMATS = ("text", "html", "svg", "dot", "mermaid", "json")
+"""Those of a graph and of a program (:mod:`catalog_migrate.report.pictures`)."""
 
 
 def render(

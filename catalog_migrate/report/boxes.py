@@ -49,7 +49,7 @@ class Arrow(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
-def sign_of(action: str) -> str:
+def find_sign(action: str) -> str:
     """``+ - ~ *``, or nothing for what does not change."""
     return SIGNS.get(action, "*")
 
@@ -76,8 +76,8 @@ def open_boxes(
     """
     visible = [place for place, node in enumerate(picture.nodes) if is_on(node, side)]
     groups = group_nodes(picture.nodes)
-    shown = _chosen(picture, visible, side, focus)
-    return join_boxes(picture, side, _within(picture, visible, groups, shown), groups)
+    shown = _choose(picture, visible, side, focus)
+    return join_boxes(picture, side, _reduce(picture, visible, groups, shown), groups)
 
 
 def group_nodes(nodes: Collection[Node]) -> list[str]:
@@ -104,7 +104,7 @@ def join_boxes(
             parts.add(groups[place])
         elif is_on(node, side):
             rest.setdefault(groups[place], []).append(place)
-    rank = _ranks(picture, side)
+    rank = _rank(picture, side)
     boxes = [Box(groups[place], (place,), place) for place in shown]
     boxes += [
         Box(group, tuple(members), None, group not in parts) for group, members in rest.items()
@@ -112,10 +112,10 @@ def join_boxes(
     boxes.sort(key=lambda box: (
         sum(rank[place] for place in box.members) / len(box.members), box.members[0]
     ))
-    return boxes, _arrows(picture, side, boxes)
+    return boxes, _join_arrows(picture, side, boxes)
 
 
-def _arrows(picture: Picture, side: Side, boxes: list[Box]) -> list[Arrow]:
+def _join_arrows(picture: Picture, side: Side, boxes: list[Box]) -> list[Arrow]:
     box_of = {place: number for number, box in enumerate(boxes) for place in box.members}
     joined: dict[tuple[int, int], list[Edge]] = {}
     for edge in picture.edges:
@@ -132,7 +132,7 @@ def _arrows(picture: Picture, side: Side, boxes: list[Box]) -> list[Arrow]:
     ]
 
 
-def _chosen(
+def _choose(
     picture: Picture, visible: list[int], side: Side, focus: str | None
 ) -> set[int]:
     """What is to be shown as objects, however many they are."""
@@ -156,7 +156,7 @@ def _chosen(
     return near.intersection(visible)
 
 
-def _within(
+def _reduce(
     picture: Picture, visible: list[int], groups: list[str], shown: set[int]
 ) -> set[int]:
     """Those of ``shown`` that stay objects, so that there are not too many boxes."""
@@ -180,7 +180,7 @@ def _within(
     return shown
 
 
-def _ranks(picture: Picture, side: Side) -> list[int]:
+def _rank(picture: Picture, side: Side) -> list[int]:
     """The layer of each node when all are objects."""
     found = [0] * len(picture.nodes)
     seen = [edge for edge in picture.edges if is_on(edge, side)]

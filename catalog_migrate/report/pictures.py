@@ -1,16 +1,20 @@
-"""Graphs and programs drawn: text, DOT, Mermaid, JSON."""
+"""Graphs and programs drawn: text, SVG, a page, DOT, Mermaid, JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from catalog_migrate.model.names import InvalidName, parse_reference
-from catalog_migrate.model.wording import one_line
+from catalog_migrate.model.names import InvalidName, parse_reference, quote_part
+from catalog_migrate.model.objects import CLUSTER_KINDS
+from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.program.operations import numbered
+from catalog_migrate.report.boxes import find_sign
+from catalog_migrate.report.program import list_waves
+from catalog_migrate.report.report import Edge, Node, Picture, Wave
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -18,53 +22,98 @@ if TYPE_CHECKING:
     from catalog_migrate.program.operations import Operation
 
 
-FORMATS = ("text", "dot", "mermaid", "json")
+_ABSENT_SHOWN = 3
 
 
-class Node(NamedTuple):
+class Uses(NamedTuple):
     """An object and what it uses: names, each with what the use is labelled with or ""."""
 
     name: str
     uses: tuple[tuple[str, str], ...]
 
 
-class Wave(NamedTuple):
-    """Steps that go side by side, with their numbers in the plan's report."""
+def draw_graph(
+    graph: DependencyGraph, format_: str, name: str | None = None, *, of: str = ""
+) -> str:
+    """Draw what uses what in one of ``report.GRAPH_FORMATS``.
 
-    title: str
-    steps: tuple[tuple[int, Operation], ...]
-
-
-def draw_graph(graph: DependencyGraph, format_: str, name: str | None = None) -> str:
-    """What uses what in one of :data:`FORMATS`; with ``name`` of the objects connected with it.
-
-    Raises :class:`InvalidName` when nothing has that name.
+    With ``name`` only the objects that are connected with it. ``of`` says in a title what it is the
+    graph of. Raises :class:`InvalidName` when nothing has
+    that name.
     """
-    return _GRAPHS[format_](_nodes(graph, name))
+    part, root = _connected(graph, name)
+    if format_ in _GRAPHS:
+        return _GRAPHS[format_](_list_uses(part))
+    picture = make_picture(part)
+    if format_ == "html":
+        return _lay_out_page(picture, f"What uses what{of}")
+    if format_ == "svg":
+        from catalog_migrate.report.svg import draw_picture
+
+        return draw_picture(picture, focus=root, title=f"What uses what{of}")
+    return _PICTURES[format_](picture)
 
 
 def draw_program(steps: Sequence[Operation], format_: str) -> str:
-    """The steps of a plan, wave by wave, in one of :data:`FORMATS`."""
-    return _PROGRAMS[format_](_waves(steps))
+    """Draw the steps of a plan, wave by wave, in one of ``report.GRAPH_FORMATS``."""
+    if format_ == "text":
+        return _program_text(steps)
+    if format_ == "json":
+        return _program_json(steps)
+    return _PROGRAMS[format_](list_waves(steps))
 
 
-def _nodes(graph: DependencyGraph, name: str | None) -> list[Node]:
-    """All objects sorted by name with what they use; with ``name`` those connected with it."""
-    kept = set(graph)
-    if name is not None:
-        root = parse_reference(name)
-        if root not in graph:
-            raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
-        kept = {root} | graph.dependencies([root]) | graph.dependents([root])
+def make_picture(graph: DependencyGraph) -> Picture:
+    """Make the picture of a graph: its objects, sorted by name, and who uses them.
+
+    A source or sink is in the group of its cluster, everything else in that of its schema.
+    """
+    found = sorted(graph, key=lambda node: str(graph.key(node)))
+    place = {node: number for number, node in enumerate(found)}
+    edges = sorted(
+        (user, place[used], _label(graph, node, used))
+        for user, node in enumerate(found) for used in graph.uses(node)
+    )
+    return Picture(
+        tuple(
+            Node(one_line(str(graph.key(node))), graph.key(node).kind, _group(graph, node))
+            for node in found
+        ),
+        tuple(Edge(used, user, one_line(label)) for user, used, label in edges),
+    )
+
+
+def _group(graph: DependencyGraph, node: Identity) -> str:
+    key = graph.key(node)
+    if key.kind in CLUSTER_KINDS:
+        for used in graph.uses(node):
+            if graph.key(used).kind == "cluster":
+                return one_line(str(graph.key(used).item_name))
+    return one_line(quote_part(key.schema)) if key.schema else ""
+
+
+def _connected(
+    graph: DependencyGraph, name: str | None
+) -> tuple[DependencyGraph, str | None]:
+    """The part of a graph that is connected with ``name``, and that name as pictures have it."""
+    if name is None:
+        return graph, None
+    root = parse_reference(name)
+    if root not in graph:
+        raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
+    part = graph.part({root} | graph.dependencies([root]) | graph.dependents([root]))
+    return part, one_line(str(graph.key(root)))
+
+
+def _list_uses(graph: DependencyGraph) -> list[Uses]:
+    """All objects sorted by name with what they use."""
     return sorted(
-        Node(
+        Uses(
             str(graph.key(each)),
-            tuple(sorted(
-                (str(graph.key(use)), _label(graph, each, use))
-                for use in graph.uses(each) if use in kept
-            )),
+            tuple(sorted((str(graph.key(use)), _label(graph, each, use))
+                         for use in graph.uses(each))),
         )
-        for each in kept
+        for each in graph
     )
 
 
@@ -73,7 +122,22 @@ def _label(graph: DependencyGraph, user: Identity, used: Identity) -> str:
     return ", ".join(role for role in graph.roles(user, used) if role != graph.key(used).kind)
 
 
-def _graph_text(found: list[Node]) -> str:
+def _lay_out_page(picture: Picture, title: str) -> str:
+    """A page of a picture where nothing changes, with the table of its objects."""
+    from catalog_migrate.report.page import lay_out_page
+    from catalog_migrate.report.report import Report, ReportObject
+    from catalog_migrate.report.verdict import Verdict
+
+    objects = tuple(
+        ReportObject(node.name, node.kind, node.group, node.action) for node in picture.nodes
+    )
+    count = f"{counted(len(objects), 'object')}, {counted(len(picture.edges), 'use')}"
+    return lay_out_page(Report(
+        title, Verdict("nothing", "", ""), count, objects=objects, picture=picture
+    ))
+
+
+def _graph_text(found: list[Uses]) -> str:
     """``name <- used, used (role)`` a line."""
     lines = []
     for name, uses in found:
@@ -82,30 +146,7 @@ def _graph_text(found: list[Node]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _graph_dot(found: list[Node]) -> str:
-    """Graphviz: an arrow points from what is used to what uses it."""
-    lines = ["digraph catalog {", "  rankdir=LR;"]
-    lines += [f"  {_dot(name)};" for name, _ in found]
-    for name, uses in found:
-        for use, label in uses:
-            labelled = f" [label={_dot(label)}]" if label else ""
-            lines.append(f"  {_dot(use)} -> {_dot(name)}{labelled};")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _graph_mermaid(found: list[Node]) -> str:
-    """A mermaid flowchart, as GitHub draws it."""
-    number = {name: f"n{place}" for place, (name, _) in enumerate(found)}
-    lines = ["flowchart LR"]
-    lines += [f'  {number[name]}["{_mermaid(name)}"]' for name, _ in found]
-    for name, uses in found:
-        for use, label in uses:
-            labelled = f'|"{_mermaid(label)}"|' if label else ""
-            lines.append(f"  {number[use]} -->{labelled} {number[name]}")
-    return "\n".join(lines) + "\n"
-
-
-def _graph_json(found: list[Node]) -> str:
+def _graph_json(found: list[Uses]) -> str:
     """``roles`` has the labels of those uses that have one."""
     objects = []
     for name, uses in found:
@@ -115,67 +156,184 @@ def _graph_json(found: list[Node]) -> str:
     return _json({"objects": objects})
 
 
-_GRAPHS = {"text": _graph_text, "dot": _graph_dot, "mermaid": _graph_mermaid, "json": _graph_json}
+_GRAPHS = {"text": _graph_text, "json": _graph_json}
+
+_DOT_SHAPES = {
+    "table": "shape=box", "view": 'shape=box, style="rounded,filled"',
+    "materialized_view": 'shape=box, style="rounded,filled", peripheries=2',
+    "function": "shape=parallelogram", "type": "shape=hexagon", "connection": "shape=ellipse",
+    "source": "shape=cds", "sink": "shape=invhouse", "secret": "shape=octagon",
+    "cluster": "shape=box3d", "log": "shape=note",
+}
+_MERMAID_SHAPES = {
+    "table": ("[", "]"), "view": ("(", ")"), "materialized_view": ("[(", ")]"),
+    "function": ("[/", "/]"), "type": ("{{", "}}"), "connection": ("([", "])"),
+    "source": ("[/", "\\]"), "sink": ("[\\", "/]"), "secret": ("{", "}"),
+    "cluster": ("[[", "]]"), "log": (">", "]"),
+}
+_COLORS = {
+    "+": ("create", "#116329", "#dafbe1"), "-": ("drop", "#b3131f", "#ffebe9"),
+    "~": ("migrate", "#7d4e00", "#fff3c4"), "*": ("update", "#0550ae", "#ddf0ff"),
+}
+"""For each sign the name of its class, the colour of the border and that of the area."""
+
+_DOT_NODE = 'node [style=filled, fillcolor="#f6f8fa", color="#818b98", fontsize=11]'
 
 
-def _waves(steps: Sequence[Operation]) -> list[Wave]:
-    """The steps of a plan in waves; those of a file that has none go one after the other."""
-    grouped = groupby(enumerate(steps, start=1), key=lambda each: each[1].wave or -each[0])
-    found = []
-    for number, (_, group) in enumerate(grouped, start=1):
-        inside = tuple(group)
-        phases = dict.fromkeys(step.phase for _, step in inside if step.phase)
-        found.append(Wave(f"wave {number}: {', '.join(phases)}".rstrip(": "), inside))
-    return found
-
-
-def _program_text(found: list[Wave]) -> str:
-    lines = []
-    shown = numbered([step for wave in found for _, step in wave.steps])
-    for title, steps in found:
-        lines.append(title)
-        lines += [one_line("  {} {}".format(*shown[number - 1])) for number, _ in steps]
-    return "".join(f"{line}\n" for line in lines) or "no steps\n"
-
-
-def _program_dot(found: list[Wave]) -> str:
-    """A box a wave; the arrow between two boxes ends at the first step of each."""
-    lines = ["digraph program {", "  rankdir=LR; compound=true; node [shape=box];"]
-    for place, (title, steps) in enumerate(found):
-        lines.append(f"  subgraph cluster_{place} {{ label={_dot(title)};")
-        lines += [f"    s{number} [label={_dot(_titled(number, step))}];" for number, step in steps]
+def _picture_dot(picture: Picture) -> str:
+    """Graphviz: an arrow points from what is used to what uses it; a cluster a group."""
+    lines = ["digraph catalog {", f"  rankdir=LR; {_DOT_NODE};"]
+    for number, (group, inside) in enumerate(_group_nodes(picture)):
+        lines.append(f"  subgraph cluster_{number} {{ label={_dot(group)};")
+        for place in inside:
+            node = picture.nodes[place]
+            told = [_DOT_SHAPES.get(node.kind, "shape=component")]
+            if node.action != "unchanged":
+                told += [f"label={_dot(_name_action(node))}", *_dot_color(find_sign(node.action))]
+            lines.append(f"    {_dot(node.name)} [{', '.join(told)}];")
         lines.append("  }")
-    for place, (one, other) in enumerate(pairwise(found)):
-        ends = f"[ltail=cluster_{place}, lhead=cluster_{place + 1}]"
-        lines.append(f"  s{one.steps[0][0]} -> s{other.steps[0][0]} {ends};")
+    for edge in picture.edges:
+        told = [f"label={_dot(edge.label)}"] if edge.label else []
+        if edge.old != edge.new:
+            told.append("style=dashed" if edge.old else "penwidth=2.5")
+        ends = (_dot(picture.nodes[end].name) for end in (edge.used, edge.user))
+        lines.append(f"  {' -> '.join(ends)}{f' [{_COMMA.join(told)}]' if told else ''};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _program_mermaid(found: list[Wave]) -> str:
+def _picture_mermaid(picture: Picture) -> str:
+    """A mermaid flowchart, as GitHub draws it; a subgraph a group."""
     lines = ["flowchart LR"]
-    for place, (title, steps) in enumerate(found):
-        lines.append(f'  subgraph w{place}["{_mermaid(title)}"]')
-        lines += [f'    s{number}["{_mermaid(_titled(number, step))}"]' for number, step in steps]
+    for number, (group, inside) in enumerate(_group_nodes(picture)):
+        lines.append(f'  subgraph g{number}["{_mermaid(group)}"]')
+        for place in inside:
+            node = picture.nodes[place]
+            before, behind = _MERMAID_SHAPES.get(node.kind, ("[", "]"))
+            lines.append(f'    n{place}{before}"{_mermaid(_name_action(node))}"{behind}')
         lines.append("  end")
-    lines += [f"  w{place} --> w{place + 1}" for place in range(len(found) - 1)]
-    return "\n".join(lines) + "\n"
+    for edge in picture.edges:
+        arrow = "-->" if edge.old == edge.new else "-.->" if edge.old else "==>"
+        labelled = f'|"{_mermaid(edge.label)}"|' if edge.label else ""
+        lines.append(f"  n{edge.used} {arrow}{labelled} n{edge.user}")
+    signs = [(f"n{place}", find_sign(node.action)) for place, node in enumerate(picture.nodes)]
+    return "\n".join([*lines, *_mermaid_classes(signs)]) + "\n"
 
 
-def _program_json(found: list[Wave]) -> str:
+_PICTURES = {"dot": _picture_dot, "mermaid": _picture_mermaid}
+_COMMA = ", "
+
+
+def _group_nodes(picture: Picture) -> list[tuple[str, list[int]]]:
+    """The positions of the nodes group by group, in the order of their names."""
+    found: dict[str, list[int]] = {}
+    for place, node in enumerate(picture.nodes):
+        found.setdefault(node.group, []).append(place)
+    return sorted(found.items())
+
+
+def _name_action(node: Node) -> str:
+    """The sign behind the name: a text that begins with a plus or minus is a list to mermaid."""
+    if node.action == "unchanged":
+        return node.name
+    return f"{node.name} ({find_sign(node.action)} {node.action})"
+
+
+def _dot_color(sign: str) -> list[str]:
+    if sign not in _COLORS:
+        return []
+    _, border, area = _COLORS[sign]
+    return [f'color="{border}"', f'fillcolor="{area}"', "penwidth=2"]
+
+
+def _mermaid_classes(signs: Sequence[tuple[str, str]]) -> list[str]:
+    """The colours of those that have a sign: (id, sign) of each."""
+    lines = []
+    for sign, (name, border, area) in _COLORS.items():
+        inside = ",".join(node for node, own in signs if own == sign)
+        if inside:
+            lines.append(f"  classDef {name} fill:{area},stroke:{border},color:#1f2328")
+            lines.append(f"  class {inside} {name}")
+    return lines
+
+
+def _program_text(steps: Sequence[Operation]) -> str:
+    lines = []
+    shown = numbered(steps)
+    for wave in list_waves(steps):
+        lines.append(wave.title)
+        lines += [one_line("  {} {}".format(*shown[number - 1])) for number, _, _ in wave.steps]
+    return "".join(f"{line}\n" for line in lines) or "no steps\n"
+
+
+def _program_json(steps: Sequence[Operation]) -> str:
     """The steps as the plan file has them, and their numbers wave by wave."""
     return _json({
-        "steps": [msgspec.to_builtins(step) for wave in found for _, step in wave.steps],
-        "waves": [[number for number, _ in wave.steps] for wave in found],
+        "steps": msgspec.to_builtins(steps),
+        "waves": [[number for number, _, _ in wave.steps] for wave in list_waves(steps)],
     })
 
 
-def _titled(number: int, step: Operation) -> str:
+def _program_dot(waves: Sequence[Wave]) -> str:
+    """A box a wave; the arrow between two boxes ends at the first step of each."""
+    lines = ["digraph program {", f"  rankdir=LR; compound=true; {_DOT_NODE}; node [shape=box];"]
+    for place, wave in enumerate(waves):
+        lines.append(f"  subgraph cluster_{place} {{ label={_dot(wave.title)};")
+        for number, sign, text in wave.steps:
+            told = [f"label={_dot(_number_step(number, sign, text))}", *_dot_color(sign)]
+            lines.append(f"    s{number} [{', '.join(told)}];")
+        lines.append("  }")
+    for place, (one, other) in enumerate(pairwise(waves)):
+        told = [f"ltail=cluster_{place}", f"lhead=cluster_{place + 1}"]
+        told += [f"label={_dot(_absent(one))}"] * bool(one.absent)
+        lines.append(f"  s{one.steps[0][0]} -> s{other.steps[0][0]} [{', '.join(told)}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _program_mermaid(waves: Sequence[Wave]) -> str:
+    lines = ["flowchart LR"]
+    for place, wave in enumerate(waves):
+        lines.append(f'  subgraph w{place}["{_mermaid(wave.title)}"]')
+        lines += [f'    s{step[0]}["{_mermaid(_number_step(*step))}"]' for step in wave.steps]
+        lines.append("  end")
+    for place, wave in enumerate(waves[:-1]):
+        labelled = f'|"{_mermaid(_absent(wave))}"|' if wave.absent else ""
+        lines.append(f"  w{place} -->{labelled} w{place + 1}")
+    signs = [(f"s{number}", sign) for wave in waves for number, sign, _ in wave.steps]
+    return "\n".join([*lines, *_mermaid_classes(signs)]) + "\n"
+
+
+def _program_svg(waves: Sequence[Wave]) -> str:
+    from catalog_migrate.report.svg_program import draw_waves
+
+    return draw_waves(waves)
+
+
+def _program_page(waves: Sequence[Wave]) -> str:
+    from catalog_migrate.report.page import lay_out_page
+    from catalog_migrate.report.report import Report
+    from catalog_migrate.report.verdict import Verdict
+
+    count = sum(len(wave.steps) for wave in waves)
+    route = f"{counted(count, 'step')} in {counted(len(waves), 'wave')}"
+    return lay_out_page(Report(
+        "The program of a plan", Verdict("nothing", "", ""), route, waves=tuple(waves)
+    ))
+
+
+def _absent(wave: Wave) -> str:
+    """Which names are absent between a wave and the next, the first of many."""
+    more = len(wave.absent) - _ABSENT_SHOWN
+    shown = [*wave.absent[:_ABSENT_SHOWN], *[f"… and {more:,} more"] * (more > 0)]
+    return f"absent: {', '.join(shown)}"
+
+
+def _number_step(number: int, sign: str, text: str) -> str:
     """The number first: a text that begins with a plus or minus is a list to mermaid."""
-    return f"{number} {step.symbol} {step.describe()}"
+    return f"{number} {sign} {text}"
 
 
 _PROGRAMS = {
-    "text": _program_text, "dot": _program_dot, "mermaid": _program_mermaid, "json": _program_json,
+    "html": _program_page, "svg": _program_svg, "dot": _program_dot, "mermaid": _program_mermaid,
 }
 
 

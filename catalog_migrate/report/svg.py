@@ -21,15 +21,15 @@ from catalog_migrate.report.boxes import (
     Arrow,
     Box,
     Side,
+    find_sign,
     is_changed,
     open_boxes,
-    sign_of,
 )
 from catalog_migrate.report.layering import arrange
 from catalog_migrate.report.report import Node, Picture
 
 WIDTH, HEIGHT = 208, 40
-_BETWEEN_LAYERS, _BESIDE, _BELOW, _MARGIN = 72, 20, 16, 16
+_BETWEEN, _LABELLED, _BESIDE, _BELOW, _MARGIN = 72, 140, 20, 16, 16
 _ACROSS, _DOWN = WIDTH + _BESIDE, HEIGHT + _BELOW
 _LEAST = 680
 """How wide a picture is at least, so that its legend has room."""
@@ -52,12 +52,16 @@ class Place(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where each box is, how large all is, and where the grid of the unconnected begins."""
+    """Where each box is, how large all is, and where the grid of the unconnected begins.
+
+    ``between`` is the space between two layers, which is more where arrows have labels.
+    """
 
     places: list[Place]
     width: float
     height: float
     grid: float | None
+    between: int
 
 
 def draw_picture(
@@ -70,36 +74,35 @@ def draw_picture(
     of the object that it opens round instead. Names draw nothing of their own.
     """
     boxes, arrows = open_boxes(picture, side, focus)
-    legend, top = _legend(picture, side, _LEAST)
+    legend, top = _draw_legend(picture, side, _LEAST)
     layout = place_boxes(boxes, arrows, side, top)
     text = _Text(picture, boxes, side)
-    size = f"{_number(layout.width)} {_number(layout.height)}"
-    number = {place: f' data-node="{place}"' for place in range(len(picture.nodes))}
+    size = f"{trim(layout.width)} {trim(layout.height)}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" viewBox="0 0 {size}"'
-        f' width="{_number(layout.width)}" height="{_number(layout.height)}" role="img"'
-        f' aria-labelledby="picture-title picture-desc" data-top="{_number(top)}">',
-        f'<title id="picture-title">{_escape(title)}</title>',
-        f'<desc id="picture-desc">{_escape(text.describe())}</desc>',
-        f"<style>{_STYLE}</style>",
+        f' width="{trim(layout.width)}" height="{trim(layout.height)}" role="img"'
+        f' aria-labelledby="picture-title picture-desc" data-top="{trim(top)}">',
+        f'<title id="picture-title">{escape(title)}</title>',
+        f'<desc id="picture-desc">{escape(text.describe())}</desc>',
+        f"<style>{STYLE}</style>",
         _DEFINED,
-        f'<rect class="paper" width="{_number(layout.width)}" height="{_number(layout.height)}"/>',
+        f'<rect class="paper" width="{trim(layout.width)}" height="{trim(layout.height)}"/>',
         f'<g class="legend">{legend}</g>',
         '<g class="arrows">',
         *_draw_arrows(arrows, side, layout, text),
         '</g><g class="boxes">',
     ]
     for box, at in zip(boxes, layout.places, strict=True):
-        where = "" if box.node is None else number[box.node]
+        where = "" if box.node is None else f' data-node="{box.node}"'
         chosen = " focus" if box.node is not None and text.nodes[box.node].name == focus else ""
         parts.append(
             f'<g class="box {text.classes(box)}{chosen}"{where}'
             f' transform="translate({_point(at.x, at.y)})">'
-            f"<title>{_escape(text.whole(box))}</title>{_draw_box(box, text)}</g>"
+            f"<title>{escape(text.whole(box))}</title>{_draw_box(box, text)}</g>"
         )
     if layout.grid is not None:
         parts.append(
-            f'<text class="faint" x="{_MARGIN}" y="{_number(layout.grid - 8)}">'
+            f'<text class="faint" x="{_MARGIN}" y="{trim(layout.grid - 8)}">'
             f"{UNCONNECTED}</text>"
         )
     return "".join([*parts, "</g></svg>\n"])
@@ -134,9 +137,10 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
     A layer that is much longer than others has several columns.
     """
     joined = sorted({end for arrow in arrows for end in (arrow.used, arrow.user)})
-    number = {box: place for place, box in enumerate(joined)}
+    position = {box: place for place, box in enumerate(joined)}
     ends = [
-        (arrow.new or side == "old", (number[arrow.used], number[arrow.user])) for arrow in arrows
+        (arrow.new or side == "old", (position[arrow.used], position[arrow.user]))
+        for arrow in arrows
     ]
     layers = [
         [joined[place] for place in layer]
@@ -145,27 +149,28 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
             [edge for firm, edge in ends if not firm],
         )
     ]
-    rows = _rows(layers)
+    between = _LABELLED if _count_labels(arrows) else _BETWEEN
+    rows = _count_rows(layers, between)
     places = [Place(0.0, 0.0)] * len(boxes)
     x = _MARGIN
     split = [math.ceil(len(layer) / rows) for layer in layers]
     deep = [math.ceil(len(layer) / columns) for layer, columns in zip(layers, split, strict=True)]
     tall = max(deep, default=0)
-    for number_, layer in enumerate(layers):
-        columns = split[number_]
+    for number, layer in enumerate(layers):
+        columns = split[number]
         right = x + columns * _ACROSS - _BESIDE
         # all layers have the same rows, so that an arrow passes between the boxes of each
-        above = top + (tall - deep[number_]) // 2 * _DOWN
+        above = top + (tall - deep[number]) // 2 * _DOWN
         for place, box in enumerate(layer):
             places[box] = Place(
-                x + place % columns * _ACROSS, above + place // columns * _DOWN, number_, x, right
+                x + place % columns * _ACROSS, above + place // columns * _DOWN, number, x, right
             )
-        x = right + _BETWEEN_LAYERS
-    width = max(x - _BETWEEN_LAYERS + _MARGIN if layers else 0, _LEAST)
+        x = right + between
+    width = max(x - between + _MARGIN if layers else 0, _LEAST)
     height = top + tall * _DOWN
-    alone = [box for box in range(len(boxes)) if box not in number]
+    alone = [box for box in range(len(boxes)) if box not in position]
     if not alone:
-        return Layout(places, width, height - _BELOW + _MARGIN, None)
+        return Layout(places, width, height - _BELOW + _MARGIN, None, between)
     grid = height + (28 if layers else 18)
     fitting = int((width - 2 * _MARGIN + _BESIDE) // _ACROSS)
     columns = max(fitting, math.ceil(math.sqrt(len(alone) * _ASPECT * _DOWN / _ACROSS)))
@@ -175,10 +180,16 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
         )
     width = max(width, 2 * _MARGIN + min(columns, len(alone)) * _ACROSS - _BESIDE)
     bottom = grid + math.ceil(len(alone) / columns) * _DOWN - _BELOW + _MARGIN
-    return Layout(places, width, bottom, grid)
+    return Layout(places, width, bottom, grid, between)
 
 
-def _rows(layers: Sequence[Sequence[int]]) -> int:
+def _count_labels(arrows: Sequence[Arrow]) -> int:
+    """How many arrows have a label that is drawn."""
+    count = sum(bool(arrow.labels) for arrow in arrows)
+    return count if count <= _LABELS else 0
+
+
+def _count_rows(layers: Sequence[Sequence[int]], between: int) -> int:
     """After how many boxes a layer goes on in another column: near a screen's proportions."""
     if not layers:
         return 1
@@ -186,7 +197,7 @@ def _rows(layers: Sequence[Sequence[int]]) -> int:
     best, nearest = longest, math.inf
     for rows in range(min(_LONG, longest), longest + 1):
         columns = sum(math.ceil(len(layer) / rows) for layer in layers)
-        width = columns * _ACROSS + len(layers) * (_BETWEEN_LAYERS - _BESIDE)
+        width = columns * _ACROSS + len(layers) * (between - _BESIDE)
         off = abs(math.log(width / (rows * _DOWN) / _ASPECT))
         if off < nearest:
             best, nearest = rows, off
@@ -207,20 +218,20 @@ class _Text:
     def classes(self, box: Box) -> str:
         if box.node is None:
             return "group"
-        return f"{_style_of(self.nodes[box.node])}"
+        return f"{_choose_style(self.nodes[box.node])}"
 
     def whole(self, box: Box) -> str:
         """What a pointer on the box, or a screen reader, is told."""
         if box.node is None:
             return f"{self.name(box)}: {counted(len(box.members), 'object')}{self._more(box)}"
         node = self.nodes[box.node]
-        return f"{node.name} ({words(node.kind)}){self._change(node)}"
+        return f"{node.name} ({spell_kind(node.kind)}){self._change(node)}"
 
     def name(self, box: Box) -> str:
         """The whole name of a box, without its group."""
         if box.node is None:
             return "other groups" if box.group == OTHERS else box.group
-        return short_name(self.nodes[box.node])
+        return shorten_name(self.nodes[box.node])
 
     def caption(self, box: Box) -> str:
         """The small line above the name."""
@@ -228,11 +239,11 @@ class _Text:
             count = f"{len(box.members):,}"
             return f"{count} {'object' + 's' * (count != '1') if box.whole else 'more'}"
         node = self.nodes[box.node]
-        return " · ".join(filter(None, (words(node.kind), node.group)))
+        return " · ".join(filter(None, (spell_kind(node.kind), node.group)))
 
     def actions(self, box: Box) -> list[tuple[str, int]]:
         """How many of the objects of a group have each sign."""
-        signs = Counter(sign_of(self.nodes[place].action) for place in box.members)
+        signs = Counter(find_sign(self.nodes[place].action) for place in box.members)
         return [(sign, signs[sign]) for sign in "+-~*" if signs[sign]]
 
     def describe(self) -> str:
@@ -268,12 +279,12 @@ class _Text:
         return "".join(f", {count:,} {action}" for action, count in sorted(found.items()))
 
 
-def words(kind: str) -> str:
+def spell_kind(kind: str) -> str:
     """A kind as people write it."""
     return kind.replace("_", " ")
 
 
-def short_name(node: Node) -> str:
+def shorten_name(node: Node) -> str:
     """The name without what stands above it: its kind, and the schema that is its group."""
     prefix = f"{node.kind}:"
     name = node.name.removeprefix(prefix)
@@ -301,11 +312,11 @@ def shorten(text: str, room: int = _LETTERS) -> str:
 
 
 def _draw_box(box: Box, text: _Text) -> str:
-    name = _escape(shorten(text.name(box)))
-    caption = _escape(shorten(text.caption(box), 32))
+    name = escape(shorten(text.name(box)))
+    caption = escape(shorten(text.caption(box), 32))
     if box.node is None:
         counts = "".join(
-            f'<tspan class="{STYLES[sign]}" dx="7">{_shown(sign)}{count:,}</tspan>'
+            f'<tspan class="{STYLES[sign]}" dx="7">{spell_sign(sign)}{count:,}</tspan>'
             for sign, count in text.actions(box)
         )
         return (
@@ -314,8 +325,8 @@ def _draw_box(box: Box, text: _Text) -> str:
             '<text class="sign" x="13" y="26">▸</text>'
         )
     node = text.nodes[box.node]
-    sign = sign_of(node.action)
-    shown = f'<text class="sign" x="14" y="27">{_shown(sign)}</text>' if sign else ""
+    sign = find_sign(node.action)
+    shown = f'<text class="sign" x="14" y="27">{spell_sign(sign)}</text>' if sign else ""
     return (
         f'{_use(node.kind)}<text class="caption" x="26" y="15">{caption}</text>'
         f'<text x="26" y="31">{name}</text>{shown}'
@@ -325,11 +336,11 @@ def _draw_box(box: Box, text: _Text) -> str:
 STYLES = {"+": "create", "-": "drop", "~": "migrate", "*": "update", "": "unchanged"}
 
 
-def _style_of(node: Node) -> str:
-    return STYLES[sign_of(node.action)]
+def _choose_style(node: Node) -> str:
+    return STYLES[find_sign(node.action)]
 
 
-def _shown(sign: str) -> str:
+def spell_sign(sign: str) -> str:
     return "\N{MINUS SIGN}" if sign == "-" else sign
 
 
@@ -337,9 +348,9 @@ def _use(kind: str) -> str:
     return f'<use href="#picture-{kind if kind in _SHAPES else "other"}"/>'
 
 
-def _outline(kind: str, width: int, height: int) -> str:
+def _trace(kind: str, width: int, height: int) -> str:
     """The shape of a kind: its border, and lines within, which no style of an action changes."""
-    border, *lines = _SHAPES.get(kind, _other)(width, height)
+    border, *lines = _SHAPES.get(kind, _trace_other)(width, height)
     marks = "".join(
         f'<path d="{line}" fill="none" stroke-width="1" stroke-dasharray="none"/>'
         for line in lines
@@ -347,71 +358,71 @@ def _outline(kind: str, width: int, height: int) -> str:
     return f'<path d="{border}"/>{marks}'
 
 
-def _table(w: int, h: int) -> tuple[str, ...]:
+def _trace_table(w: int, h: int) -> tuple[str, ...]:
     return f"M0 0H{w}V{h}H0Z", f"M0 4H{w}"
 
 
-def _view(w: int, h: int) -> tuple[str, ...]:
+def _trace_view(w: int, h: int) -> tuple[str, ...]:
     r = h // 4
-    return (_rounded(w, h, r),)
+    return (_trace_rounded(w, h, r),)
 
 
-def _materialized(w: int, h: int) -> tuple[str, ...]:
-    return (*_view(w, h), f"M{h // 4} 4H{w - h // 4}")
+def _trace_materialized(w: int, h: int) -> tuple[str, ...]:
+    return (*_trace_view(w, h), f"M{h // 4} 4H{w - h // 4}")
 
 
-def _function(w: int, h: int) -> tuple[str, ...]:
+def _trace_function(w: int, h: int) -> tuple[str, ...]:
     s = h // 4
     return (f"M{s} 0H{w}L{w - s} {h}H0Z",)
 
 
-def _type(w: int, h: int) -> tuple[str, ...]:
+def _trace_type(w: int, h: int) -> tuple[str, ...]:
     s = h // 4
     return (f"M{s} 0H{w - s}L{w} {h / 2:g}L{w - s} {h}H{s}L0 {h / 2:g}Z",)
 
 
-def _connection(w: int, h: int) -> tuple[str, ...]:
-    return (_rounded(w, h, h / 2),)
+def _trace_connection(w: int, h: int) -> tuple[str, ...]:
+    return (_trace_rounded(w, h, h / 2),)
 
 
-def _source(w: int, h: int) -> tuple[str, ...]:
+def _trace_source(w: int, h: int) -> tuple[str, ...]:
     s = h * 3 // 8
     return (f"M0 0H{w - s}L{w} {h / 2:g}L{w - s} {h}H0Z",)
 
 
-def _sink(w: int, h: int) -> tuple[str, ...]:
+def _trace_sink(w: int, h: int) -> tuple[str, ...]:
     s = h // 4
     return (f"M0 0H{w}V{h}H0L{s} {h / 2:g}Z",)
 
 
-def _secret(w: int, h: int) -> tuple[str, ...]:
+def _trace_secret(w: int, h: int) -> tuple[str, ...]:
     s = h // 4
     return (f"M{s} 0H{w - s}L{w} {s}V{h - s}L{w - s} {h}H{s}L0 {h - s}V{s}Z",)
 
 
-def _cluster(w: int, h: int) -> tuple[str, ...]:
+def _trace_cluster(w: int, h: int) -> tuple[str, ...]:
     return f"M0 0H{w}V{h}H0Z", f"M4 4H{w - 4}V{h - 4}H4Z"
 
 
-def _log(w: int, h: int) -> tuple[str, ...]:
+def _trace_log(w: int, h: int) -> tuple[str, ...]:
     s = h // 4
     return f"M0 0H{w - s}L{w} {s}V{h}H0Z", f"M{w - s} 0V{s}H{w}"
 
 
-def _step(w: int, h: int) -> tuple[str, ...]:
-    return (_rounded(w, h, 4),)
+def _trace_step(w: int, h: int) -> tuple[str, ...]:
+    return (_trace_rounded(w, h, 4),)
 
 
-def _group(w: int, h: int) -> tuple[str, ...]:
-    return _rounded(w, h, 3), f"M4 {h + 3}H{w + 3}V4"
+def _trace_group(w: int, h: int) -> tuple[str, ...]:
+    return _trace_rounded(w, h, 3), f"M4 {h + 3}H{w + 3}V4"
 
 
-def _other(w: int, h: int) -> tuple[str, ...]:
+def _trace_other(w: int, h: int) -> tuple[str, ...]:
     s = h // 4
     return (f"M{s} 0H{w}V{h - s}L{w - s} {h}H0V{s}Z",)
 
 
-def _rounded(w: int, h: int, r: float) -> str:
+def _trace_rounded(w: int, h: int, r: float) -> str:
     a = f"a{r:g} {r:g} 0 0 1"
     return (
         f"M{r:g} 0H{w - r:g}{a} {r:g} {r:g}V{h - r:g}{a} {-r:g} {r:g}"
@@ -420,39 +431,42 @@ def _rounded(w: int, h: int, r: float) -> str:
 
 
 _SHAPES: dict[str, Callable[[int, int], tuple[str, ...]]] = {
-    "table": _table, "view": _view, "materialized_view": _materialized, "function": _function,
-    "type": _type, "connection": _connection, "source": _source, "sink": _sink,
-    "secret": _secret, "cluster": _cluster, "log": _log, "step": _step, "group": _group,
-    "other": _other,
+    "table": _trace_table, "view": _trace_view, "materialized_view": _trace_materialized,
+    "function": _trace_function, "type": _trace_type, "connection": _trace_connection,
+    "source": _trace_source, "sink": _trace_sink, "secret": _trace_secret,
+    "cluster": _trace_cluster, "log": _trace_log, "step": _trace_step, "group": _trace_group,
+    "other": _trace_other,
 }
 
 
 def _draw_arrows(
     arrows: Sequence[Arrow], side: Side, layout: Layout, text: _Text
 ) -> list[str]:
-    labelled = sum(bool(arrow.labels) for arrow in arrows) <= _LABELS
+    labelled = _count_labels(arrows)
     drawn = []
     for arrow in arrows:
         style = "kept"
         if side == "both" and arrow.old != arrow.new:
             style = "before" if arrow.old else "after"
         path, middle = _curve(
-            layout.places[arrow.used], layout.places[arrow.user], arrow.used
+            layout.places[arrow.used], layout.places[arrow.user], arrow.used, layout.between
         )
         label = ""
         if labelled and arrow.labels:
             label = (
-                f'<text x="{_number(middle[0])}" y="{_number(middle[1] - 4)}">'
-                f"{_escape(shorten(', '.join(arrow.labels), 20))}</text>"
+                f'<text x="{trim(middle[0])}" y="{trim(middle[1] - 4)}">'
+                f"{escape(shorten(', '.join(arrow.labels), 20))}</text>"
             )
         drawn.append(
-            f'<g class="arrow {style}"><title>{_escape(text.arrow(arrow))}</title>'
+            f'<g class="arrow {style}"><title>{escape(text.arrow(arrow))}</title>'
             f'<path d="{path}" marker-end="url(#picture-{style})"/>{label}</g>'
         )
     return drawn
 
 
-def _curve(used: Place, user: Place, lane: int) -> tuple[str, tuple[float, float]]:
+def _curve(
+    used: Place, user: Place, lane: int, between: int
+) -> tuple[str, tuple[float, float]]:
     """The path of an arrow, and the middle of it, where a label is.
 
     It goes from the right of what is used to the left of its user. Where boxes are between, it
@@ -466,13 +480,13 @@ def _curve(used: Place, user: Place, lane: int) -> tuple[str, tuple[float, float
         low, right, left = used.y + HEIGHT + _BELOW / 2 + beside, x + 30, to_x - 30
         return (
             f"M{_point(x, y)}C{_point(right, y)} {_point(right, low)} {_point(x, low)}"
-            f"H{_number(user.x)}C{_point(left, low)} {_point(left, to_y)} {_point(to_x, to_y)}"
+            f"H{trim(user.x)}C{_point(left, low)} {_point(left, to_y)} {_point(to_x, to_y)}"
         ), ((x + to_x) / 2, low)
     path = f"M{_point(x, y)}"
     if x < used.right:
         low = used.y + HEIGHT + _BELOW / 2 + beside
         path = f"M{_point(x - 16, y + middle)}Q{_point(x - 16, low)} {_point(x - 6, low)}"
-        path += f"H{_number(used.right)}"
+        path += f"H{trim(used.right)}"
         y = low
     x = used.right
     if user.layer == used.layer + 1 and user.x == user.left:
@@ -480,34 +494,34 @@ def _curve(used: Place, user: Place, lane: int) -> tuple[str, tuple[float, float
         path += f"C{_point(half, y)} {_point(half, to_y)} {_point(to_x, to_y)}"
         return path, (half, (y + to_y) / 2)
     high = user.y - _BELOW / 2 + beside
-    turn = x + _BETWEEN_LAYERS - 10
+    turn = x + between - 10
     half = (x + turn) / 2
     path += f"C{_point(half, y)} {_point(half, high)} {_point(turn, high)}"
     if user.x == user.left:
         start = user.left - 34
-        path += f"H{_number(start)}C{_point(start + 16, high)} {_point(start + 14, to_y)}"
+        path += f"H{trim(start)}C{_point(start + 16, high)} {_point(start + 14, to_y)}"
         return f"{path} {_point(to_x, to_y)}", (half, (y + high) / 2)
-    path += f"H{_number(user.x + 6)}Q{_point(user.x + 16, high)} {_point(user.x + 16, user.y - 1)}"
+    path += f"H{trim(user.x + 6)}Q{_point(user.x + 16, high)} {_point(user.x + 16, user.y - 1)}"
     return path, (half, (y + high) / 2)
 
 
-def _legend(picture: Picture, side: Side, width: int) -> tuple[str, float]:
+def _draw_legend(picture: Picture, side: Side, width: int) -> tuple[str, float]:
     """What shapes, colours and lines mean, of those that occur, and where the picture begins."""
     entries: list[tuple[str, str]] = []
     kinds = sorted({node.kind for node in picture.nodes}, key=lambda kind: (
         list(_SHAPES).index(kind) if kind in _SHAPES else len(_SHAPES), kind
     ))
     entries += [
-        (f'<g class="unchanged">{_outline(kind, 28, 16)}</g>', words(kind)) for kind in kinds
+        (f'<g class="unchanged">{_trace(kind, 28, 16)}</g>', spell_kind(kind)) for kind in kinds
     ]
     found = Counter(node.action for node in picture.nodes if is_changed(node))
     for sign in "+-~*":
-        actions = [action for action in found if sign_of(action) == sign]
+        actions = [action for action in found if find_sign(action) == sign]
         if actions:
             told = ", ".join(f"{found[action]:,} {action}" for action in sorted(actions))
             entries.append((
-                f'<g class="{STYLES[sign]}">{_outline("step", 28, 16)}'
-                f'<text class="sign" x="14" y="13">{_shown(sign)}</text></g>', told,
+                f'<g class="{STYLES[sign]}">{_trace("step", 28, 16)}'
+                f'<text class="sign" x="14" y="13">{spell_sign(sign)}</text></g>', told,
             ))
     edges = picture.edges if side == "both" else ()
     for style, told, there in (
@@ -526,7 +540,7 @@ def _legend(picture: Picture, side: Side, width: int) -> tuple[str, float]:
             x, y = _MARGIN, y + 26
         drawn.append(
             f'<g transform="translate({x} {y})">{shape}'
-            f'<text class="faint" x="36" y="12">{_escape(told)}</text></g>'
+            f'<text class="faint" x="36" y="12">{escape(told)}</text></g>'
         )
         x += room
     return "".join(drawn), float(y + 26 + _MARGIN)
@@ -538,7 +552,7 @@ _DEFINED = "<defs>" + "".join(
     '<path d="M0 0L8 4L0 8Z"/></marker>'
     for style in ("kept", "before", "after")
 ) + "".join(
-    f'<g id="picture-{kind}">{_outline(kind, WIDTH, HEIGHT)}</g>' for kind in _SHAPES
+    f'<g id="picture-{kind}">{_trace(kind, WIDTH, HEIGHT)}</g>' for kind in _SHAPES
 ) + "</defs>"
 
 
@@ -561,6 +575,7 @@ class _Colors(NamedTuple):
             f".picture .paper{{fill:{self.paper}}}",
             f".picture text{{fill:{self.ink};stroke:none}}",
             f".picture .faint,.picture .caption,.picture .arrow text{{fill:{self.faint}}}",
+            f".picture .arrow text{{stroke:{self.paper};stroke-width:3px;paint-order:stroke}}",
             f".picture .arrow{{stroke:{self.line}}}.picture .head{{fill:{self.line}}}",
             f".picture .unchanged,.picture .group{{stroke:{self.line};fill:{self.unchanged}}}",
             f".picture .arrow.before{{stroke:{self.drop[0]}}}",
@@ -585,7 +600,7 @@ _DARK = _Colors(
     "#0d1117", "#e6edf3", "#9da7b3", "#7d8998", "#161b22", ("#4ac26b", "#12261a"),
     ("#ff8182", "#2d1618"), ("#e3b341", "#2a2111"), ("#79b8ff", "#112036"),
 )
-_STYLE = (
+STYLE = (
     ".picture{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}"
     ".picture text{unicode-bidi:isolate}"
     ".picture .faint,.picture .caption{font:11px system-ui,-apple-system,'Segoe UI',sans-serif}"
@@ -609,15 +624,15 @@ _STYLE = (
 _UNFIT = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """``text`` as SVG has it: one line, with no markup and no character that XML cannot have."""
     shown = _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", one_line(text))
     return html.escape(shown)
 
 
-def _number(value: float) -> str:
+def trim(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
 def _point(x: float, y: float) -> str:
-    return f"{_number(x)} {_number(y)}"
+    return f"{trim(x)} {trim(y)}"

@@ -479,7 +479,8 @@ def test_graph_of_a_release_in_every_form(call: Call) -> None:
         "shop.big_orders <- shop.customers, shop.orders\nshop.customers\nshop.orders\n"
     )
     assert call("graph", "shop.orders", "--release", "release", "--format", "mermaid").out == (
-        'flowchart LR\n  n0["shop.big_orders"]\n  n1["shop.orders"]\n  n1 --> n0\n'
+        'flowchart LR\n  subgraph g0["shop"]\n    n0("shop.big_orders")\n    n1["shop.orders"]\n'
+        "  end\n  n1 --> n0\n"
     )
     dot = call("graph", "--release", "release", "--format", "dot").out
     assert '  "shop.orders" -> "shop.big_orders";\n' in dot
@@ -545,7 +546,9 @@ def test_graph_of_the_program_of_a_plan(call: Call, tmp_path: Path) -> None:
         "wave 5: names\n  -   5  unregister table s.old\n"
     )
     dot = call(*base, "dot").out
-    assert '    s4 [label="4 ~ replace view s.v"];\n' in dot
+    assert (
+        '    s4 [label="4 ~ replace view s.v", color="#7d4e00", fillcolor="#fff3c4", penwidth=2];\n'
+    ) in dot
     assert "  s3 -> s4 [ltail=cluster_2, lhead=cluster_3];\n" in dot
     mermaid = call(*base, "mermaid").out
     assert '  subgraph w3["wave 4: names"]\n    s4["4 ~ replace view s.v"]\n  end\n' in mermaid

@@ -18,10 +18,11 @@ PROGRAM = [CreateName("view", str(ODD))]
     ("format_", "step", "node"),
     [
         ("text", '  +   1  create view s.`a"# v9 --> v1\\`', 's.`a"# v9 --> v1\\`'),
-        ("dot", '    s1 [label="1 + create view s.`a\\"# v9 --> v1\\\\`"];',
-         '  "s.`a\\"# v9 --> v1\\\\`";'),
+        ("dot", '    s1 [label="1 + create view s.`a\\"# v9 --> v1\\\\`", color="#116329", '
+         'fillcolor="#dafbe1", penwidth=2];',
+         '    "s.`a\\"# v9 --> v1\\\\`" [shape=box, style="rounded,filled"];'),
         ("mermaid", '    s1["1 + create view s.`a#quot;#35; v9 --> v1\\`"]',
-         '  n0["s.`a#quot;#35; v9 --> v1\\`"]'),
+         '    n0("s.`a#quot;#35; v9 --> v1\\`")'),
     ],
 )
 def test_a_name_draws_nothing_of_its_own(format_: str, step: str, node: str) -> None:

@@ -120,7 +120,7 @@ function startGraph(root, picture, options = {}) {
   // ---- what report/boxes.py and report/svg.py have, too
 
   const MOST = 300, GROUPS = 100, LABELS = 40, LETTERS = 24, LONG = 8;
-  const WIDTH = 208, HEIGHT = 40, BETWEEN = 72, BESIDE = 20, BELOW = 16, MARGIN = 16;
+  const WIDTH = 208, HEIGHT = 40, BETWEEN = 72, LABELLED = 140, BESIDE = 20, BELOW = 16, MARGIN = 16;
   const ACROSS = WIDTH + BESIDE, DOWN = HEIGHT + BELOW, LEAST = 680, ASPECT = 1.6;
   const OTHERS = "";
   const SIGNS = { create: "+", drop: "−", migrate: "~", unchanged: "" };
@@ -215,7 +215,8 @@ function startGraph(root, picture, options = {}) {
       .map((arrow) => [at.get(arrow.used), at.get(arrow.user)]);
     const layers = graphLayers.arrange(joined.length, ends(true), ends(false))
       .map((layer) => layer.map((place) => joined[place]));
-    const most = rows(layers);
+    const between = countLabels(arrows) ? LABELLED : BETWEEN;
+    const most = rows(layers, between);
     const split = layers.map((layer) => Math.ceil(layer.length / most));
     const deep = layers.map((layer, place) => Math.ceil(layer.length / split[place]));
     const tall = Math.max(0, ...deep);
@@ -230,12 +231,12 @@ function startGraph(root, picture, options = {}) {
           layer: place, left, right,
         };
       });
-      x = right + BETWEEN;
+      x = right + between;
     });
-    let width = Math.max(layers.length ? x - BETWEEN + MARGIN : 0, LEAST);
+    let width = Math.max(layers.length ? x - between + MARGIN : 0, LEAST);
     const height = top + tall * DOWN;
     const alone = [...boxes.keys()].filter((box) => !at.has(box));
-    if (!alone.length) return { places, width, height: height - BELOW + MARGIN, grid: null };
+    if (!alone.length) return { places, width, height: height - BELOW + MARGIN, grid: null, between };
     const grid = height + (layers.length ? 28 : 18);
     const fitting = Math.floor((width - 2 * MARGIN + BESIDE) / ACROSS);
     const columns = Math.max(
@@ -247,22 +248,27 @@ function startGraph(root, picture, options = {}) {
     });
     width = Math.max(width, 2 * MARGIN + Math.min(columns, alone.length) * ACROSS - BESIDE);
     const bottom = grid + Math.ceil(alone.length / columns) * DOWN - BELOW + MARGIN;
-    return { places, width, height: bottom, grid };
+    return { places, width, height: bottom, grid, between };
   }
 
-  function rows(layers) {
+  function countLabels(arrows) {
+    const count = arrows.filter((arrow) => arrow.labels.length).length;
+    return count <= LABELS ? count : 0;
+  }
+
+  function rows(layers, between) {
     const longest = Math.max(1, ...layers.map((layer) => layer.length));
     let best = longest, nearest = Infinity;
     for (let most = Math.min(LONG, longest); most <= longest; most += 1) {
       const columns = layers.reduce((sum, layer) => sum + Math.ceil(layer.length / most), 0);
-      const width = columns * ACROSS + layers.length * (BETWEEN - BESIDE);
+      const width = columns * ACROSS + layers.length * (between - BESIDE);
       const off = Math.abs(Math.log(width / (most * DOWN) / ASPECT));
       if (off < nearest) [best, nearest] = [most, off];
     }
     return best;
   }
 
-  function curve(used, user, lane) {
+  function curve(used, user, lane, between) {
     const p = (x, y) => `${Number(x.toFixed(1))} ${Number(y.toFixed(1))}`;
     const n = (value) => Number(value.toFixed(1));
     const beside = (lane % 5 - 2) * 2, middle = HEIGHT / 2;
@@ -284,7 +290,7 @@ function startGraph(root, picture, options = {}) {
       const half = (x + toX) / 2;
       return [`${path}C${p(half, y)} ${p(half, toY)} ${p(toX, toY)}`, [half, (y + toY) / 2]];
     }
-    const high = user.y - BELOW / 2 + beside, turn = x + BETWEEN - 10, half = (x + turn) / 2;
+    const high = user.y - BELOW / 2 + beside, turn = x + between - 10, half = (x + turn) / 2;
     path += `C${p(half, y)} ${p(half, high)} ${p(turn, high)}`;
     if (user.x === user.left) {
       const start = user.left - 34;
@@ -441,11 +447,12 @@ function startGraph(root, picture, options = {}) {
       if (count > 1) boxes.push({ group, members: [], node: null, shown: count, isOpen: true });
     }
     const layout = placeBoxes(boxes, arrows, state.side, top);
-    const labelled = arrows.filter((arrow) => arrow.labels.length).length <= LABELS;
+    const labelled = countLabels(arrows);
     const lines = arrows.map((arrow) => {
       const isOne = state.side === "both" && arrow.old !== arrow.new;
       const style = isOne ? (arrow.old ? "before" : "after") : "kept";
-      const [path, middle] = curve(layout.places[arrow.used], layout.places[arrow.user], arrow.used);
+      const [path, middle] = curve(
+        layout.places[arrow.used], layout.places[arrow.user], arrow.used, layout.between);
       const line = make("g", { class: `arrow ${style}` },
         make("title", {}, arrowText(arrow, boxes, state.side)),
         make("path", { d: path, "marker-end": `url(#picture-${style})` }));
