@@ -2,7 +2,7 @@
 
 One root, :class:`CatalogMigrateError`; each error also derives from the nearest builtin, so that
 ``except ValueError`` keeps working for callers who do not know this package. The code (``CM0123``)
-never changes its meaning; the exit code is the one of the command line (DESIGN: frozen).
+never changes its meaning, the exit code of the command line neither.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class PrerequisiteMissing(CatalogMigrateError, RuntimeError):
 _EXTRAS = {
     "pyspark": "spark", "delta": "spark", "pandas": "spark", "pyarrow": "spark", "py4j": "spark",
     "confluent_kafka": "streams", "psycopg": "streams", "grpc_tools": "registry",
-    "jsonschema": "registry", "fastavro": "registry", "httpx": "registry", "google": "registry",
+    "google": "registry",
     "asyncssh": "tunnel", "opentelemetry": "telemetry", "obstore": "s3", "grpc": "connect",
 }
 """Package to the extra of ours that installs it."""
