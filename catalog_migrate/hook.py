@@ -293,7 +293,7 @@ def _state(log: CatalogLog) -> State | None:
 def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[bool, str]:
     """ANSI mode and time zone: the catalog's, set on the session; a new catalog takes these over.
 
-    A view keeps both from its creation (STACK section 2), so they must be right before any DDL.
+    A view keeps both from its creation, so they must be right before any DDL.
     UnsuitableSession for a session that cannot read the ``warehouse``.
     """
     if is_remote(warehouse):

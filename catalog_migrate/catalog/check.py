@@ -1,7 +1,7 @@
 """What must hold in every committed state; a commit that breaks it is refused whole.
 
-Rules come from DESIGN section 5 (check) and section 3 (ids). Work is proportional to what a
-commit touches: one that leaves mappings, items and shards alone decodes none of them.
+Ids are never handed out twice, and every id that a row names is there. Work is proportional to
+what a commit touches: one that leaves mappings, items and shards alone decodes none of them.
 """
 
 from __future__ import annotations

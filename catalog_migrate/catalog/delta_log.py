@@ -3,7 +3,7 @@
 The Delta version is the compare-and-set token: a commit names the version it follows and is made
 with ``max_commit_retries=0``, so it lands exactly there or not at all (Delta protocol, *Delta Log
 Entries*: a version is created at most once). ``DeltaTable.to_pyarrow_*`` must not be used here: it
-imports pandas and has aborted the interpreter at exit (STACK section 8).
+imports pandas and has aborted the interpreter at exit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Leases: who may work on the world, judged by the challenger's own monotonic clock.
 
 Taking a lease raises its epoch, so that commits of an earlier holder are refused. Acts outside the
-catalog are fenced by time (DESIGN section 5): a holder acts only while its last acknowledged
+catalog are fenced by time: a holder acts only while its last acknowledged
 renewal is younger than ``ttl - margin``, and a new holder acts only ``margin`` after it took over,
 unless the earlier process is proven dead or has released the lease. A holder whose renewal is
 older (it was stopped, or busy for long) acts again once a commit has rewritten its row: a

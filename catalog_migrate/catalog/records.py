@@ -84,7 +84,7 @@ class AllocatorRecord(msgspec.Struct, frozen=True):
 
 
 class MappingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """ItemKey -> ids and hashes (DESIGN section 3); key :func:`identity_text`."""
+    """ItemKey -> the ids and hashes of what has that name; key :func:`identity_text`."""
 
     schema: str
     kind: str

@@ -176,7 +176,7 @@ def commit(
 
 
 FILES = 64
-"""Most data files that a read may have to open (64: about 50 ms, STACK section 8)."""
+"""Most data files that a read may have to open (64: about 50 ms)."""
 
 
 def compact_when_due(log: CatalogLog) -> bool:

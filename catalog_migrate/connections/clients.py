@@ -2,7 +2,8 @@
 
 Everything here is made from *effective* options with their secrets resolved, at the moment a
 client is about to be started, and is never stored. Defaults that bound how long a failure takes
-(STACK section 6) give way to what the connection says.
+(seconds; with those of Spark a closed port stays unreported for minutes) give way to what the
+connection says.
 """
 
 from __future__ import annotations

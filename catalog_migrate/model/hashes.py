@@ -1,4 +1,4 @@
-"""The hashes that say whether something changed (DESIGN section 4), recipe by recipe.
+"""The hashes that say whether something changed, recipe by recipe.
 
 Every hash is the number of its scheme, ``:`` and the 32 hex digits of xxh3_128 (seed 0, canonical
 byte order) over::

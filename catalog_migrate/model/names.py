@@ -1,6 +1,6 @@
 """Names of items: schema and name, as written, compared without case, quoted where they must be.
 
-And their ids, handed out by durable counters, which never come back (DESIGN section 3).
+And their ids, handed out by durable counters, which never come back.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def namespace_of(kind: str) -> str:
 
 
 def fold(part: str) -> str:
-    """The form in which names are compared (case sensitivity is off: DESIGN section 4)."""
+    """The form in which names are compared: Spark's names have no case."""
     return part.lower()
 
 

@@ -115,7 +115,7 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
 Contents = Literal["retained", "derived"]
 
 KIND_RANK = {"type": 0, "function": 1, "table": 2, "view": 3}
-"""Tie-break between kinds in every order (DESIGN section 7); unknown kinds come last, by name."""
+"""Tie-break between kinds in every order; unknown kinds come last, by name."""
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -153,7 +153,7 @@ class Argument(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One built-in object, field for field as in the release manifest (DESIGN section 8).
+    """One built-in object, field for field as in the release manifest.
 
     ``columns`` is empty for a type and for a scalar function. ``depends_on`` is None when it was
     not declared (then references are taken from ``sql``). ``definition_hash`` and ``text_hash``

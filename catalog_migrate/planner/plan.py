@@ -1,4 +1,4 @@
-"""The plan: the contract that is printed, saved, handed round and applied (DESIGN section 8).
+"""The plan: the contract that is printed, saved, handed round and applied.
 
 A migration is a plan with what applying it needs beyond: definitions, hashes, ids, projections.
 """

@@ -59,7 +59,7 @@ class DesiredName(msgspec.Struct, frozen=True):
 def stamps(
     lineage: str, global_id: str, fingerprint: str, definition_hash: str, comment_hash: str
 ) -> dict[str, str]:
-    """The properties by which a view or function of ours is recognised (DESIGN section 3)."""
+    """The properties by which a view or function of ours is recognised."""
     return {
         PREFIX + "lineage": lineage,
         PREFIX + "id": global_id,
@@ -228,7 +228,11 @@ class Actions(msgspec.Struct, frozen=True):
 
 
 def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
-    """Whether a registration was made by this catalog (DESIGN section 3, *ours*)."""
+    """Whether a registration was made by this catalog.
+
+    A table is recognised by its location, a shard path that was handed out: Delta keeps a table's
+    properties in the shard. Anything else by the catalog id in its properties.
+    """
     if registration.kind == "table":
         if registration.location is None:
             return False

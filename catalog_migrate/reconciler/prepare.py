@@ -1,6 +1,6 @@
 """Builds what the new state needs beside the old one, before anything is committed.
 
-Order (DESIGN section 6): validate views and names; try changes in place on shadow tables; record
+Order: validate views and names; try changes in place on shadow tables; record
 the intent; create and fill new shards; seal the old ones, and those that new tables are filled
 from; copy what was appended meanwhile, and fill again where that was read; count.
 A crash leaves what the intent names.

@@ -1,4 +1,4 @@
-"""Our own built-ins: the schema ``catalog_migrate``, views over the durable log (DESIGN 5)."""
+"""Our own built-ins: the schema ``catalog_migrate``, views over the durable log."""
 
 from __future__ import annotations
 

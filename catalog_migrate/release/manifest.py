@@ -1,4 +1,4 @@
-"""The release manifest: JSON decoded straight into definitions, and written back (DESIGN 8).
+"""The release manifest: JSON decoded straight into definitions, and written back.
 
 ``release compile`` fills contracts and hashes in once. Views without a typed column list get the
 columns that an analyser (Spark's, given by the caller) finds; a ``*`` in a view's query is written

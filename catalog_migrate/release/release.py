@@ -1,6 +1,6 @@
 """The release as the planner and the engine see it: resolved definitions and what each uses.
 
-The facts of a definition are its hashes, made with as little work as possible (DESIGN section 4).
+The facts of a definition are its hashes, made with as little work as possible.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ KAFKA_COLUMNS = tuple(
     Column(name, type_)
     for name, type_ in zip(POSITION, ("STRING", "INT", "BIGINT", "TIMESTAMP"), strict=True)
 )
-"""What every shard of a Kafka source holds beside the declared columns (DESIGN section 9)."""
+"""What every shard of a Kafka source holds beside the declared columns."""
 
 DEAD_LETTER_COLUMNS = (
     *KAFKA_COLUMNS, Column("key", "BINARY"), Column("value", "BINARY"), Column("error", "STRING"),

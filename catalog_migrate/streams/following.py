@@ -1,4 +1,4 @@
-"""A sink follows its table into the shard that a migration made (DESIGN section 9, part 10).
+"""A sink follows its table into the shard that a migration made.
 
 The old shard is sealed and kept, so nobody has to wait: the sink reads it to the seal whenever it
 can, also days later, and then goes on in the new shard right after the version that holds the

@@ -75,7 +75,7 @@ TICK = 0.25
 """Seconds between two looks at the catalog."""
 
 POLL_UPSTREAM = 5.0
-"""Seconds between two looks at the ids of the topics that sources read (DESIGN section 9)."""
+"""Seconds between two looks at the ids of the topics that sources read."""
 
 REFRESH_SURVEYS = 60.0
 """Seconds between two looks at whether sources on PostgreSQL have gone on from DDL."""

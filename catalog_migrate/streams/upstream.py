@@ -1,7 +1,7 @@
 """The port to what positions belong to: a Kafka cluster and its topics, a Postgres server.
 
 A topic that was recreated under a running query, or a cluster of another name with a topic of the
-same one, gives no error by itself (STACK section 6), so ids are written down and compared.
+same one, gives no error by itself, so ids are written down and compared.
 
 The first start of a source whose CREATE names offsets of single partitions begins there. Initial
 offsets after KIP-995 of Kafka Connect: there they are put down before a connector runs, and here in

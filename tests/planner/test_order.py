@@ -1,4 +1,4 @@
-"""Invariants of the orders over random pairs of releases (DESIGN section 12: I1 to I4)."""
+"""Invariants of the orders over random pairs of releases."""
 
 from __future__ import annotations
 

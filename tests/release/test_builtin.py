@@ -36,7 +36,7 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
 
 
 def test_the_history_of_unsafe_operations() -> None:
-    """The view and `unsafe list` have the same columns: all of DESIGN's audit, RESTORE included."""
+    """The view and `unsafe list` have the same columns: the whole audit, RESTORE included."""
     identity = ("relation", "catalog_migrate", "unsafe_operations")
     view = system_release("a").by_identity[identity]
     act = UnsafeAct(who="ann", host="h", at="2026-01-01", reason="r", request="{}")

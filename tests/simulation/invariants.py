@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 12, asserted on a simulated world and its catalog."""
+"""The invariants, asserted on a simulated world and its catalog."""
 
 from __future__ import annotations
 

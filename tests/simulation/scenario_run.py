@@ -3,7 +3,7 @@
 A process is a start of the real code (:func:`catalog_migrate.hook.migrate`) on a simulated
 engine, with a view of the log and a clock of its own. After every commit, and after every act that
 could destroy rows, the catalog is checked; when all processes have ended, one more that nothing
-happens to must bring the world in line (DESIGN section 12).
+happens to must bring the world in line.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ catalog with its generation, then applied; whoever starts the query compares the
 the checkpoint's mark and applies it again when they differ.
 
 An uncommitted entry is settled before. It says a range; whether its rows arrived, only the sinks
-know. The batch id is never used again for another range. The cases (DESIGN, section 9):
+know. The batch id is never used again for another range. The cases:
 
     sinks that have it   it is settled by
     all                  Finish: run it once, or its commit by hand when the query is stateless
