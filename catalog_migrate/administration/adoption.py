@@ -44,6 +44,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import Problem, Refusal
 from catalog_migrate.model.names import Allocator
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.planning import plan_migration
@@ -233,7 +234,7 @@ def _adoption(
     items = Allocator("i", baseline.next_item)
     ids = Allocator("s", baseline.next_global)
     objects = dict(baseline.objects)
-    sizes: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, TableSize] = {}
     for candidate in found.candidates:
         facts = facts_of(candidate.definition)
         item_id = items.allocate()
@@ -243,7 +244,7 @@ def _adoption(
             storage_hash=facts.storage_hash, text_hash=facts.text_hash,
             comment_hash=facts.comment_hash, applied=(), uses=(),
         )
-        sizes[item_id] = (candidate.rows, candidate.size)
+        sizes[item_id] = TableSize(candidate.rows, candidate.size)
     adopted = Baseline(
         objects=objects, taken=baseline.taken, next_item=items.next_value,
         next_global=ids.next_value, base=baseline.base,

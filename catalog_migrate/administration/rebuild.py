@@ -230,7 +230,7 @@ def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None
             mark = read_mark(configuration)
             epoch = 0 if mark is None else table.transaction_version(app_id_of(mark.lineage)) or 0
             columns = tuple((c.name, c.type, c.nullable) for c in shard_columns(path))
-            rows, _ = shard_size(path)
+            rows = shard_size(path).rows
         except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             if path in named.values():

@@ -218,7 +218,7 @@ def _look(
             return None, [_problem(UNWRITABLE, each, lacking.reason, lacking.remedy)]
         table = load_table(each.path)
         definition, version = definition_at(each.path, described)
-        rows, size = shard_size(each.path)
+        rows, size, *_ = shard_size(each.path)
     except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
         said = hidden(plainly(error))
         first = said.splitlines()[0] if said else type(error).__name__

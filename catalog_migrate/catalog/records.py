@@ -186,7 +186,8 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``removing`` marks a shard that is gone for everybody, and whose files are still to be deleted.
     ``rows_of`` are the shards, oldest first, whose own rows a rollback put together here; where
     there are none, it has what ``source`` has. ``moved_to`` is the path by which an adopted table
-    is known since its directory was moved.
+    is known since its directory was moved. ``copied_bytes`` (of ``source``) and ``copy_seconds``
+    say what the copy took, for estimates of others; 0 where none was made or timed.
     """
 
     item_id: str
@@ -207,6 +208,8 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     moved_to: str | None = None
     rows_of: tuple[str, ...] = ()
     columns: dict[str, int] = {}
+    copied_bytes: int = 0
+    copy_seconds: float = 0.0
 
     def retired(
         self, at: int, serial: int, sealed: int | None, columns: Mapping[int, str]

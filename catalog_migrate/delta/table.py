@@ -33,6 +33,7 @@ from catalog_migrate.delta.replay import forget
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UnsupportedTable
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.table_features import Unsupported, unsupported
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import (
@@ -189,8 +190,8 @@ def shard_columns(path: str) -> Sequence[Column]:
     return columns_of(json.loads(view_table(path).schema().to_json()))
 
 
-def shard_size(path: str) -> tuple[int, int]:
-    """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
+def shard_size(path: str) -> TableSize:
+    """Rows (or -1), bytes and data files by the statistics in the log; needs no Spark."""
     return table_size(view_table(path))
 
 
@@ -235,11 +236,11 @@ def file_sizes(table: TableView) -> Sizes:
     }
 
 
-def table_size(table: TableView) -> tuple[int, int]:
-    """(rows or -1, bytes) of an open table by its log."""
+def table_size(table: TableView) -> TableSize:
+    """Rows (or -1), bytes and data files of an open table by its log."""
     files = file_sizes(table).values()
     rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)
-    return rows, sum(size for _, size in files)
+    return TableSize(rows, sum(size for _, size in files), len(files))
 
 
 def remove_files(path: str) -> None:

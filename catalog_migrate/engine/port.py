@@ -16,6 +16,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.types import is_assignable, is_up_cast
 
@@ -445,8 +446,8 @@ class Engine(Protocol):
         """Columns with canonical types, nullability and comments, as the shard has them now."""
         ...
 
-    def shard_size(self, path: str) -> tuple[int, int]:
-        """(rows, bytes) from the log's statistics; rows is -1 when unknown."""
+    def shard_size(self, path: str) -> TableSize:
+        """Rows, bytes and data files from the log's statistics; rows is -1 when unknown."""
         ...
 
     def count_rows(self, path: str, version: int) -> int:

@@ -6,7 +6,7 @@ It needs no Spark: what it asks of shards is answered by an engine, or by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from catalog_migrate.delta.log import why_no_log
 from catalog_migrate.errors import UnsupportedTable
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.sizes import Copied, TableSize, estimate_seconds
 from catalog_migrate.pipeline.safe_commits import CommitRules
 from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from catalog_migrate.model.table_features import Unsupported
     from catalog_migrate.pipeline.rollback import Past
     from catalog_migrate.planner.plan import Migration, Plan
+    from catalog_migrate.planner.planning import Sizes
     from catalog_migrate.reconciler.execution_context import OnProgress, StreamTables
     from catalog_migrate.reconciler.prepare import Populate
     from catalog_migrate.release.release import Release
@@ -119,11 +121,11 @@ class ShardLogs:
         self._in_sight = in_sight
         self._disks = disks
 
-    def shard_size(self, path: str) -> tuple[int, int]:
-        """(rows or -1, bytes) by the statistics in the log; nobody knows where no log is seen."""
+    def shard_size(self, path: str) -> TableSize:
+        """By the statistics in the log; rows are unknown where no log is seen."""
         from catalog_migrate.delta.table import shard_size
 
-        return (-1, 0) if why_no_log(path) is not None else shard_size(path)
+        return TableSize(-1, 0) if why_no_log(path) is not None else shard_size(path)
 
     def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
         """By the statistics of both versions; -1 where no log is seen."""
@@ -142,6 +144,19 @@ class ShardLogs:
         return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
 
 
+NEWEST = 20
+"""How many of the last copies an estimate is made from."""
+
+
+def last_copies(state: State) -> Sequence[Copied]:
+    """The newest copies on record, by the numbers of the shapes that they were made for."""
+    copied = sorted(
+        (int(shard.global_id[1:]), shard.copied_bytes, shard.copy_seconds)
+        for shard in state.shards.values() if shard.copied_bytes and shard.copy_seconds
+    )
+    return [Copied(size, seconds) for _, size, seconds in copied[-NEWEST:]]
+
+
 class PlanningInputs(msgspec.Struct, frozen=True):
     """What planning looks at beside the state: history, shards, and the streams that use them.
 
@@ -152,8 +167,26 @@ class PlanningInputs(msgspec.Struct, frozen=True):
     shards: Engine | ShardLogs
     streams: StreamTables | None = None
 
-    def size(self, state: State, item_id: str) -> tuple[int, int] | None:
-        """(rows, bytes) of a table, None when nobody knows."""
+    def sizes(self, state: State) -> Sizes:
+        """What each table has, and what a copy takes by the last ones of this catalog.
+
+        The records of shards are looked through once, when the first size is asked for.
+        """
+        copies: Sequence[Copied] | None = None
+
+        def size(item_id: str) -> TableSize | None:
+            nonlocal copies
+            found = self._size(state, item_id)
+            if found is None:
+                return None
+            if copies is None:
+                copies = last_copies(state)
+            seconds = estimate_seconds(found.bytes, copies) if copies else None
+            return found._replace(seconds=seconds)
+
+        return size
+
+    def _size(self, state: State, item_id: str) -> TableSize | None:
         item = state.items.get(item_id)
         if item is None or item.shard is None:
             return None
@@ -161,10 +194,10 @@ class PlanningInputs(msgspec.Struct, frozen=True):
         if self.shards.why_no_shard(path) is not None:
             return None
         try:
-            rows, size = self.shards.shard_size(path)
+            found = self.shards.shard_size(path)
         except UnsupportedTable:
             return None
-        return None if rows < 0 else (rows, size)
+        return None if found.rows < 0 else found
 
     def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
         """As :meth:`~catalog_migrate.engine.port.Engine.grown`; -1 for what is not supported."""
@@ -193,8 +226,7 @@ def planned(
             grown=lambda path, *versions: inputs.grown(
                 shard_location(warehouse, path), *versions
             ),
-            sizes=lambda item_id: inputs.size(state, item_id),
-            approve=options.approvals, policy=options.policy,
+            sizes=inputs.sizes(state), approve=options.approvals, policy=options.policy,
         )
     else:
         migration = _release_planned(part, state, inputs, options)
@@ -221,7 +253,7 @@ def _release_planned(
 
     migration = plan_migration(
         Baseline.from_state(state, owner=owner, uri=inputs.log.uri), release,
-        approve=options.approvals, sizes=lambda item_id: inputs.size(state, item_id),
+        approve=options.approvals, sizes=inputs.sizes(state),
         policy=options.policy if owner == "release" else None,
     )
     if owner != "release" or not (release.statements or state.has_streams):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.column_ids import planned_column_ids
@@ -70,11 +71,18 @@ if TYPE_CHECKING:
     from catalog_migrate.program.order import Order
     from catalog_migrate.release.release import Release
 
-Sizes = Callable[[str], tuple[int, int] | None]
-"""ItemId -> (rows, bytes) of the table's shard; None when nobody knows, rows -1 when unknown."""
+Sizes = Callable[[str], TableSize | None]
+"""ItemId -> what the table has, and how long a copy takes; None where that is unknown."""
 
 
-def _no_sizes(_: str) -> tuple[int, int] | None:
+_UNKNOWN = TableSize(-1, -1)
+
+
+def _if_known(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _no_sizes(_: str) -> TableSize | None:
     return None
 
 
@@ -91,7 +99,7 @@ def plan_migration(
 
     Missing decisions do not raise: they are all in ``plan.blocked``, and the plan is not
     applyable. ``approve`` allows losses (``schema.table`` or ``schema.table.column``); ``sizes``
-    gives rows and bytes of a table; ``policy`` refuses risks, asks for approvals or allows losses
+    gives what a table has; ``policy`` refuses risks, asks for approvals or allows losses
     by its rules; ``back`` says that the release is what was at an earlier serial, and how. The
     targets of an empty plan are empty when not even a
     decision is new.
@@ -281,7 +289,7 @@ class _Planning:
             return revived(compared.definition, origin, self._approvals)
         if action is None:
             return Movement()
-        rows, _ = self._size(compared.old)
+        rows = _if_known(self._size(compared.old).rows)
         return movement_back(compared, compared.old, origin, self._approvals, rows)
 
     def _key(self, identity: Identity) -> ItemKey:
@@ -434,7 +442,8 @@ class _Planning:
     def _drop_change(self, identity: Identity) -> Change:
         old = self._old(identity)
         key = old.definition.key
-        rows, size = self._size(old)
+        size = self._size(old)
+        rows = _if_known(size.rows)
         risk = None
         if identity in self._given_up and key.kind == "table":
             self._approvals.used.add(str(key.item_name))  # whatever rows it has by then
@@ -456,27 +465,26 @@ class _Planning:
             item_id=old.item_id,
             old_id=old.global_id,
             rows=rows,
-            bytes=size,
+            bytes=_if_known(size.bytes),
+            files=size.files,
             risk=risk,
             before=_without_hashes(old.definition),
         )
 
-    def _size(self, old: BaselineObject) -> tuple[int | None, int | None]:
+    def _size(self, old: BaselineObject) -> TableSize:
         size = self._sizes(old.item_id) if old.definition.kind == "table" else None
-        if size is None:
-            return None, None
-        rows, number_of_bytes = size
-        return (rows if rows >= 0 else None), (number_of_bytes if number_of_bytes >= 0 else None)
+        return size or _UNKNOWN
 
     def _change(self, decided: _Decided) -> Change:
         compared, movement = decided.compared, decided.movement
         old = compared.old
         move: Move = "none" if movement.contents == "keep" else movement.contents
-        rows, size = (
-            self._size(old) if old is not None and movement.contents != "none" else (None, None)
-        )
+        size = _UNKNOWN
+        if old is not None and movement.contents != "none":
+            size = self._size(old)
+        rows = size.rows
         if movement.fill is not None and movement.fill.counted is not None:
-            rows, _ = self._size(self._old(movement.fill.counted))
+            rows = self._size(self._old(movement.fill.counted)).rows
         old_name = str(old.definition.key) if old is not None and compared.is_renamed else None
         action = decided.action
         assert action is not None
@@ -497,8 +505,10 @@ class _Planning:
             columns=compared.delta.changes,
             options=compared.options,
             contents=move,
-            rows=rows,
-            bytes=size,
+            rows=_if_known(rows),
+            bytes=_if_known(size.bytes),
+            files=size.files,
+            seconds=size.seconds if move == "copy" else None,
             risk=movement.risk,
             copied_because=list_copy_reasons(compared, old.definition)
             if old is not None and move == "copy" else (),

@@ -31,6 +31,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.table_properties import left_out
 from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
@@ -272,12 +273,14 @@ def _put_target(
         ),
     )
     if new is not None:
+        size = new.size or TableSize(0, 0)
         changes.put(
             "shard", new.path,
             ShardRecord(
                 item_id=target.item_id, global_id=target.global_id, state="live",
                 source=new.source, source_version=new.source_version, version=new.version,
-                unfilled=new.unfilled, rows_of=_rows_of(state, new),
+                unfilled=new.unfilled, rows_of=_rows_of(state, new), copied_bytes=size.bytes,
+                copy_seconds=size.seconds or 0.0,
             ),
         )
     elif shard is not None:

@@ -18,7 +18,19 @@ from catalog_migrate.reconciler.execution_context import ExecutionContext, NewSh
 
 
 def copy_bulk(work: ExecutionContext, shard: NewShard) -> NewShard:
-    """The rows that the old shard, or the retired ones of a rollback, have now; repeatable."""
+    """The rows that the old shard, or the retired ones of a rollback, have now; repeatable.
+
+    How long it took is put into the size, where that is known.
+    """
+    began = work.clock.monotonic()
+    copied = _copy_bulk(work, shard)
+    if copied.size is None:
+        return copied
+    seconds = round(work.clock.monotonic() - began, 3)
+    return replace(copied, size=copied.size._replace(seconds=seconds))
+
+
+def _copy_bulk(work: ExecutionContext, shard: NewShard) -> NewShard:
     if shard.target.segments:
         return restore_from_segments(work, shard)
     source = work.absolute(shard.source or "")

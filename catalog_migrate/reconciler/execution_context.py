@@ -26,6 +26,7 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.program.operations import Execution, Operation, outcome_of
 from catalog_migrate.store.address import spelled
@@ -345,7 +346,8 @@ class NewShard(msgspec.Struct, frozen=True):
     """A shard that a prepare built: whose it is, where, and where its rows came from.
 
     ``expected`` counts the rows that several sources were to bring. ``read`` are the shards, with
-    their versions, that a query took its rows from.
+    their versions, that a query took its rows from. ``size`` is what ``source`` had by
+    the plan, with the seconds that the copy took once it is made.
     """
 
     target: Target
@@ -357,6 +359,7 @@ class NewShard(msgspec.Struct, frozen=True):
     unfilled: bool = False
     expected: int = 0
     read: tuple[tuple[str, int], ...] = ()
+    size: TableSize | None = None
 
     def __str__(self) -> str:
         return str(self.target.definition.item_name)

@@ -39,6 +39,7 @@ from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Fill, Migration, Target
 from catalog_migrate.planner.plan_validation import Proof, blocked, with_proofs
@@ -422,6 +423,10 @@ def _new_shards(
     work: ExecutionContext, state: State, migration: Migration, choice: ReshapeDecision
 ) -> list[NewShard]:
     shards = []
+    sizes = {
+        change.item_id: TableSize(change.rows, change.bytes) for change in migration.plan.changes
+        if change.rows is not None and change.bytes is not None
+    }
     for target in migration.targets:
         copied = target.contents == "copy" or target.identity in choice.copied
         if target.definition.kind != "table" or (
@@ -435,7 +440,10 @@ def _new_shards(
         if copied:
             standing = state.items.get(target.item_id)
             source = target.segments[-1].path if standing is None else standing.shard
-        shards.append(NewShard(target, path, source, unfilled=_never_filled(state, target)))
+        shards.append(NewShard(
+            target, path, source, unfilled=_never_filled(state, target),
+            size=sizes.get(target.item_id) if copied else None,
+        ))
     return shards
 
 

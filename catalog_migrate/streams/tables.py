@@ -159,7 +159,7 @@ def _asked(
 def rows_at(path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
     """Rows of one version of a table, of all or of ranges of offsets."""
     if not within:
-        known, _ = table_size(view_table(path, version=version))
+        known = table_size(view_table(path, version=version)).rows
         if known >= 0:
             return known
     query = "SELECT count(*) AS total FROM t WHERE {where}"

@@ -34,6 +34,7 @@ from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.table_properties import is_metadata, needs_copy
 from catalog_migrate.testing.bodies import (
@@ -291,10 +292,10 @@ class SimulatedEngine:
         with self._call("shard_columns", path):
             return self.world.newest(path).columns
 
-    def shard_size(self, path: str) -> tuple[int, int]:
+    def shard_size(self, path: str) -> TableSize:
         with self._call("shard_size", path):
             rows = len(self.world.newest(path).rows)
-            return rows, rows * BYTES_PER_ROW
+            return TableSize(rows, rows * BYTES_PER_ROW, min(rows, 1))
 
     def count_rows(self, path: str, version: int) -> int:
         with self._call("count_rows", path):

@@ -56,7 +56,7 @@ def test_rows_are_those_that_are_not_deleted(path: str, checkpoint: int | None) 
     if checkpoint is not None:
         DeltaTable(path, version=checkpoint).create_checkpoint()
     assert [rows_at(path, version) for version in range(6)] == ROWS
-    assert shard_size(path) == (6, 20)
+    assert shard_size(path) == (6, 20, 2, None)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_all_rows_are_removed_by_one_commit(path: str) -> None:
     write_commit(path, 6, add("a", 5, 1, at=7))
     before = form_of(view_table(path))
     remove_files(path)
-    assert (shard_size(path), view_table(path).version()) == ((0, 0), 7)
+    assert (shard_size(path), view_table(path).version()) == ((0, 0, 0, None), 7)
     remove_files(path)
     assert view_table(path).version() == 7
     assert form_of(view_table(path)) == before

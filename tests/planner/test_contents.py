@@ -9,8 +9,10 @@ import pytest
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.hashes import decision_hashes
 from catalog_migrate.model.objects import Check, Column
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.contents import changes_values
 from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question, Target
+from catalog_migrate.planner.planfile import plan_hash
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.report import render
@@ -539,11 +541,18 @@ def test_rows_and_bytes_come_from_the_catalog(make: Any) -> None:
     """Sizes are asked by ItemId and shown for a table whose rows move."""
     asked: list[str] = []
 
-    def sizes(item_id: str) -> tuple[int, int]:
+    def sizes(item_id: str) -> TableSize:
         asked.append(item_id)
-        return 7, 900
+        return TableSize(7, 900, 3, 1.5)
 
     plan = plan_migration(
         make.baseline(make.table("t")), make.release(make.table("t", "a BIGINT")), sizes=sizes
     ).plan
-    assert (plan.changes[0].rows, plan.changes[0].bytes, asked) == (7, 900, ["i1"])
+    assert asked == ["i1"]
+    change = plan.changes[0]
+    assert (change.rows, change.bytes, change.files, change.seconds) == (7, 900, 3, 1.5)
+    assert plan_hash(plan) == plan_hash(
+        plan_migration(
+            make.baseline(make.table("t")), make.release(make.table("t", "a BIGINT"))
+        ).plan
+    )

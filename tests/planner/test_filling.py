@@ -6,6 +6,7 @@ import pytest
 
 from catalog_migrate.errors import InvalidRelease
 from catalog_migrate.model.names import Identity
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planning import plan_migration
@@ -32,7 +33,7 @@ def planned(new: str, *approve: str, old: str = OLD) -> Migration:
     """The migration between two texts."""
     return plan_migration(
         Baseline.from_release(load(old, "1")), load(new), approve=approve,
-        sizes=lambda item: (7, 100) if item == "i2" else None,
+        sizes=lambda item: TableSize(7, 100) if item == "i2" else None,
     )
 
 

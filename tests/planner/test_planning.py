@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Validation
 from catalog_migrate.planner.plan_validation import blocked as refusal
@@ -219,7 +220,7 @@ def test_an_object_of_another_kind_is_told_as_one(make: Any) -> None:
         plan = plan_migration(
             make.baseline(old, make.view("w", ["s.x"])),
             make.release(new, make.view("w", [f"s.{new.name}"])),
-            approve=["s.x"], sizes=lambda _: (7, 100),
+            approve=["s.x"], sizes=lambda _: TableSize(7, 100),
         ).plan
         lines = render(plan, "text").split("What will happen\n")[1].split("\n\n")[0].splitlines()
         return [line.strip() for line in lines]
@@ -253,11 +254,13 @@ def test_dropped_table_is_blocked_until_approved_or_empty(make: Any) -> None:
     approved = plan_migration(baseline, release, approve=["S.`T`", "s.other"]).plan
     assert (approved.blocked, approved.approved) == ((), ("s.t",))
     assert approved.changes[0].risk == "drops the table and its rows"
-    empty = plan_migration(baseline, release, sizes=lambda item: (0, 12)).plan
+    empty = plan_migration(baseline, release, sizes=lambda item: TableSize(0, 12)).plan
     assert (empty.blocked, empty.changes[0].rows, empty.changes[0].bytes) == ((), 0, 12)
-    meant = plan_migration(baseline, release, sizes=lambda _: (0, 12), approve=["s.t"]).plan
+    meant = plan_migration(
+        baseline, release, sizes=lambda _: TableSize(0, 12), approve=["s.t"]
+    ).plan
     assert meant.approved == ("s.t",)  # it holds as well if a row comes until then
-    unknown = plan_migration(baseline, release, sizes=lambda item: (-1, 12)).plan
+    unknown = plan_migration(baseline, release, sizes=lambda item: TableSize(-1, 12)).plan
     assert len(unknown.blocked) == 1
 
 
@@ -272,7 +275,7 @@ def test_a_release_may_give_up_a_table(make: Any) -> None:
     assert plan_migration(make.after(baseline, migration), release).plan.is_empty
     fresh = plan_migration(Baseline.empty(), release).plan
     assert [(one.action, one.name) for one in fresh.changes] == [("create", "s.u")]
-    empty = plan_migration(baseline, release, sizes=lambda _: (0, 12)).plan
+    empty = plan_migration(baseline, release, sizes=lambda _: TableSize(0, 12)).plan
     assert empty.approved == ("s.T",)  # rows that come until then go as well
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration, Segment
 from catalog_migrate.planner.planning import plan_migration
@@ -189,7 +190,7 @@ def test_a_table_without_rows_misses_no_value() -> None:
     for rows, wanted in ((0, []), (1, [(IRREVERSIBLE, "b")]), (-1, [(IRREVERSIBLE, "b")])):
         migration = plan_migration(
             Baseline.from_release(release("2", A)), release("1", A, column("b", null=False)),
-            sizes=lambda _, rows=rows: (rows, 0),  # type: ignore[misc]
+            sizes=lambda _, rows=rows: TableSize(rows, 0),  # type: ignore[misc]
             back=GoingBack(1, {T: T}, {T: {"a": "a"}}, {T: Origin()}, {T: ()}),
         )
         assert codes(migration) == wanted

@@ -34,6 +34,7 @@ from catalog_migrate.engine.port import (
     ViewSpec,
 )
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
 from catalog_migrate.streams.migrations import MigratedStreams
@@ -284,8 +285,8 @@ class CopiesRefusedByNames(SimulatedEngine):
 class SeesNoRows(SimulatedEngine):
     """Shards seem to be empty, so that a rollback does not say which values are lost."""
 
-    def shard_size(self, path: str) -> tuple[int, int]:
-        return (0, super().shard_size(path)[1])
+    def shard_size(self, path: str) -> TableSize:
+        return super().shard_size(path)._replace(rows=0)
 
 
 # what a log may get wrong --------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_a_table_shows_the_rows_of_its_shard(engine: SimulatedEngine) -> None:
     """Rows that anyone appended by path are read by name."""
     engine.world.append(PATH, [{"k": 1, "a": 2}, {"K": 2}])
     assert engine.read(T) == ({"k": 1, "a": 2}, {"k": 2, "a": None})
-    assert engine.shard_size(PATH) == (2, 200)
+    assert engine.shard_size(PATH) == (2, 200, 1, None)
     assert engine.count_rows(PATH, 0) == 0
 
 

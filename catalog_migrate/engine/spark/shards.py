@@ -185,7 +185,7 @@ class Shards:
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
-        known, _ = table_size(view_table(path, version=version))
+        known = table_size(view_table(path, version=version)).rows
         if known >= 0:
             return known
         with failing(f"count the rows of {path} at version {version}"):

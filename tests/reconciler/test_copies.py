@@ -1,0 +1,114 @@
+"""What copies took goes on record, and says how long the next ones take."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.records import ShardRecord
+from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.planner.plan import Change
+from catalog_migrate.reconciler.execution_context import OnProgress, silent
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.testing.engine import BYTES_PER_ROW, SimulatedEngine
+from catalog_migrate.testing.world import SimulatedClock, World
+
+ONE = "CREATE TABLE t (id INT); CREATE TABLE u (id INT);"
+T = "CREATE TABLE t (id STRING USING CAST(id AS STRING)); "
+TWO = T + "CREATE TABLE u (id INT);"
+THREE = T + "CREATE TABLE u (id STRING USING CAST(id AS STRING), x INT);"
+
+
+class Site:
+    """A catalog in a simulated world whose copies take time."""
+
+    def __init__(self, start: float, per_row: float) -> None:
+        self.world, self.log, self.clock = World(), MemoryLog(), SimulatedClock()
+        self._start, self._per_row, self._tokens = start, per_row, count()
+        self.engine = SimulatedEngine(self.world, persistent=True, on_call=self._hear)
+
+    def _hear(self, method: str) -> None:
+        if method == "copy_rows.done":
+            rows = len(self.world.newest(str(self.engine.about)).rows)
+            self.clock.sleep(self._start + self._per_row * rows)
+
+    def begin(
+        self, name: str, sql: str, *, read_only: bool = False, on_progress: OnProgress = silent
+    ) -> BootstrapReport:
+        """One start of a release."""
+        return migrate(
+            self.engine, self.log, load_texts([("all.sql", sql)], name=name, default_schema="s"),
+            warehouse="/w", clock=self.clock, holder="start", read_only=read_only,
+            on_progress=on_progress, token=lambda: f"{next(self._tokens)}", ttl=1e6,
+        )
+
+    def shard(self, table: str) -> tuple[str, ShardRecord]:
+        """Where a table's rows are, and the record of it."""
+        state = read_state(self.log)
+        (path,) = (
+            item.shard for item in state.items.values() if item.definition.name == table
+        )
+        assert path is not None
+        return f"/w/{path}", state.shards[path]
+
+    def fill(self, table: str, rows: int) -> None:
+        """Append rows as an application does."""
+        self.world.append(self.shard(table)[0], [{"id": number} for number in range(rows)])
+
+
+@pytest.fixture
+def site() -> Site:
+    """Two tables of 30 and 200 rows; starting a copy takes 2 s and each row 0.1 s."""
+    site = Site(2.0, 0.1)
+    site.begin("1", ONE)
+    site.fill("t", 30)
+    site.fill("u", 200)
+    return site
+
+
+def planned(site: Site, sql: str) -> Change:
+    """The change of the one table whose rows are copied."""
+    plan = site.begin("later", sql, read_only=True).plan
+    assert plan is not None
+    (change,) = plan.changes
+    assert change.contents == "copy"
+    return change
+
+
+def test_nothing_is_estimated_before_the_first_copy(site: Site) -> None:
+    """What the table has is known from its log all the same."""
+    change = planned(site, TWO)
+    assert (change.rows, change.bytes, change.files, change.seconds) == (30, 3_000, 1, None)
+
+
+def test_a_copy_is_on_record_and_the_next_is_estimated_by_it(site: Site) -> None:
+    """With the bytes that were read and the time that it took; a table that is not copied again
+    keeps them, and an older tool reads past them."""
+    assert site.shard("t")[1].copied_bytes == 0
+    site.begin("2", TWO)
+    record = site.shard("t")[1]
+    assert (record.copied_bytes, record.copy_seconds) == (30 * BYTES_PER_ROW, 5.0)
+    assert (site.shard("u")[1].copied_bytes, site.shard("u")[1].copy_seconds) == (0, 0.0)
+    # one copy alone is a rate: 5 s for 3,000 bytes
+    assert planned(site, THREE).seconds == 33.3
+
+    site.begin("3", THREE)
+    assert site.shard("u")[1].copy_seconds == 22.0
+    assert site.shard("t")[1].copy_seconds == 5.0
+    # two tell what starting takes from what the rows take
+    site.fill("t", 70)
+    again = THREE.replace(T, "CREATE TABLE t (id INT USING CAST(id AS INT)); ")
+    assert planned(site, again).seconds == 12.0
+
+
+def test_a_copy_without_time_is_not_on_record() -> None:
+    """A clock that stands still says nothing of others; simulations stay alike to the byte."""
+    site = Site(0.0, 0.0)
+    site.begin("1", ONE)
+    site.fill("t", 30)
+    site.begin("2", TWO)
+    assert site.shard("t")[1].copy_seconds == 0.0
+    assert planned(site, THREE).seconds is None
