@@ -12,6 +12,8 @@ from catalog_migrate.errors import CatalogMigrateError
 T = TypeVar("T")
 Analyse = Callable[[Sequence[QueryRequest]], Sequence[QueryAnalysis]]
 
+_NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION")
+"""Spark's error classes of a name that is not there: that of the object, or of what it reads."""
 _LONGEST = 500
 """Characters of a reason that are kept: Spark's message may hold a whole text."""
 
@@ -50,6 +52,20 @@ def shorten(reason: str | None) -> str:
     """Put a reason on one line, and cut it where it is long."""
     line = " ".join((reason or "").split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def request_stored(definition: UserDefinition) -> QueryRequest:
+    """The request that has Spark read an object itself, as the catalog has it, over what is there.
+    """
+    return QueryRequest(definition.name, definition.query, {})
+
+
+def is_dropped(definition: UserDefinition, stored: QueryAnalysis) -> bool:
+    """Whether an object cannot be read because the catalog has not got it any more itself."""
+    if stored.missing is None or not (stored.condition or "").startswith(_NOT_FOUND):
+        return False
+    parts = [part.strip("`").lower() for part in stored.missing.split(".")]
+    return tuple(parts[-2:]) == definition.name.folded
 
 
 def function_of(definition: UserDefinition) -> FunctionSpec:

@@ -7,7 +7,7 @@ fails on the way is an entry ``unknown``, with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -19,10 +19,17 @@ from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, identity_of
 from catalog_migrate.planner.plan import UserColumn, UserObject
 from catalog_migrate.reconciler.execution_context import OnProgress, silent
-from catalog_migrate.users.asking import Analyse, ask, function_of, guard, shorten
+from catalog_migrate.users.asking import (
+    Analyse,
+    ask,
+    function_of,
+    guard,
+    request_stored,
+    shorten,
+)
 from catalog_migrate.users.column_changes import ShapeChange, compare_shape
 from catalog_migrate.users.finding import Readers, find_readers, list_definitions
-from catalog_migrate.users.judgement import judge
+from catalog_migrate.users.judgement import Judgement, judge, judge_unmoved
 from catalog_migrate.users.meaning import Comparison, compare_plans
 from catalog_migrate.users.plan_need import needs_plans
 from catalog_migrate.users.repair import propose_repair
@@ -40,6 +47,7 @@ Outcome = Literal["unchanged", "changed", "breaks", "broken", "unknown"]
 _UNREADABLE = ("breaks", "broken")
 _REPORTED = 20
 """How many entries that are not known a start reports one by one."""
+_UNCLEAR = "its text has names that only Spark can read, so it cannot be tried on what changes"
 _EVERYTHING = "*"
 """Stands for the schemas of a catalog that does not say which it has."""
 
@@ -185,12 +193,10 @@ def judge_readers(
     )
     for wave in readers.waves:
         look.judge([node for node in wave if node in bound])
-    untouched = _Causes(readers.graph, migration, changed)
-    for node in (readers.graph.dependents(changed) & readers.definitions.keys()) - bound:
-        definition = readers.definitions[node]
-        look.entries[node] = UserObject(
-            str(definition.name), definition.kind, "unchanged", untouched.of(node)
-        )
+    look.causes = _Causes(readers.graph, migration, changed)
+    look.judge_unmoved(
+        sorted((readers.graph.dependents(changed) & readers.definitions.keys()) - bound)
+    )
     return look.entries
 
 
@@ -262,21 +268,30 @@ class _Look:
             self._request(node, side, plan=self._compares(node))
             for node in asked for side in (self.old, self.new)
         ]
-        answers = ask(self.analyse, requests)
+        answers = ask(self.analyse, [*requests, *map(self._request_stored, asked)])
         for at, node in enumerate(asked):
-            old, new = answers[2 * at], answers[2 * at + 1]
-            judged = guard(lambda n=node, o=old, a=new: self._judge(n, o, a))  # type: ignore[misc]
+            found = answers[2 * at], answers[2 * at + 1], answers[len(requests) + at]
+            judged = guard(lambda n=node, f=found: self._judge(n, *f))  # type: ignore[misc]
             self.entries[node] = self._unknown(node, judged) if isinstance(judged, str) else judged
+
+    def judge_unmoved(self, nodes: Iterable[Identity]) -> None:
+        """Judge objects that read something that changes, and nothing that has other columns."""
+        asked = []
+        for node in nodes:
+            if node in self.readers.in_circles:
+                self.entries[node] = self._in_circle(node)
+            else:
+                asked.append(node)
+        for node, stored in zip(
+            asked, ask(self.analyse, [*map(self._request_stored, asked)]), strict=True
+        ):
+            judged = judge_unmoved(self.readers.definitions[node], stored)
+            self.entries[node] = self._entry_of(node, judged)
 
     def _known(self, node: Identity) -> UserObject | None:
         """The entry of an object of which Spark need not be asked: its parents say it."""
         if node in self.readers.in_circles:
-            loop = self.readers.graph.loop(node)
-            path = " -> ".join(str(self.readers.graph.key(each)) for each in loop)
-            return self._unknown(
-                node, f"it reads itself: {path}" if path
-                else "it reads objects of users that read each other in a circle",
-            )
+            return self._in_circle(node)
         parents = [self.entries[each] for each in self._parents(node) if each in self.entries]
         for parent in parents:
             if parent.outcome in _UNREADABLE and not self._is_repaired(parent):
@@ -291,10 +306,20 @@ class _Look:
             return self._unknown(node, f"it reads {unknown.name}: {unknown.reason}")
         return None
 
+    def _in_circle(self, node: Identity) -> UserObject:
+        loop = self.readers.graph.loop(node)
+        path = " -> ".join(str(self.readers.graph.key(each)) for each in loop)
+        return self._unknown(
+            node, f"it reads itself: {path}" if path
+            else "it reads objects of users that read each other in a circle",
+        )
+
     def _is_repaired(self, entry: UserObject) -> bool:
         return self.repairs and entry.outcome == "breaks" and entry.repaired is not None
 
-    def _judge(self, node: Identity, old: QueryAnalysis, new: QueryAnalysis) -> UserObject:
+    def _judge(
+        self, node: Identity, old: QueryAnalysis, new: QueryAnalysis, stored: QueryAnalysis
+    ) -> UserObject:
         definition = self.readers.definitions[node]
         self.before[node] = judge(definition, old, old).output
         absent = self._absent_function(node)
@@ -303,11 +328,11 @@ class _Look:
                 condition="UNRESOLVED_ROUTINE", missing=absent,
                 reason=f"the function {absent} is missing",
             )
-        judged = judge(definition, old, new)
-        entry = replace(
-            self._entry(node, judged.outcome, judged.reason), columns=judged.columns,
-            condition=judged.condition, missing=judged.missing,
-        )
+        judged = judge(definition, old, new, stored)
+        unclear = self._is_unclear(node)
+        if judged.output is not None and unclear:
+            return self._unknown(node, _UNCLEAR)
+        entry = self._entry_of(node, judged)
         meaning: frozenset[str] = frozenset()
         rows = False
         if old.plan is not None and new.plan is not None and judged.output is not None:
@@ -321,7 +346,7 @@ class _Look:
             self.changes[node] = compare_shape(
                 definition.name, self.before[node] or (), judged.output, meaning=meaning, rows=rows
             )
-        if entry.outcome != "breaks" or absent is not None:
+        if entry.outcome != "breaks" or unclear or absent is not None:
             return entry  # Spark still has what a migration takes away: it cannot say what binds
         return self._with_repair(node, entry)
 
@@ -334,6 +359,14 @@ class _Look:
             if used[0] == "function":
                 found |= dict.fromkeys(self._calls(used, self.old) | self._calls(used, self.new))
         return list(found)
+
+    def _is_unclear(self, node: Identity) -> bool:
+        """Whether a text, or one that it calls, reads something by a name that stays as it is."""
+        return not self.readers.unclear.isdisjoint({node, *self._called(node)})
+
+    def _called(self, node: Identity) -> Iterator[Identity]:
+        for used in self.readers.graph.uses(node):
+            yield from self._calls(used, self.old)
 
     def _calls(self, function: Identity, side: Surface) -> dict[Identity, None]:
         """A function and all that it uses, what is used first."""
@@ -390,6 +423,9 @@ class _Look:
             definition.namespace, definition.arguments, definition.is_scalar, plan,
         )
 
+    def _request_stored(self, node: Identity) -> QueryRequest:
+        return request_stored(self.readers.definitions[node])
+
     def _absent_function(self, node: Identity) -> str | None:
         """A function of ours that an object calls and that there will not be; Spark has it yet."""
         for each in self._parents(node):
@@ -416,6 +452,12 @@ class _Look:
         return UserObject(
             str(definition.name), definition.kind, outcome, self.causes.of(node),
             reason=shorten(reason) or None,
+        )
+
+    def _entry_of(self, node: Identity, judged: Judgement) -> UserObject:
+        return replace(
+            self._entry(node, judged.outcome, judged.reason), columns=judged.columns,
+            condition=judged.condition, missing=judged.missing,
         )
 
     def _unknown(self, node: Identity, reason: str) -> UserObject:

@@ -82,12 +82,15 @@ class Readers(msgspec.Struct, frozen=True):
     """Users' objects that read ours, directly or through others of theirs.
 
     ``graph`` has what is ours and these: those of a user are the keys of ``definitions``.
-    ``unread`` are those of which it is not known, each with the reason.
+    ``unread`` are those of which it is not known, each with the reason. ``unclear`` are those whose
+    texts have names that only Spark can read: it has said what these are, and nothing can be put in
+    their place.
     """
 
     graph: DependencyGraph
     definitions: Mapping[Identity, UserDefinition]
     unread: tuple[UserDefinition, ...] = ()
+    unclear: frozenset[Identity] = frozenset()
 
     @property
     def in_circles(self) -> frozenset[Identity]:
@@ -147,6 +150,7 @@ class _Search:
         self.unread: list[UserDefinition] = []
         self._catalog = catalog.lower()
         self._definitions: dict[Identity, UserDefinition] = {}
+        self._unclear: set[Identity] = set()
         self._names: dict[Identity, set[Identity]] = {}
 
     def read(self, definition: UserDefinition) -> bool:
@@ -171,8 +175,7 @@ class _Search:
         words = {word for node in nodes for word in _WORD.findall(node[2])}
         return [
             each for each in unclear
-            if not words.isdisjoint(found := _WORD.findall(each.sql.lower()))
-            or "identifier" in found or "${" in each.sql
+            if not words.isdisjoint(_WORD.findall(each.sql.lower())) or _may_spell(each.sql)
         ]
 
     def ask(
@@ -188,7 +191,10 @@ class _Search:
                 reason = f"{reason}, and {error.message}"
             else:
                 node = _key(definition).identity
-                self._names[node] |= {identity_of("view", *name) for name in names} - {node}
+                read = {identity_of("view", *name) for name in names} - {node}
+                if not read <= self._names[node] or _may_spell(definition.sql):
+                    self._unclear.add(node)
+                self._names[node] |= read
                 return
         self.unread.append(msgspec.structs.replace(definition, unread=reason))
 
@@ -200,6 +206,7 @@ class _Search:
             whole.part({*self.ours, *readers}),
             {node: self._definitions[node] for node in whole if node in readers},
             tuple(self.unread),
+            readers & self._unclear,
         )
 
     def _whole(self) -> DependencyGraph:
@@ -223,6 +230,11 @@ class _Search:
         if len(parts) == 1:
             parts = (definition.namespace, *parts)
         return (name.kind, parts[0].lower(), parts[1].lower())
+
+
+def _may_spell(sql: str) -> bool:
+    """Whether a text may give a name as the value of an expression or variable."""
+    return "identifier" in _WORD.findall(sql.lower()) or "${" in sql
 
 
 def _key(definition: UserDefinition) -> ItemKey:

@@ -31,6 +31,7 @@ from catalog_migrate.model.types import (
     parse_type,
 )
 from catalog_migrate.planner.plan import UserColumn
+from catalog_migrate.users.asking import is_dropped
 
 INCOMPATIBLE = "INCOMPATIBLE_VIEW_SCHEMA_CHANGE"
 NO_UP_CAST = "CANNOT_UP_CAST_DATATYPE"
@@ -67,8 +68,15 @@ class _Read(msgspec.Struct, frozen=True):
     given: str
 
 
-def judge(definition: UserDefinition, old: QueryAnalysis, new: QueryAnalysis) -> Judgement:
-    """What becomes of an object whose text comes to ``old`` now and to ``new`` afterwards."""
+def judge(
+    definition: UserDefinition, old: QueryAnalysis, new: QueryAnalysis,
+    stored: QueryAnalysis | None = None,
+) -> Judgement:
+    """What becomes of an object whose text comes to ``old`` now and to ``new`` afterwards.
+
+    ``stored`` is what Spark makes now of the object itself, where it was asked: what is stored
+    beside the text may keep it from being read.
+    """
     if definition.unread is not None:
         return Judgement("unknown", reason=definition.unread)
     untried = next((each for each in (new, old) if _is_untried(each)), None)
@@ -76,9 +84,13 @@ def judge(definition: UserDefinition, old: QueryAnalysis, new: QueryAnalysis) ->
         return Judgement("unknown", reason=untried.reason)
     before = _read(definition, old)
     after = _read(definition, new)
+    refusal = None if stored is None or stored.columns is not None else stored
     if isinstance(after, _Refused):
+        is_broken = isinstance(before, _Refused) or (
+            refusal is not None and refusal.condition is not None
+        )
         return Judgement(
-            "broken" if isinstance(before, _Refused) else "breaks", condition=after.condition,
+            "broken" if is_broken else "breaks", condition=after.condition,
             missing=after.missing, reason=after.reason,
         )
     output = tuple(each.column for each in after)
@@ -86,8 +98,23 @@ def judge(definition: UserDefinition, old: QueryAnalysis, new: QueryAnalysis) ->
         return Judgement(
             "changed", reason="it cannot be read now, and can be afterwards", output=output
         )
+    if refusal is not None:
+        return Judgement(
+            "unknown", reason=f"its text binds, and it cannot be read: {refusal.reason}"
+        )
     changes = tuple(_changes(before, after))
     return Judgement("changed" if changes else "unchanged", changes, output=output)
+
+
+def judge_unmoved(definition: UserDefinition, stored: QueryAnalysis) -> Judgement:
+    """What becomes of an object of which nothing that it reads has other columns."""
+    if stored.columns is not None:
+        return Judgement("unchanged")
+    if _is_untried(stored) or is_dropped(definition, stored):
+        return Judgement("unknown", reason=stored.reason)
+    return Judgement(
+        "broken", condition=stored.condition, missing=stored.missing, reason=stored.reason
+    )
 
 
 def _is_untried(analysis: QueryAnalysis) -> bool:

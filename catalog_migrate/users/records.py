@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import UserObjectRecord, identity_text
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
-from catalog_migrate.users.asking import ask, guard, shorten
+from catalog_migrate.engine.port import QueryAnalysis, UserDefinition
+from catalog_migrate.users.asking import ask, guard, is_dropped, request_stored, shorten
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -35,9 +35,6 @@ _STATES: Mapping[str, Literal["bound", "broken", "unknown"]] = {
     "unchanged": "bound", "changed": "bound", "breaks": "broken", "broken": "broken",
     "unknown": "unknown",
 }
-
-_NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION")
-"""Spark's error classes of a name that is not there: that of the object, or of what it reads."""
 
 
 # -- with the commit -----------------------------------------------------------------------------
@@ -154,7 +151,7 @@ def bind_again(
     looked = {
         identity_text(identity): _with_answer(row, answers[identity], now, release)
         for identity, row in rows.items()
-        if not _is_dropped(readers.definitions[identity], answers[identity])
+        if not is_dropped(readers.definitions[identity], answers[identity])
     }
     for key, row in state.user_objects.items():
         reason = None if key in looked else found.unread_reason(row.key)
@@ -192,16 +189,8 @@ def _bind(
     engine: Engine, definitions: Mapping[Identity, UserDefinition]
 ) -> dict[Identity, QueryAnalysis]:
     """What Spark makes of each object itself, over what is there."""
-    requests = [QueryRequest(each.name, each.query, {}) for each in definitions.values()]
+    requests = [request_stored(each) for each in definitions.values()]
     return dict(zip(definitions, ask(engine.analyse, requests), strict=True))
-
-
-def _is_dropped(definition: UserDefinition, answer: QueryAnalysis) -> bool:
-    """Whether an object does not bind because it is not there any more itself."""
-    if answer.missing is None or not (answer.condition or "").startswith(_NOT_FOUND):
-        return False
-    parts = [part.strip("`").lower() for part in answer.missing.split(".")]
-    return tuple(parts[-2:]) == definition.name.folded
 
 
 # -- one record ----------------------------------------------------------------------------------

@@ -120,6 +120,32 @@ CASES: dict[str, Case] = {
         ),
         {"{t}.orphan": ("broken", "mine")},
     ),
+    "properties that were edited by hand": Case(
+        (
+            *(
+                f"CREATE VIEW {{t}}.{name} AS SELECT id, id AS again FROM {{s}}.orders"
+                for name in ("nameless", "countless", "modeless", "placeless", "temporary", "unset")
+            ),
+            "CREATE VIEW {t}.misnamed (x, y) AS SELECT id, id AS again FROM {s}.orders",
+            "ALTER VIEW {t}.nameless UNSET TBLPROPERTIES ('view.query.out.col.1')",
+            "ALTER VIEW {t}.countless SET TBLPROPERTIES ('view.query.out.numCols' = '1')",
+            "ALTER VIEW {t}.modeless SET TBLPROPERTIES ('view.schemaMode' = 'ODD')",
+            "ALTER VIEW {t}.placeless UNSET TBLPROPERTIES ('view.catalogAndNamespace.part.1')",
+            "ALTER VIEW {t}.temporary SET TBLPROPERTIES ('view.referredTempViewNames' = 'odd')",
+            "ALTER VIEW {t}.unset SET TBLPROPERTIES"
+            " ('view.sqlConfig.spark.sql.ansi.enabled' = 'maybe')",
+            "ALTER VIEW {t}.misnamed UNSET TBLPROPERTIES ('view.query.out.numCols')",
+        ),
+        {
+            "{t}.nameless": ("unknown", "VIEW_QUERY_COLUMN_ARITY"),
+            "{t}.countless": ("unknown", "INTERNAL_ERROR"),
+            "{t}.modeless": ("unknown", "ViewSchemaMode"),
+            "{t}.placeless": ("unknown", "TABLE_NAME_CONTEXT"),
+            "{t}.temporary": ("unknown", "TEMP_VIEW_REFERENCE"),
+            "{t}.unset": ("unknown", "INVALID_CONF_VALUE"),
+            "{t}.misnamed": ("broken", "INCOMPATIBLE_VIEW_SCHEMA_CHANGE"),
+        },
+    ),
     "another catalog that is not configured any more": Case(
         (),
         {"{t}.abroad": ("broken", "away")},

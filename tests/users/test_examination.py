@@ -94,6 +94,53 @@ def test_what_a_view_gives_afterwards_is_what_is_bound_above_it(place: Place) ->
         assert ("more" in given) is (name != "team.stays")
 
 
+def test_one_that_is_broken_already_reads_what_keeps_its_columns(place: Place) -> None:
+    """What it reads changes in its text alone: it is not said to go on, nor one in a circle."""
+    view = "CREATE VIEW s.big (id BIGINT, size INT) AS SELECT id, size FROM t WHERE size > {};"
+    place.start(release("1b", ONE + view.format(1)))
+    place.view("good", "SELECT id FROM big")
+    place.view("lost", "SELECT size FROM big")
+    place.view("above", "SELECT size FROM team.lost")
+    place.view("itself", "SELECT id FROM big")
+    names = place.world.names.relations
+    for name, text in (
+        ("lost", "SELECT nothing AS size FROM big"),
+        ("itself", "SELECT a.id FROM team.itself a JOIN s.big b ON a.id = b.id"),
+    ):
+        held = names["team", name]
+        assert isinstance(held, UserView)
+        names["team", name] = replace(held, sql=text)
+    found = said(place, ONE + view.format(2))
+    assert {name: (each.outcome, each.condition) for name, each in found.items()} == {
+        "team.good": ("unchanged", None),
+        "team.lost": ("broken", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+        "team.above": ("broken", "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+        "team.itself": ("unknown", None),
+    }
+    assert found["team.itself"].reason == "it reads itself: team.itself -> team.itself"
+    assert found["team.lost"].because == ("s.big", "team.lost")
+
+
+def test_one_that_may_name_what_changes_by_an_expression(place: Place) -> None:
+    """There Spark would read the columns of now for those to come: it is not known; where a name
+    that can be read breaks it, it breaks, and no text is proposed."""
+    place.view("spelt", "SELECT id FROM t")
+    place.view("lost", "SELECT city FROM t")
+    names = place.world.names.relations
+    for name, text in (
+        ("spelt", "SELECT id FROM t WHERE id > ${n}"), ("lost", "SELECT city FROM t WHERE ${n}"),
+    ):
+        held = names["team", name]
+        assert isinstance(held, UserView)
+        names["team", name] = replace(held, sql=text)
+    found = said(place, ONE.replace("city STRING", "town STRING RENAMED FROM city"))
+    assert (found["team.spelt"].outcome, found["team.spelt"].reason) == (
+        "unknown",
+        "its text has names that only Spark can read, so it cannot be tried on what changes",
+    )
+    assert (found["team.lost"].outcome, found["team.lost"].repaired) == ("breaks", None)
+
+
 def test_circles_and_what_cannot_be_read(place: Place) -> None:
     """Two views that read each other, and what reads an unreadable one, are not known; the start
     goes on, and every other entry is as without them."""

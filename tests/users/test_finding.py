@@ -178,6 +178,7 @@ def test_spark_is_asked_where_it_alone_can_read_the_names(sql):
     theirs = view("v", sql)
     found = find_readers([theirs], OURS, relations_read=lambda _: [ItemName("shop", "Orders")])
     assert shown(found) == {"team.v": "shop.orders"}
+    assert found.unclear == {("relation", "team", "v")}
     assert not find_readers([theirs], OURS, relations_read=lambda _: []).definitions
 
     def refuse(_):
@@ -189,6 +190,23 @@ def test_spark_is_asked_where_it_alone_can_read_the_names(sql):
     )
     (unread,) = find_readers([theirs], OURS).unread
     assert unread.unread == "its text has names that only Spark can read"
+
+
+@pytest.mark.parametrize(
+    ("sql", "unclear"),
+    [
+        ("SELECT * FROM shop.orders", False),
+        ('SELECT "a".id FROM shop.orders AS "a"', False),
+        ("SELECT * FROM shop.orders AS a, IDENTIFIER(lower('SHOP.ORDERS')) AS b", True),
+        ("SELECT id FROM shop.orders, ${more}", True),
+    ],
+)
+def test_a_name_that_can_be_read_and_one_that_cannot(sql, unclear):
+    """What Spark says is read may stand there to be read, and by an expression besides."""
+    found = find_readers(
+        [view("v", sql)], OURS, relations_read=lambda _: [ItemName("shop", "orders")]
+    )
+    assert bool(found.unclear) is unclear
 
 
 def test_spark_is_not_asked_about_what_cannot_read_ours():

@@ -8,7 +8,7 @@ from catalog_migrate.engine.port import QueryAnalysis, UserDefinition
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.plan import UserColumn
-from catalog_migrate.users.judgement import judge
+from catalog_migrate.users.judgement import judge, judge_unmoved
 
 NAME = ItemName("theirs", "v")
 MODES = ("COMPENSATION", "BINDING", "TYPE EVOLUTION", "EVOLUTION")
@@ -112,6 +112,54 @@ def test_a_view_that_is_stale_already_is_judged_by_what_changes():
     found = judge(bound, QueryAnalysis(columns("a BIGINT")), QueryAnalysis(columns("a INT")))
     assert (found.outcome, found.columns, found.output) == ("changed", (), columns("a INT"))
     assert found.reason == "it cannot be read now, and can be afterwards"
+
+
+REFUSED = QueryAnalysis(condition="INVALID_CONF_VALUE", reason="its configuration")
+CORRUPT = QueryAnalysis(reason="its properties")
+READABLE = QueryAnalysis(columns("a INT"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stored", "outcome", "reason"),
+    [
+        ("a INT", "a INT", READABLE, "unchanged", None),
+        ("a INT", "a INT", REFUSED, "unknown", "its text binds, and it cannot be read: its con"),
+        ("a INT", "a INT", CORRUPT, "unknown", "its text binds, and it cannot be read: its prop"),
+        ("a INT", "a BIGINT", CORRUPT, "unknown", "its text binds, and it cannot be read: its pr"),
+        ("a INT", "b INT", READABLE, "breaks", "its query gives 0 columns a"),
+        ("a INT", "b INT", REFUSED, "broken", "its query gives 0 columns a"),
+        ("a INT", "b INT", CORRUPT, "breaks", "its query gives 0 columns a"),
+        ("b INT", "b INT", CORRUPT, "broken", "its query gives 0 columns a"),
+        ("b INT", "a INT", REFUSED, "changed", "it cannot be read now, and can be afterwards"),
+    ],
+)  # fmt: skip
+def test_what_is_stored_beside_a_text_may_keep_it_from_being_read(
+    old, new, stored, outcome, reason
+):
+    """Edited by hand, or by another tool: never said to go on where Spark cannot read it now."""
+    theirs = view("a INT", "COMPENSATION")
+    found = judge(theirs, QueryAnalysis(columns(old)), QueryAnalysis(columns(new)), stored)
+    assert found.outcome == outcome
+    assert (found.reason or "").startswith(reason or "")
+    assert (found.output is None) is (outcome in ("unknown", "breaks", "broken"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "outcome"),
+    [
+        (READABLE, "unchanged"),
+        (REFUSED, "broken"),
+        (CORRUPT, "unknown"),
+        (QueryAnalysis(condition="TABLE_OR_VIEW_NOT_FOUND", missing="`s`.`t`"), "broken"),
+        (QueryAnalysis(condition="TABLE_OR_VIEW_NOT_FOUND", missing="`theirs`.`v`"), "unknown"),
+    ],
+)  # fmt: skip
+def test_one_that_reads_nothing_with_other_columns_is_what_it_was(stored, outcome):
+    """Spark says whether it can be read; one that another session dropped is not known."""
+    found = judge_unmoved(view("a INT", "COMPENSATION"), stored)
+    assert (found.outcome, found.condition) == (
+        outcome, stored.condition if outcome == "broken" else None
+    )
 
 
 def test_a_cast_may_give_null():
