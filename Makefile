@@ -22,7 +22,7 @@ SPARK_TESTS := $(if $(SAMPLE),tests/engine/test_contract.py tests/bootstrap/test
   tests/streams/checkpoint/test_restarts.py tests/streams/running/test_alter_under_queries.py::test_rotation,\
   tests/engine tests/bootstrap tests/streams/checkpoint tests/streams/spark tests/streams/running)
 
-.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs delta-features users-views lock wheel clean
+.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs delta-features users-views screenshots lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,6 +48,7 @@ help:
 	@echo "make docs            docs/states.md as the code has it"
 	@echo "make delta-features  docs/delta-features.md, every cell tried on Spark (ten minutes)"
 	@echo "make users-views     docs/users-views.md, every cell tried on Spark (a minute)"
+	@echo "make screenshots     the pictures of README and documentation, by headless Chromium"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
 
@@ -147,6 +148,9 @@ delta-features: install
 
 users-views: install
 	$(BIN)/python -m tests.users.view_page
+
+screenshots: install
+	REQUIRE_BROWSER=1 UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -n 0 tests/browser/test_screenshots.py
 
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install

@@ -18,7 +18,7 @@ from bench.measure import Measure
 GROUPS = (
     # one JVM serves all groups with the jars of its first session: those for S3 come first
     "version", "plan", "large", "history", "s3", "spark", "simulation", "streams",
-    "postgres", "unsafe", "many", "users",
+    "postgres", "unsafe", "many", "users", "report",
 )
 
 
@@ -64,6 +64,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench import users
 
         yield from users.measures(directory)
+    elif group == "report":
+        from bench import report
+
+        yield from report.measures(directory)
     elif group == "streams":
         from bench import streams
 

@@ -17,6 +17,7 @@ from catalog_migrate.model.wording import counted, visible
 from catalog_migrate.report.page_data import encode_data
 from catalog_migrate.report.report import GOES_ON, Decision, Entry, Part, Report, Section, Wave
 from catalog_migrate.report.svg import draw_picture, encode_picture
+from catalog_migrate.report.verdict import Verdict
 
 DECISIONS_SHOWN = 100
 WAVES_SHOWN = 60
@@ -35,8 +36,6 @@ _Piece = tuple[str, str, int, str]
 def lay_out_page(report: Report) -> str:
     """Lay ``report`` out as a page that shows all of it, and runs nothing of what is in it."""
     script = f"{_read('graph.js')}\n{_read('page.js')}"
-    found = report.verdict
-    line = found.line.removeprefix(found.word).removeprefix(": ")
     pieces = list(_pieces(report))
     return "".join((
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -46,9 +45,8 @@ def lay_out_page(report: Report) -> str:
         f"<title>{_text(report.title)}</title>\n<style>\n{_read('page.css')}</style>\n</head>\n",
         '<body>\n<a class="skip" href="#main">Skip to the report</a>\n',
         f'<header class="top">\n<p class="route">{_text(report.route)}</p>\n',
-        f"<h1>{_text(report.title.removesuffix(f': {found.word}'))}</h1>\n",
-        f'<p class="verdict {found.kind}"><strong>{_text(found.word)}</strong>'
-        f" <span>{_text(line)}</span></p>\n",
+        f"<h1>{_text(report.title.removesuffix(f': {report.verdict.word}'))}</h1>\n",
+        _verdict(report.verdict),
         _header(report),
         "</header>\n",
         _contents(pieces),
@@ -86,6 +84,17 @@ def _json(name: str, text: str) -> str:
 
 def _text(text: str) -> str:
     return html.escape(visible(text))
+
+
+def _verdict(verdict: Verdict) -> str:
+    """The first line of the text; nothing for a picture, which is no plan."""
+    if not verdict.word:
+        return ""
+    line = verdict.line.removeprefix(verdict.word).removeprefix(": ")
+    return (
+        f'<p class="verdict {verdict.kind}"><strong>{_text(verdict.word)}</strong>'
+        f" <span>{_text(line)}</span></p>\n"
+    )
 
 
 def _header(report: Report) -> str:
@@ -250,17 +259,19 @@ def _objects(report: Report) -> Iterator[_Piece]:
     if not report.objects:
         return
     changed = sum(each.action != "unchanged" for each in report.objects)
-    title, notes = _titled(report, "objects", "What will happen")
-    said = f"{counted(len(report.objects), 'object')}, {changed:,} of them changed"
-    missing = (
-        f"<noscript><p>The table of {said}, and what changes in each, need script."
-        " <code>--format json</code> has all of it.</p></noscript>\n"
+    told = counted(len(report.objects), "object")
+    told += f", {changed:,} of them changed, and what changes in each," if changed else ""
+    table = (
+        f"<noscript><p>The table of {told} needs script. <code>--format json</code> has all of it."
+        '</p></noscript>\n<div id="table" hidden></div>\n'
     )
-    table = f'{missing}<div id="table" hidden></div>\n'
-    title_, number = "Objects", len(report.objects)
-    yield "objects", title_, number, _frame("objects", title_, table, "card calm")
-    panels = f'{notes}<div id="panels"></div>\n'
-    yield "changes", title, changed, _frame("changes", title, panels, "open")
+    panels = '<div id="panels"></div>\n'
+    name, number = "Objects", len(report.objects)
+    inside = table if changed else f"{table}{panels}"
+    yield "objects", name, number, _frame("objects", name, inside, "card calm")
+    if changed:
+        title, notes = _titled(report, "objects", "What will happen")
+        yield "changes", title, changed, _frame("changes", title, f"{notes}{panels}", "open")
 
 
 def _program(report: Report) -> Iterator[_Piece]:

@@ -13,7 +13,7 @@ from catalog_migrate.report.report import Decision, Difference, Report, ReportOb
 TEXT_LIMIT = 20_000
 """Characters of a text or of a difference of lines; what is beyond is cut, and that is said."""
 
-_ROOM = 2_000_000
+_ROOM, _LEAST = 1_500_000, 100
 _DIFFERENCES = 1_000
 _ALL_DIFFERENCES = 20_000
 _PATH_SHOWN = 8
@@ -138,16 +138,14 @@ def _decision(each: Decision) -> list[str]:
 
 def _limits(objects: Sequence[ReportObject]) -> tuple[int, int]:
     """How long a text may be, and how many differences an object may show, for all to have room."""
-    texts = [
-        length for each in objects for found in each.differences
-        for length in (
-            sum(map(len, found.lines)), len(found.before or ""), len(found.after or "")
-        )
-    ]
     limit, most = TEXT_LIMIT, _DIFFERENCES
-    while limit > 100 and sum(min(length, limit) for length in texts) > _ROOM:
-        limit //= 2
     numbers = [len(each.differences) for each in objects]
     while most > 1 and sum(min(number, most) for number in numbers) > _ALL_DIFFERENCES:
         most //= 2
+    lengths = [
+        sum(map(len, found.lines)) or len(found.before or "") + len(found.after or "")
+        for each in objects for found in each.differences[:most]
+    ]
+    while limit > _LEAST and sum(min(length, limit) for length in lengths) > _ROOM:
+        limit //= 2
     return limit, most

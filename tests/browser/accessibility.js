@@ -1,5 +1,5 @@
 // What of a page a person with low sight could not read: texts and borders of controls whose colour
-// is too near that of what is behind. Returns [] where all is well.
+// is too near that of what is behind: `faults` is empty where all is well.
 () => {
   const parse = (text) => {
     const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number);
@@ -26,15 +26,22 @@
   };
   const found = new Map();
   const note = (element, kind, value, least) => {
-    if (value < least) found.set(`${kind} ${element.tagName} ${element.className} ${value.toFixed(2)}`, 1);
+    if (value < least) found.set(`${kind} ${element.tagName} ${element.getAttribute('class')} ${value.toFixed(2)}`, 1);
     pairs += 1;
+    lowest[kind] = Math.min(lowest[kind] ?? Infinity, value);
   };
   let pairs = 0;
+  const lowest = {};
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
     if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
-    if (element.closest("svg, script, style, noscript")) continue;
+    if (element.closest("title, desc, script, style, noscript")) continue;
+    if (element.closest("svg")) {
+      const area = element.closest(".box, .legend > g > g") ?? element.closest("svg").querySelector(".paper");
+      note(element, "picture", ratio(parse(getComputedStyle(element).fill), parse(getComputedStyle(area).fill)), 4.5);
+      continue;
+    }
     note(element, "text", ratio(parse(getComputedStyle(element).color), behind(element)), 4.5);
   }
   for (const control of document.querySelectorAll("button, input, select")) {
@@ -42,5 +49,9 @@
     if (!control.checkVisibility() || style.borderTopWidth === "0px") continue;
     note(control, "border", ratio(parse(style.borderTopColor), behind(control.parentElement)), 3);
   }
-  return { pairs, faults: [...found.keys()] };
+  for (const box of document.querySelectorAll("svg .box, svg .arrow")) {
+    const paper = box.closest("svg").querySelector(".paper");
+    note(box, "line", ratio(parse(getComputedStyle(box).stroke), parse(getComputedStyle(paper).fill)), 3);
+  }
+  return { pairs, lowest, faults: [...found.keys()] };
 }

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from catalog_migrate.cli.init import SAMPLE
 from catalog_migrate.model.wording import one_line
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Base
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.release.loader import load_release
+from catalog_migrate.report.outline import outline
 from catalog_migrate.report.report import (
     Decision,
     Difference,
@@ -31,6 +44,39 @@ HOSTILE = (
     "shop.`${window.hit=1}`", "shop.`<!--`", "shop.`]]>`",
 )
 """Names that would be markup, script, or another order of letters, were they not escaped."""
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
+MADE_AT = datetime(2026, 11, 27, 12, 0, tzinfo=timezone.utc)
+
+
+@cache
+def postgres() -> Report:
+    """What leads from PostgreSQL's catalog at release 15 to that at release 16."""
+    before, after = (load_release(FIXTURES / f"{number}.json") for number in (15, 16))
+    return outline(plan_migration(Baseline.from_release(before), after).plan, at=MADE_AT)
+
+
+@cache
+def readme() -> Report:
+    """The first plan of the README: the sample release, with a column that has another name."""
+    with tempfile.TemporaryDirectory() as directory:
+        for version in ("1.0", "1.1"):
+            for name, text in SAMPLE.items():
+                file = Path(directory, version, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                if version == "1.1":
+                    text = text.replace('name = "1.0"', 'name = "1.1"')
+                    text = text.replace("customer_id", "buyer_id")
+                file.write_text(text, encoding="utf-8")
+        before, after = (load_release(Path(directory, each, "release")) for each in ("1.0", "1.1"))
+    plan = plan_migration(Baseline.from_release(before), after).plan
+    changes = tuple(
+        replace(each, rows=3, bytes=2_048, files=1) if each.kind == "table" else each
+        for each in plan.changes
+    )
+    base = Base("catalog", "8f14e45fceea167a", 2, "1.0")
+    return outline(replace(plan, base=base, changes=changes), at=MADE_AT)
 
 
 def small() -> Report:
@@ -239,4 +285,8 @@ def colours() -> Report:
     return Report(
         "Release 2: LOSSES DECIDED", Verdict("losses", "LOSSES DECIDED", "LOSSES DECIDED: all"),
         "from 1 to 2", HEADER, (Section("What could be lost", (Entry("all", "!"),)),), objects,
+        picture=Picture(
+            tuple(Node(each.name, each.kind, "shop", each.action) for each in objects),
+            tuple(Edge(0, user, "", user % 2 > 0, user % 3 > 0) for user in range(1, 20)),
+        ),
     )

@@ -73,6 +73,9 @@ def test_the_wheel_holds_the_built_ins_the_lock_and_the_type_marker(wheel: Path)
         "catalog_migrate/engine/spark/object_stores/s3-4.2.0.lock.json",
         "catalog_migrate/engine/spark/object_stores/catalog-migrate-spark.jar",
         "catalog_migrate/engine/spark/log4j2.properties",
+        "catalog_migrate/report/page/page.css",
+        "catalog_migrate/report/page/page.js",
+        "catalog_migrate/report/page/graph.js",
     } <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "catalog_migrate"

@@ -190,7 +190,7 @@ def test_ten_thousand_objects_fit_into_five_megabytes() -> None:
     assert len(page_of(reports.large()).encode()) <= 5_000_000
     report = reports.large()
     long = (Difference("query", lines=(" x" * 10_000,)),)
-    many = tuple(Difference("column", f"c{number}", "INT", None) for number in range(300))
+    many = tuple(Difference("column", f"c{number}", "INT", None) for number in range(60))
     objects = tuple(
         replace(each, differences=long if number % 2 else many)
         for number, each in enumerate(report.objects)

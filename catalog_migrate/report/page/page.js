@@ -22,6 +22,7 @@
   const placeOf = new Map([...objects].reverse().map((each) => [each.name, each.at]));
   const isFigure = (key) => key === "rows" || key === "bytes";
   const isChanged = (each) => each.action !== "unchanged";
+  const SOME_CHANGE = objects.some(isChanged);
 
   function make(tag, properties = {}, ...children) {
     const made = document.createElement(tag);
@@ -85,9 +86,13 @@
 
   const nameOf = (each) => (typeof each === "number" ? objects[each].name : each);
 
+  // A long name goes on in another line behind a dot or an underscore.
+  const breakable = (name) => name.split(/(?<=[._])/)
+    .flatMap((part, place) => (place ? [make("wbr"), part] : [part]));
+
   const link = (each) => (typeof each === "number"
-    ? make("a", { href: `#object-${each}`, className: "name" }, objects[each].name)
-    : make("span", { className: "name" }, each));
+    ? make("a", { href: `#object-${each}`, className: "name" }, ...breakable(objects[each].name))
+    : make("span", { className: "name" }, ...breakable(each)));
 
   const step = ([place, sign, text]) => make("li", {},
     make("span", { className: "number" }, number(place)), " ",
@@ -222,7 +227,7 @@
     const held = [counts(each), more.files === undefined ? "" : counted(more.files, "file")];
     return facts([
       ["Why", more.because ? names(more.because, " → ")
-        : isChanged(each) ? ["its own definition changes"] : ["nothing of it changes"]],
+        : isChanged(each) ? ["its own definition changes"] : SOME_CHANGE ? ["nothing of it changes"] : null],
       ["Was called", more.old ? [make("span", { className: "name" }, more.old)] : null],
       ["Rows", more.moves === undefined ? null : [data.words[more.moves]]],
       ["Now has", [held.filter(Boolean).join(", ")].filter(Boolean)],
@@ -265,7 +270,7 @@
   function panelOf(each) {
     if (panels.has(each.at)) return panels.get(each.at);
     const panel = make("details", { className: "panel", id: `object-${each.at}` },
-      make("summary", {}, make("span", { className: "name" }, each.name), " ",
+      make("summary", {}, make("span", { className: "name" }, ...breakable(each.name)), " ",
         make("span", { className: "kind" }, each.kind.replaceAll("_", " ")), " ", badge(each), " ",
         riskBadge(each) ?? "", make("span", { className: "cost" }, counts(each))));
     panel.addEventListener("toggle", () => { if (panel.open) fill(panel, each); });
@@ -332,7 +337,8 @@
     ["rows", "Rows", (each) => (each.rows === null ? "" : number(each.rows))],
     ["bytes", "Size", (each) => (each.bytes === null ? "" : size(each.bytes))],
     ["", "What changes", summary],
-  ].filter(([key]) => !isFigure(key) || objects.some((each) => each[key] !== null));
+  ].filter(([key]) => (isFigure(key) ? objects.some((each) => each[key] !== null)
+    : SOME_CHANGE || key === "name" || key === "kind"));
 
   const row = (each, place) => make("tr", { "aria-rowindex": String(place + 2) },
     ...COLUMNS.map(([key, , show_]) => make(key === "name" ? "th" : "td",
@@ -415,9 +421,11 @@
     const filters = make("form", { className: "filters", role: "search", "aria-label": "Filter the objects" },
       make("label", {}, make("span", {}, "Name contains"), input),
       select("Kind", "kind", options("kind", [["", "every kind"]])),
-      select("Action", "action", options("action", [["", "every action"],
-        ["changed", `all that change (${number(objects.filter(isChanged).length)})`]])),
-      select("Risk", "risk", options("risk", [["", "with and without"], ["any", "with a risk"]], RISK_WORDS)),
+      ...(SOME_CHANGE ? [
+        select("Action", "action", options("action", [["", "every action"],
+          ["changed", `all that change (${number(objects.filter(isChanged).length)})`]])),
+        select("Risk", "risk", options("risk", [["", "with and without"], ["any", "with a risk"]], RISK_WORDS)),
+      ] : []),
       make("button", { type: "reset" }, "Clear"));
     filters.addEventListener("submit", (event) => event.preventDefault());
     filters.addEventListener("reset", () => {
