@@ -30,12 +30,14 @@ class Box(msgspec.Struct, frozen=True):
     """An object, or those of ``group`` that are collapsed, as positions in the nodes.
 
     ``node`` is None where it is a group; ``whole`` says that no other object of the group is shown.
+    ``rank`` is the mean of the layers that its objects are in when all are shown.
     """
 
     group: str
     members: tuple[int, ...]
     node: int | None = None
     whole: bool = True
+    rank: float = 0.0
 
 
 class Arrow(msgspec.Struct, frozen=True):
@@ -104,14 +106,16 @@ def join_boxes(
             parts.add(groups[place])
         elif is_on(node, side):
             rest.setdefault(groups[place], []).append(place)
-    rank = _rank(picture, side)
-    boxes = [Box(groups[place], (place,), place) for place in shown]
+    ranks = _rank(picture, side)
+    boxes = [Box(groups[place], (place,), place, True, ranks[place]) for place in shown]
     boxes += [
-        Box(group, tuple(members), None, group not in parts) for group, members in rest.items()
+        Box(
+            group, tuple(members), None, group not in parts,
+            sum(ranks[place] for place in members) / len(members),
+        )
+        for group, members in rest.items()
     ]
-    boxes.sort(key=lambda box: (
-        sum(rank[place] for place in box.members) / len(box.members), box.members[0]
-    ))
+    boxes.sort(key=lambda box: (box.rank, box.members[0]))
     return boxes, _join_arrows(picture, side, boxes)
 
 
@@ -142,7 +146,7 @@ def _choose(
     start = {place for place in visible if nodes[place].name == focus}
     if not start:
         if not any(map(is_changed, nodes)):
-            return set(visible)
+            return set(visible) if len(visible) <= MOST else set()
         start = {place for place in visible if is_changed(nodes[place])}
     elif len(visible) <= MOST and not any(map(is_changed, nodes)):
         return set(visible)

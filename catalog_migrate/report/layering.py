@@ -13,16 +13,19 @@ Edge = tuple[int, int]
 _SWEEPS = 8
 
 
-def arrange(size: int, edges: Sequence[Edge], soft: Sequence[Edge] = ()) -> list[list[int]]:
+def arrange(
+    size: int, edges: Sequence[Edge], soft: Sequence[Edge] = (),
+    rank: Sequence[int] | None = None,
+) -> list[list[int]]:
     """Return the layers of the positions below ``size``, each in the order it is drawn in.
 
     What is used is in an earlier layer than its users, each user as early as that allows. An edge
-    of ``soft`` that is on a circle counts for nothing; nor does, on a circle of ``edges``, one from
-    a higher position to a lower one. Neighbours in the order are those whose own neighbours are:
-    each layer is sorted by the mean place of what its members use, then of their users, and so on.
-    Whatever the order of two edges, the layers are the same.
+    of ``soft`` that is on a circle counts for nothing; nor does, on a circle of ``edges``, one that
+    does not lead to a higher ``rank``, which is that of each position, and the position by default.
+    Neighbours in the order are those whose own neighbours are: each layer is sorted by the mean
+    place of what its members use, then of their users, and so on.
     """
-    kept = without_circles(size, edges, soft)
+    kept = without_circles(size, edges, soft, rank)
     layers = generations(size, kept)
     used: list[list[int]] = [[] for _ in range(size)]
     users: list[list[int]] = [[] for _ in range(size)]
@@ -70,7 +73,10 @@ def generations(size: int, edges: Iterable[Edge]) -> list[list[int]]:
     return layers
 
 
-def without_circles(size: int, edges: Sequence[Edge], soft: Sequence[Edge] = ()) -> list[Edge]:
+def without_circles(
+    size: int, edges: Sequence[Edge], soft: Sequence[Edge] = (),
+    rank: Sequence[int] | None = None,
+) -> list[Edge]:
     """Return the edges that count for :func:`arrange`, those of ``soft`` last."""
     firm = [edge for edge in edges if edge[0] != edge[1]]
     both = [*firm, *(edge for edge in soft if edge[0] != edge[1])]
@@ -80,7 +86,11 @@ def without_circles(size: int, edges: Sequence[Edge], soft: Sequence[Edge] = ())
     kept = [edge for edge in both[len(firm):] if circle[edge[0]] != circle[edge[1]]]
     if not _is_ordered(size, firm):
         circle = _circles(size, firm)
-        firm = [edge for edge in firm if edge[0] < edge[1] or circle[edge[0]] != circle[edge[1]]]
+        height = range(size) if rank is None else rank
+        firm = [
+            (used, user) for used, user in firm
+            if circle[used] != circle[user] or height[used] < height[user]
+        ]
     return [*firm, *kept]
 
 

@@ -147,6 +147,7 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
         for layer in arrange(
             len(joined), [edge for firm, edge in ends if firm],
             [edge for firm, edge in ends if not firm],
+            [math.floor(boxes[box].rank + 0.5) for box in joined],
         )
     ]
     between = _LABELLED if _count_labels(arrows) else _BETWEEN
@@ -270,6 +271,11 @@ class _Text:
             text += " (only before)" if arrow.old else " (only after)"
         return text
 
+    def fade(self, arrow: Arrow) -> str:
+        """The class of an arrow between two groups: there may be one between any two of them."""
+        ends = (self.boxes[arrow.used], self.boxes[arrow.user])
+        return " rest" if all(box.node is None for box in ends) else ""
+
     def _change(self, node: Node) -> str:
         return f": {node.action}" if is_changed(node) else ""
 
@@ -320,16 +326,16 @@ def _draw_box(box: Box, text: _Text) -> str:
             for sign, count in text.actions(box)
         )
         return (
-            f'{_use("group")}<text class="caption" x="26" y="15">{caption}{counts}</text>'
-            f'<text x="26" y="31">{name}</text>'
-            '<text class="sign" x="13" y="26">▸</text>'
+            f'{_use("group")}<text class="caption" x="28" y="15">{caption}{counts}</text>'
+            f'<text x="28" y="31">{name}</text>'
+            '<text class="sign" x="15" y="26">▸</text>'
         )
     node = text.nodes[box.node]
     sign = find_sign(node.action)
-    shown = f'<text class="sign" x="14" y="27">{spell_sign(sign)}</text>' if sign else ""
+    shown = f'<text class="sign" x="16" y="27">{spell_sign(sign)}</text>' if sign else ""
     return (
-        f'{_use(node.kind)}<text class="caption" x="26" y="15">{caption}</text>'
-        f'<text x="26" y="31">{name}</text>{shown}'
+        f'{_use(node.kind)}<text class="caption" x="28" y="15">{caption}</text>'
+        f'<text x="28" y="31">{name}</text>{shown}'
     )
 
 
@@ -458,7 +464,7 @@ def _draw_arrows(
                 f"{escape(shorten(', '.join(arrow.labels), 20))}</text>"
             )
         drawn.append(
-            f'<g class="arrow {style}"><title>{escape(text.arrow(arrow))}</title>'
+            f'<g class="arrow {style}{text.fade(arrow)}"><title>{escape(text.arrow(arrow))}</title>'
             f'<path d="{path}" marker-end="url(#picture-{style})"/>{label}</g>'
         )
     return drawn
@@ -477,7 +483,7 @@ def _curve(
     x, y = used.x + WIDTH, used.y + middle
     to_x, to_y = user.x - 1, user.y + middle
     if user.layer <= used.layer:
-        low, right, left = used.y + HEIGHT + _BELOW / 2 + beside, x + 30, to_x - 30
+        low, right, left = used.y + HEIGHT + _BELOW / 2 + beside, x + 18, to_x - 18
         return (
             f"M{_point(x, y)}C{_point(right, y)} {_point(right, low)} {_point(x, low)}"
             f"H{trim(user.x)}C{_point(left, low)} {_point(left, to_y)} {_point(to_x, to_y)}"
@@ -605,6 +611,7 @@ STYLE = (
     ".picture text{unicode-bidi:isolate}"
     ".picture .faint,.picture .caption{font:11px system-ui,-apple-system,'Segoe UI',sans-serif}"
     ".picture .sign{font-weight:bold;font-size:20px;text-anchor:middle}"
+    ".picture .legend .sign{font-size:15px}"
     ".picture tspan{font-weight:bold;stroke:none}"
     ".picture .unchanged,.picture .group{stroke-width:1.2}"
     ".picture .create{stroke-width:2.4}"
@@ -615,6 +622,7 @@ STYLE = (
     ".picture .arrow{fill:none;stroke-width:1.1}"
     ".picture .arrow.before{stroke-dasharray:5 4;stroke-width:1.3}"
     ".picture .arrow.after{stroke-width:2.4}"
+    ".picture .arrow.rest{stroke-opacity:.4}"
     ".picture .arrow text{font-size:10px;text-anchor:middle}"
     ".picture .box[role=button]{cursor:pointer}"
     ".picture .box:focus-visible{outline:3px solid #2f81f7;outline-offset:4px}"

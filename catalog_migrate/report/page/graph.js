@@ -11,8 +11,8 @@ const graphLayers = (() => {
   const SWEEPS = 8;
   const lists = (size) => Array.from({ length: size }, () => []);
 
-  function arrange(size, edges, soft = []) {
-    const kept = withoutCircles(size, edges, soft);
+  function arrange(size, edges, soft = [], rank = null) {
+    const kept = withoutCircles(size, edges, soft, rank);
     const layers = generations(size, kept);
     const used = lists(size), users = lists(size), place = new Array(size).fill(0);
     for (const [one, other] of kept) {
@@ -57,7 +57,7 @@ const graphLayers = (() => {
     return layers;
   }
 
-  function withoutCircles(size, edges, soft = []) {
+  function withoutCircles(size, edges, soft = [], rank = null) {
     let firm = edges.filter(([used, user]) => used !== user);
     const both = [...firm, ...soft.filter(([used, user]) => used !== user)];
     if (isOrdered(size, both)) return both;
@@ -65,7 +65,9 @@ const graphLayers = (() => {
     const kept = both.slice(firm.length).filter(([used, user]) => all[used] !== all[user]);
     if (!isOrdered(size, firm)) {
       const found = circles(size, firm);
-      firm = firm.filter(([used, user]) => used < user || found[used] !== found[user]);
+      const height = (node) => (rank ? rank[node] : node);
+      firm = firm.filter(([used, user]) =>
+        found[used] !== found[user] || height(used) < height(user));
     }
     return [...firm, ...kept];
   }
@@ -213,7 +215,8 @@ function startGraph(root, picture, options = {}) {
     const ends = (isFirm) => arrows
       .filter((arrow) => (arrow.new || side === "old") === isFirm)
       .map((arrow) => [at.get(arrow.used), at.get(arrow.user)]);
-    const layers = graphLayers.arrange(joined.length, ends(true), ends(false))
+    const rank = joined.map((box) => Math.floor(boxes[box].rank + 0.5));
+    const layers = graphLayers.arrange(joined.length, ends(true), ends(false), rank)
       .map((layer) => layer.map((place) => joined[place]));
     const between = countLabels(arrows) ? LABELLED : BETWEEN;
     const most = rows(layers, between);
@@ -275,7 +278,7 @@ function startGraph(root, picture, options = {}) {
     let x = used.x + WIDTH, y = used.y + middle;
     const toX = user.x - 1, toY = user.y + middle;
     if (user.layer <= used.layer) {
-      const low = used.y + HEIGHT + BELOW / 2 + beside, right = x + 30, left = toX - 30;
+      const low = used.y + HEIGHT + BELOW / 2 + beside, right = x + 18, left = toX - 18;
       return [`M${p(x, y)}C${p(right, y)} ${p(right, low)} ${p(x, low)}`
         + `H${n(user.x)}C${p(left, low)} ${p(left, toY)} ${p(toX, toY)}`, [(x + toX) / 2, low]];
     }
@@ -380,7 +383,7 @@ function startGraph(root, picture, options = {}) {
     const style = node === null ? "group" : STYLES[node.sign];
     const kind = node === null ? "group" : node.kind;
     const shape = KINDS.has(kind) ? kind : "other";
-    const caption = make("text", { class: "caption", x: 26, y: 15 }, shorten(captionOf(box), 32));
+    const caption = make("text", { class: "caption", x: 28, y: 15 }, shorten(captionOf(box), 32));
     if (node === null) {
       for (const sign of ["+", "−", "~", "*"]) {
         const count = box.members.filter((place) => nodes[place].sign === sign).length;
@@ -394,9 +397,9 @@ function startGraph(root, picture, options = {}) {
       class: `box ${style}`, role: "button", tabindex: -1, transform: `translate(${at.x} ${at.y})`,
       "aria-label": labelOf(box),
     }, make("title", {}, wholeOf(box)), make("use", { href: `#picture-${shape}` }), caption,
-    make("text", { x: 26, y: 31 }, shorten(nameOf(box))));
+    make("text", { x: 28, y: 31 }, shorten(nameOf(box))));
     if (sign) {
-      drawn.append(make("text", { class: "sign", x: node === null ? 13 : 14, y: 27 }, sign));
+      drawn.append(make("text", { class: "sign", x: node === null ? 15 : 16, y: node === null ? 26 : 27 }, sign));
     }
     if (node === null) drawn.setAttribute("aria-expanded", String(Boolean(box.isOpen)));
     else drawn.setAttribute("data-node", box.node);
@@ -453,7 +456,8 @@ function startGraph(root, picture, options = {}) {
       const style = isOne ? (arrow.old ? "before" : "after") : "kept";
       const [path, middle] = curve(
         layout.places[arrow.used], layout.places[arrow.user], arrow.used, layout.between);
-      const line = make("g", { class: `arrow ${style}` },
+      const isRest = boxes[arrow.used].node === null && boxes[arrow.user].node === null;
+      const line = make("g", { class: `arrow ${style}${isRest ? " rest" : ""}` },
         make("title", {}, arrowText(arrow, boxes, state.side)),
         make("path", { d: path, "marker-end": `url(#picture-${style})` }));
       if (labelled && arrow.labels.length) {
@@ -621,6 +625,7 @@ function startGraph(root, picture, options = {}) {
 
   const view = document.createElement("div");
   view.className = "graph-view";
+  view.style.overflow = "auto";
   const bar = document.createElement("div");
   bar.className = "graph-controls";
   bar.setAttribute("role", "toolbar");
