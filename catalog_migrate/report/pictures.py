@@ -44,13 +44,19 @@ def draw_graph(
     part, root = _connected(graph, name)
     if format_ in _GRAPHS:
         return _GRAPHS[format_](_list_uses(part))
-    picture = make_picture(part)
+    return draw_picture_as(make_picture(part), format_, title=f"What uses what{of}", focus=root)
+
+
+def draw_picture_as(
+    picture: Picture, format_: str, *, title: str = "What uses what", focus: str | None = None
+) -> str:
+    """Draw ``picture`` as ``html``, ``svg``, ``dot`` or ``mermaid``."""
     if format_ == "html":
-        return _lay_out_page(picture, f"What uses what{of}")
+        return _lay_out_page(picture, title)
     if format_ == "svg":
         from catalog_migrate.report.svg import draw_picture
 
-        return draw_picture(picture, focus=root, title=f"What uses what{of}")
+        return draw_picture(picture, focus=focus, title=title)
     return _PICTURES[format_](picture)
 
 
@@ -60,6 +66,10 @@ def draw_program(steps: Sequence[Operation], format_: str) -> str:
         return _program_text(steps)
     if format_ == "json":
         return _program_json(steps)
+    if format_ == "svg":
+        from catalog_migrate.report.svg_program import draw_steps
+
+        return draw_steps(steps)
     return _PROGRAMS[format_](list_waves(steps))
 
 
@@ -302,12 +312,6 @@ def _program_mermaid(waves: Sequence[Wave]) -> str:
     return "\n".join([*lines, *_mermaid_classes(signs)]) + "\n"
 
 
-def _program_svg(waves: Sequence[Wave]) -> str:
-    from catalog_migrate.report.svg_program import draw_waves
-
-    return draw_waves(waves)
-
-
 def _program_page(waves: Sequence[Wave]) -> str:
     from catalog_migrate.report.page import lay_out_page
     from catalog_migrate.report.report import Report
@@ -322,7 +326,7 @@ def _program_page(waves: Sequence[Wave]) -> str:
 
 def _absent(wave: Wave) -> str:
     """Which names are absent between a wave and the next, the first of many."""
-    more = len(wave.absent) - _ABSENT_SHOWN
+    more = wave.more + len(wave.absent) - _ABSENT_SHOWN
     shown = [*wave.absent[:_ABSENT_SHOWN], *[f"… and {more:,} more"] * (more > 0)]
     return f"absent: {', '.join(shown)}"
 
@@ -333,7 +337,7 @@ def _number_step(number: int, sign: str, text: str) -> str:
 
 
 _PROGRAMS = {
-    "html": _program_page, "svg": _program_svg, "dot": _program_dot, "mermaid": _program_mermaid,
+    "html": _program_page, "dot": _program_dot, "mermaid": _program_mermaid,
 }
 
 

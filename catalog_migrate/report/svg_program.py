@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
+from typing import NamedTuple
 
-from catalog_migrate.model.wording import counted
+from catalog_migrate.model.wording import counted, one_line
+from catalog_migrate.program.operations import Operation, interruptions
+from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import Wave
 from catalog_migrate.report.svg import (
     STYLE,
@@ -24,32 +25,47 @@ _WIDTH, _HEIGHT, _DOWN, _BETWEEN, _MARGIN = 264, 38, 44, 36, 16
 _STEPS = 16
 _NAMES = 16
 """How many steps of a wave, and how many absent names below a row of waves, are drawn."""
-_BESIDE = 10
-"""So many waves are beside each other."""
+_BESIDE, _WAVES = 10, 100
+"""So many waves are beside each other, and so many are drawn."""
 _NAME = re.compile(r"(.+?) (\S*[.`].*|\S+)\Z")
 """What a step does, and to what: a name has a schema, the words in front of it no full stop."""
 
 
-def draw_waves(waves: Sequence[Wave], *, title: str = "The program of a plan") -> str:
-    """Draw the waves from left to right, in several rows where there are many.
+class _Absence(NamedTuple):
+    """A name that is absent from one wave to another, which brings it back."""
+
+    name: str
+    taken: int
+    back: int
+
+
+def draw_steps(steps: Sequence[Operation], *, title: str = "The program of a plan") -> str:
+    """Draw a program from left to right, in several rows where there are many waves.
 
     A bar below them leads from the wave that takes a name away to the one that brings it back.
     """
+    all_waves = list_waves(steps)
+    waves = all_waves[:_WAVES]
+    absences = _list_absences(steps, all_waves)
     rows = math.ceil(len(waves) / _BESIDE)
     across = math.ceil(len(waves) / max(rows, 1))
     parts: list[str] = []
     y = float(_MARGIN)
     for first in range(0, len(waves), max(across, 1)):
-        drawn, y = _draw_row(waves, range(first, min(first + across, len(waves))), y)
+        inside = range(first, min(first + across, len(waves)))
+        drawn, y = _draw_row(waves, absences, inside, y)
         parts += drawn
     if not waves:
         parts, y = [f'<text class="faint" x="{_MARGIN}" y="28">no steps</text>'], 28.0
+    if len(all_waves) > _WAVES:
+        more = counted(len(all_waves) - _WAVES, "more wave")
+        parts.append(f'<text class="faint" x="{_MARGIN}" y="{trim(y + 12)}">… and {more}</text>')
+        y += 20
     width = 2 * _MARGIN + max(across, 1) * (_WIDTH + _BETWEEN) - _BETWEEN
     size = f'width="{width}" height="{trim(y + _MARGIN)}"'
-    steps = sum(len(wave.steps) for wave in waves)
     told = (
-        f"{counted(steps, 'step')} in {counted(len(waves), 'wave')}; those of a wave go side by"
-        " side. A bar below shows how long a name is absent."
+        f"{counted(len(steps), 'step')} in {counted(len(all_waves), 'wave')}; those of a wave go"
+        " side by side. A bar below shows how long a name is absent."
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" {size}'
@@ -61,7 +77,20 @@ def draw_waves(waves: Sequence[Wave], *, title: str = "The program of a plan") -
     )
 
 
-def _draw_row(waves: Sequence[Wave], inside: range, top: float) -> tuple[list[str], float]:
+def _list_absences(steps: Sequence[Operation], waves: Sequence[Wave]) -> list[_Absence]:
+    """Names that come back in a later wave, those that are absent longest first."""
+    wave_of = {number: place for place, wave in enumerate(waves) for number, _, _ in wave.steps}
+    found = [
+        _Absence(name, wave_of[taken], wave_of[back])
+        for name, taken, back in interruptions(steps)
+        if back is not None and wave_of[taken] < wave_of[back]
+    ]
+    return sorted(found, key=lambda each: (each.taken - each.back, each.taken))
+
+
+def _draw_row(
+    waves: Sequence[Wave], absences: Sequence[_Absence], inside: range, top: float
+) -> tuple[list[str], float]:
     parts = []
     below = top
     for column, place in enumerate(inside):
@@ -78,11 +107,11 @@ def _draw_row(waves: Sequence[Wave], inside: range, top: float) -> tuple[list[st
             y += _DOWN
         if len(wave.steps) > _STEPS:
             more = counted(len(wave.steps) - _STEPS, "more step")
-            parts.append(f'<text class="faint" x="{x}" y="{trim(y + 12)}">… and {more} more'
+            parts.append(f'<text class="faint" x="{x}" y="{trim(y + 12)}">… and {more}'
                          "</text>")
             y += 20
         below = max(below, y)
-    bars, end = _draw_bars(waves, inside, below + 6)
+    bars, end = _draw_bars(absences, inside, below + 6)
     return [*parts, *bars], end + 18
 
 
@@ -101,33 +130,29 @@ def _draw_step(step: tuple[int, str, str], x: float, y: float) -> str:
     )
 
 
-def _draw_bars(waves: Sequence[Wave], inside: range, top: float) -> tuple[list[str], float]:
-    """A line a name, those that are absent longest first.
-
-    It leads from the middle of the wave that takes the name away to that of its return.
-    """
-    count = Counter(name for place in inside for name in waves[place].absent)
-    names = sorted(count, key=lambda name: -count[name])
+def _draw_bars(
+    absences: Sequence[_Absence], inside: range, top: float
+) -> tuple[list[str], float]:
+    """A line a name, from the middle of the wave that takes it away to that of its return."""
+    here = [each for each in absences if each.taken < inside.stop and each.back >= inside.start]
     parts = []
-    for name in names[:_NAMES]:
-        absent = [place for place in inside if name in waves[place].absent]
-        for _, places in groupby(enumerate(absent), key=lambda each: each[1] - each[0]):
-            run = [place for _, place in places]
-            begins = run[0] > 0 and name in waves[run[0] - 1].absent
-            ends = run[-1] + 1 in inside
-            x = _find_column(run[0], inside) + (0 if begins else _WIDTH / 2)
-            to_x = _find_column(run[-1] + 1, inside) + (_WIDTH / 2 if ends else -_BETWEEN)
-            parts.append(
-                f'<g class="drop"><title>{escape(f"{name} is absent")}</title>'
-                f'<rect x="{trim(x)}" y="{trim(top)}" width="{trim(to_x - x)}" height="20"'
-                f' rx="3"/><text x="{trim(x + 8)}" y="{trim(top + 14)}">'
-                f"{escape('absent: ' + shorten(name, max(int((to_x - x) / 7.3) - 10, 6)))}"
-                "</text></g>"
-            )
+    for name, taken, back in here[:_NAMES]:
+        first, last = max(taken, inside.start), min(back, inside.stop)
+        x = _find_column(first, inside) + (_WIDTH / 2 if taken in inside else 0)
+        to_x = _find_column(last, inside) + (_WIDTH / 2 if back in inside else -_BETWEEN)
+        room = max(int((to_x - x) / 7.3) - 10, 6)
+        told = f"{name} is absent from wave {taken + 1} to wave {back + 1}"
+        parts.append(
+            f'<g class="drop"><title>{escape(told)}</title>'
+            f'<rect x="{trim(x)}" y="{trim(top)}" width="{trim(to_x - x)}" height="20" rx="3"/>'
+            f'<text x="{trim(x + 8)}" y="{trim(top + 14)}">'
+            f"absent: {escape(shorten(one_line(name), room))}</text></g>"
+        )
         top += 24
-    if len(names) > _NAMES:
-        parts.append(f'<text class="faint" x="{_MARGIN}" y="{trim(top + 12)}">… and'
-                     f" {counted(len(names) - _NAMES, 'more name')} absent meanwhile</text>")
+    if len(here) > _NAMES:
+        more = counted(len(here) - _NAMES, "more name")
+        parts.append(f'<text class="faint" x="{_MARGIN}" y="{trim(top + 12)}">… and {more} absent'
+                     " meanwhile</text>")
         top += 20
     return parts, top
 

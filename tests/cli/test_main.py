@@ -522,6 +522,16 @@ def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -
     assert found["sink:s.k"]["roles"] == {"s.orders": "reads"}
     bring_in_force(tmp_path, str(tmp_path / "r"))
     assert call("graph", "--catalog", "c").out == call(*base, "text").out
+    svg = call("graph", "--catalog", "c", "--format", "svg").out
+    assert "<title>sink:s.k (sink)</title>" in svg
+    assert "<title>s.k uses s.orders: reads</title>" in svg
+    written = call(*base, "html", "--out", "graph.html")
+    assert (written.code, written.out) == (0, "")
+    page = (tmp_path / "graph.html").read_text()
+    assert "<title>What uses what in the release</title>" in page
+    assert call("graph", "s.none", "--release", "r", "--format", "svg").err.startswith(
+        "error CM0121: nothing is called s.none"
+    )
     only = call("graph", "secret:s.pw", "--release", "r").out
     assert [line.split()[0] for line in only.splitlines()] == [
         "connection:s.base", "connection:s.c", "s.orders", "secret:s.pw", "sink:s.k",
@@ -550,6 +560,8 @@ def test_graph_of_the_program_of_a_plan(call: Call, tmp_path: Path) -> None:
         '    s4 [label="4 ~ replace view s.v", color="#7d4e00", fillcolor="#fff3c4", penwidth=2];\n'
     ) in dot
     assert "  s3 -> s4 [ltail=cluster_2, lhead=cluster_3];\n" in dot
+    assert "<title>step 4: replace view s.v</title>" in call(*base, "svg").out
+    assert "<title>The program of a plan</title>" in call(*base, "html").out
     mermaid = call(*base, "mermaid").out
     assert '  subgraph w3["wave 4: names"]\n    s4["4 ~ replace view s.v"]\n  end\n' in mermaid
     assert "  w2 --> w3\n" in mermaid

@@ -625,7 +625,6 @@ function startGraph(root, picture, options = {}) {
 
   const view = document.createElement("div");
   view.className = "graph-view";
-  view.style.overflow = "auto";
   const bar = document.createElement("div");
   bar.className = "graph-controls";
   bar.setAttribute("role", "toolbar");
