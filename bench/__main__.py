@@ -65,8 +65,9 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
 
         yield from users.measures(directory)
     elif group == "report":
-        from bench import report
+        from bench import picture, report
 
+        yield from picture.measures()
         yield from report.measures(directory)
     elif group == "streams":
         from bench import streams
