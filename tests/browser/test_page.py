@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
-from catalog_migrate.report.verdict import Kind
+from catalog_migrate.report.report import Report
+from catalog_migrate.report.verdict import Kind, Verdict
 from tests.browser import reports
 from tests.browser.conftest import Open, expect
 
@@ -99,6 +101,9 @@ def test_the_heads_sort_and_say_so(open_page: Open) -> None:
     assert head.get_attribute("aria-sort") == "descending"
     head.get_by_role("button").click()
     assert (names(page), head.get_attribute("aria-sort")) == (planned, "none")
+    assert page.locator(f"{ROWS} td:last-child").all_text_contents() == [
+        "3 columns, 1 check, partitioning, comment; rows are copied into a new table", "query", "",
+    ]
     rows = page.locator("#table th", has_text="Rows")
     rows.get_by_role("button").click()
     assert names(page) == ["shop.orders", "shop.customers", "shop.big_orders"]
@@ -141,6 +146,40 @@ def test_a_link_in_a_panel_leads_to_another_object(open_page: Open) -> None:
     assert page.evaluate("location.hash") == f"#{opened}"
     page.reload()
     assert page.evaluate("document.activeElement.parentElement.id") == opened
+
+
+def test_a_panel_leads_to_the_graph(open_page: Open) -> None:
+    """Which then shows the object and what is next to it."""
+    page = open_page(reports.postgres())
+    page.locator("#object-2").get_by_role("button", name="Show in the graph").click()
+    expect(page.locator("#graph .focus")).to_have_count(1)
+    expect(page.locator("#graph .focus")).to_be_in_viewport()
+    assert "pg_collation" in str(page.locator("#graph .focus").text_content())
+
+
+def test_a_box_leads_to_the_panel_of_its_object(open_page: Open) -> None:
+    """A click on it opens the panel, which has the focus."""
+    page = open_page(reports.small())
+    page.locator("#graph .box", has_text="big_orders").click()
+    panel = page.locator("#object-1")
+    assert panel.evaluate("panel => panel.open && panel.contains(document.activeElement)")
+
+
+def test_a_picture_has_its_objects_but_no_actions(open_page: Open) -> None:
+    """The page of a graph has no verdict; a row opens what its object uses and who uses it."""
+    report = reports.small()
+    objects = tuple(replace(each, action="unchanged", risk="") for each in report.objects)
+    page = open_page(Report(
+        "What uses what", Verdict("nothing", "", ""), "3 objects", objects=objects,
+        picture=report.picture,
+    ))
+    assert page.locator(".verdict").count() == 0
+    heads = [text.strip() for text in page.locator("#table thead th").all_text_contents()]
+    assert heads[:2] == ["Object", "Kind"]
+    assert "Action" not in heads
+    assert page.locator("#panels .panel").count() == 0
+    page.locator("#table").get_by_role("link", name="shop.big_orders").click()
+    assert "shop.orders" in page.locator("#object-1 .wiring").inner_text()
 
 
 def test_a_text_is_copied_by_keyboard_and_that_is_said(open_page: Open) -> None:

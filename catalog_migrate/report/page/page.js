@@ -191,7 +191,7 @@
     ];
   }
 
-  let neighbours = null;
+  let neighbours = null, graph = null;
   function neighboursOf(each) {
     if (neighbours === null) {
       neighbours = new Map();
@@ -238,8 +238,14 @@
 
   function wiring(each) {
     const { uses, users } = neighboursOf(each);
-    return uses.length || users.length
-      ? facts([["Uses", names(uses, ", ")], ["Used by", names(users, ", ")]]) : null;
+    if (!uses.length && !users.length) return null;
+    const made = facts([["Uses", names(uses, ", ")], ["Used by", names(users, ", ")]]);
+    const button = make("button", { type: "button" }, "Show in the graph");
+    button.addEventListener("click", () => {
+      graph.show(each.name);
+      $("graph-part").scrollIntoView();
+    });
+    return make("div", { className: "wiring" }, made, graph && button);
   }
 
   function decisionsOf(each) {
@@ -314,18 +320,20 @@
     order = new Map(found.map((each, at) => [each.at, at]));
   }
 
+  const plural = (word) => (word.endsWith("y") ? `${word.slice(0, -1)}ies` : `${word}s`);
+
   const summaries = new Map();
   function summary(each) {
-    if (!summaries.has(each.at)) {
-      const counts = new Map();
-      for (const [aspect] of each.more.differences ?? []) {
-        counts.set(aspect, (counts.get(aspect) ?? 0) + 1);
-      }
-      const parts = [...counts].map(([aspect, count]) => (
-        count === 1 ? data.words[aspect] : `${number(count)} × ${data.words[aspect]}`));
-      if (!parts.length && each.more.because) parts.push(`because of ${nameOf(each.more.because[0])}`);
-      summaries.set(each.at, parts.join(", "));
-    }
+    if (summaries.has(each.at)) return summaries.get(each.at);
+    const { because, differences: all = [], moves } = each.more;
+    const named = new Map();
+    for (const [aspect, name] of all) if (name) named.set(aspect, (named.get(aspect) ?? 0) + 1);
+    const parts = [...named].map(([aspect, count]) => (
+      `${number(count)} ${count === 1 ? data.words[aspect] : plural(data.words[aspect])}`));
+    for (const [aspect, name] of all) if (!name) parts.push(data.words[aspect]);
+    if (!parts.length && because) parts.push(`because of ${nameOf(because[0])}`);
+    const rows = moves === undefined ? "" : data.words[moves].split(/[:;,]/)[0];
+    summaries.set(each.at, [parts.join(", "), rows].filter(Boolean).join("; "));
     return summaries.get(each.at);
   }
 
@@ -344,13 +352,16 @@
     ...COLUMNS.map(([key, , show_]) => make(key === "name" ? "th" : "td",
       { scope: key === "name" ? "row" : null, className: isFigure(key) ? "figure" : "" }, show_(each))));
 
+  const further = (left, atOnce, noun) => (
+    `Show ${left > atOnce ? `${number(atOnce)} of ` : ""}${counted(left, `further ${noun}`)}`);
+
   function addRows(count) {
     const next = found.slice(rowsShown, rowsShown + count);
     body.append(...next.map((each, at) => row(each, rowsShown + at)));
     rowsShown += next.length;
     const left = found.length - rowsShown;
     moreRows.hidden = left <= 0;
-    moreRows.textContent = `Show ${number(Math.min(left, 5 * ROWS_AT_ONCE))} of ${counted(left, "further row")}`;
+    moreRows.textContent = further(left, 5 * ROWS_AT_ONCE, "row");
   }
 
   const place = $("panels");
@@ -368,7 +379,7 @@
     panelsShown = Math.min(panelsShown + count, changed.length);
     const left = changed.length - panelsShown;
     morePanels.hidden = left <= 0;
-    morePanels.textContent = `Show ${number(Math.min(left, 2 * PANELS_AT_ONCE))} of ${counted(left, "further object")}`;
+    morePanels.textContent = further(left, 2 * PANELS_AT_ONCE, "object");
   }
 
   function redraw() {
@@ -496,7 +507,7 @@
   });
   const follow = () => { if (location.hash.startsWith("#object-")) show(Number(location.hash.slice(8))); };
   addEventListener("hashchange", follow);
+  if ($("graph")) graph = startGraph($("graph"), picture, { onSelect: (name) => show(placeOf.get(name)) });
   if (objects.length) startTable();
-  if ($("graph")) startGraph($("graph"), picture, { onSelect: (name) => show(placeOf.get(name)) });
   follow();
 })();
