@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemKey, quote_part, split_name
@@ -109,7 +110,7 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
     """
     from catalog_migrate.delta.table import load_table, set_properties_after
 
-    for _ in range(_ATTEMPTS):
+    def attempt() -> int:
         table = load_table(path)
         configuration = table.metadata().configuration
         found = read_mark(configuration)
@@ -119,11 +120,15 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
         if all(configuration.get(name) == value for name, value in marks.items()):
             return int(table.version())
         version = set_properties_after(path, dict(marks), follows=int(table.version()))
-        if version is not None:
-            return version
-    raise EngineFailure(
-        f"{path} is written so often that it could not be marked",
-        remedy="pause its writer and run again", transient=True,
+        if version is None:
+            raise Overtaken
+        return version
+
+    return commit_onto_newest(
+        attempt, attempts=_ATTEMPTS, too_busy=lambda: EngineFailure(
+            f"{path} is written so often that it could not be marked",
+            remedy="pause its writer and run again", transient=True,
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import damaged
+from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogWriteRefused
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties, Transaction
 
     from catalog_migrate.catalog.log import CatalogLog
-
-_ATTEMPTS = 20
-"""How often a writer tries again when others were faster."""
 
 APPLICATION = "catalog_migrate/audit"
 OPERATIONS = "catalog_migrate/operations_log"
@@ -41,10 +39,6 @@ KEPT_HOURS = 7 * 24
 
 _TIDY_EVERY = 64
 _RETENTION_HOURS = 1
-
-
-class Lost(Exception):
-    """Somebody else's commit took the version: look at the table again."""
 
 
 class SideTable:
@@ -82,7 +76,7 @@ class SideTable:
     ) -> None:
         """One commit onto ``table`` just as it was opened (None: it is made).
 
-        ``rows`` is an Arrow table. Raises :class:`Lost` when another process was faster, and
+        ``rows`` is an Arrow table. Raises :class:`Overtaken` when another process was faster, and
         CatalogWriteRefused when the store does not take it.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -93,10 +87,10 @@ class SideTable:
                 configuration=self.configuration, transaction=transaction, hooks=post_commit,
             )
         except CommitFailedError as error:
-            raise Lost from error
+            raise Overtaken from error
         except (DeltaError, OSError) as error:
             if table is None and self.exists():
-                raise Lost from error  # another process created it in this very moment
+                raise Overtaken from error  # another process created it in this very moment
             raise self.refused(error) from self._storage.cause(error)
 
     def unreadable(self, error: Exception) -> CatalogCorrupt:
@@ -153,22 +147,20 @@ class Renewals(SideTable):
         from deltalake import PostCommitHookProperties
 
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-        for _ in range(_ATTEMPTS):
+
+        def attempt() -> None:
             # what we have written last is the newest, unless the store says otherwise
             (table, beats), self._written = self._written or self._opened(), None
             if beats.get(key) == beat:
                 return  # it was written, and only the answer was lost
             beats[key] = beat
-            try:
-                self.write(table, _arrow_beats(beats), mode="overwrite", post_commit=hooks)
-            except Lost:
-                continue
+            self.write(table, _arrow_beats(beats), mode="overwrite", post_commit=hooks)
             if table is not None and table.version() % _TIDY_EVERY == 0:
                 self._tidy(table)
             elif table is not None and is_remote(self._address):
                 self._written = table, beats
-            return
-        raise self.refused(None)
+
+        commit_onto_newest(attempt, too_busy=lambda: self.refused(None))
 
     def _opened(self) -> tuple[DeltaTable | None, dict[str, str]]:
         table = self.open()
@@ -245,36 +237,37 @@ class CommitsTable(SideTable, ABC):
         Raises :class:`CatalogWriteRefused` when the store does not take it and
         :class:`CatalogCorrupt` for a log or an audit that cannot be read.
         """
+        return commit_onto_newest(
+            lambda: self._append_newer(log), too_busy=lambda: self.refused(None)
+        )
+
+    def _append_newer(self, log: CatalogLog) -> int:
+        """Append what is not there yet; Overtaken when another process copied meanwhile."""
         from deltalake import Transaction
 
-        for _ in range(_ATTEMPTS):
-            standing = self._commits.newest()
-            done = None
-            if standing is not None:  # told by the newest commit, whoever has not tidied since
-                done = self._commits.transactions(standing).get(self.application)
-            if done is not None and log.version() <= done:
-                return 0
-            table = self.open()
-            done = -1 if table is None else table.transaction_version(self.application)
-            done = -1 if done is None else done
-            newest = log.version()
-            if newest <= done:
-                return 0
-            fresh = list(entries(log, down_to=done + 1, upto=newest))[::-1]
-            rows = self.rows(fresh)
-            if table is not None and not rows.num_rows and len(fresh) < SCANNED:
-                return 0
-            try:
-                self.write(
-                    table, rows, mode="append",
-                    transaction=Transaction(self.application, fresh[-1].version),
-                )
-            except Lost:  # another process copies too: look how far it came
-                continue
-            if table is not None and table.version() % TIDIED == TIDIED - 1:
-                self._tidy()
-            return len(fresh)
-        raise self.refused(None)
+        standing = self._commits.newest()
+        done = None
+        if standing is not None:  # told by the newest commit, whoever has not tidied since
+            done = self._commits.transactions(standing).get(self.application)
+        if done is not None and log.version() <= done:
+            return 0
+        table = self.open()
+        done = -1 if table is None else table.transaction_version(self.application)
+        done = -1 if done is None else done
+        newest = log.version()
+        if newest <= done:
+            return 0
+        fresh = list(entries(log, down_to=done + 1, upto=newest))[::-1]
+        rows = self.rows(fresh)
+        if table is not None and not rows.num_rows and len(fresh) < SCANNED:
+            return 0
+        self.write(
+            table, rows, mode="append",
+            transaction=Transaction(self.application, fresh[-1].version),
+        )
+        if table is not None and table.version() % TIDIED == TIDIED - 1:
+            self._tidy()
+        return len(fresh)
 
     def _tidy(self) -> None:
         """Put the small files of many commits together, and delete those put together long ago."""

@@ -6,7 +6,7 @@ A commit that leaves many files behind it compacts the log.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -19,8 +19,10 @@ from catalog_migrate.catalog.opening import require_in_use
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.delta.commit import Overtaken
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.program.operations import Executed
+from catalog_migrate.retry import retry
 
 _LONGEST_PAUSE = 0.1
 """Seconds: bound of the random pause between two attempts of a commit."""
@@ -140,7 +142,8 @@ def commit(
     Raises :class:`LeaseLost`, :class:`CheckFailed`,
     :class:`CommitConflict` after ``attempts`` lost races, and whatever the log raises.
     """
-    for attempt in range(attempts):
+
+    def attempt() -> State:
         before = State.from_snapshot(log.read())
         if not anyway:
             require_in_use(before, log)
@@ -162,17 +165,25 @@ def commit(
                 rows_of(before, edits), follows=before.version, commit_id=uuid4().hex,
                 metadata=metadata, state=after,
             )
-        except CommitConflict:
-            if attempt + 1 < attempts:
-                longest = min(_LONGEST_PAUSE, 0.004 * 2**attempt)
-                log.wait(random.uniform(0, longest))  # noqa: S311 - spreads writers, no secret
-            continue
+        except CommitConflict as error:
+            raise Overtaken from error
         compact_when_due(log)
         return after.at(version)
-    raise CommitConflict(
-        f"another writer was faster {attempts} times in a row ({kind})",
-        remedy="run again when the other writers are done", kind=kind,
-    )
+
+    try:
+        return retry(attempt, Overtaken, _spread(attempts - 1), sleep=log.wait)
+    except Overtaken as error:
+        raise CommitConflict(
+            f"another writer was faster {attempts} times in a row ({kind})",
+            remedy="run again when the other writers are done", kind=kind,
+        ) from error
+
+
+def _spread(pauses: int) -> Iterator[float]:
+    """Random pauses, so that writers do not meet again; each may be twice as long as the last."""
+    for number in range(pauses):
+        longest = min(_LONGEST_PAUSE, 0.004 * 2**number)
+        yield random.uniform(0, longest)  # noqa: S311 - no secret
 
 
 FILES = 64

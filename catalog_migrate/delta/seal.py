@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from catalog_migrate.delta.log import OVERTAKEN
+from catalog_migrate.delta.commit import ATTEMPTS, commit_onto_newest, is_overtaken
 from catalog_migrate.delta.table import commit_actions, form_of, view_table
 from catalog_migrate.errors import EngineFailure
 
@@ -32,9 +32,6 @@ SEAL = {
 """What sealing sets, in one commit."""
 _CHECKED = 3
 """The first version of writers that obey CHECK constraints (and, as those of 2, append-only)."""
-
-_ATTEMPTS = 20
-"""Commits of a seal that may be refused for what an INSERT wrote beside its rows."""
 
 
 def seal_properties(path: str) -> Mapping[str, str | None]:
@@ -57,24 +54,23 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
     ``UnsupportedTable`` where it has a feature that is not known: that is no conflict.
     """
     planned = form_of(view_table(path, version=follows))
-    refused: EngineFailure | None = None
-    for _ in range(_ATTEMPTS):
+
+    def attempt() -> int:
         table = view_table(path)
         standing = form_of(table)
         if (table.transaction_version(app_id) or 0) > epoch:
-            raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it") from refused
+            raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it")
         if not standing.defines_same(planned):
-            raise _conflict(path, f"its metadata changed after version {follows}") from refused
-        try:
-            return commit_actions(
-                table, _sealed(standing).actions(standing), operation="SET TBLPROPERTIES",
-                app_id=app_id, epoch=epoch,
-            )
-        except EngineFailure as error:
-            if error.condition not in OVERTAKEN:
-                raise
-            refused = error
-    raise _conflict(path, f"{_ATTEMPTS} attempts lost against other writers") from refused
+            raise _conflict(path, f"its metadata changed after version {follows}")
+        return commit_actions(
+            table, _sealed(standing).actions(standing), operation="SET TBLPROPERTIES",
+            app_id=app_id, epoch=epoch,
+        )
+
+    return commit_onto_newest(
+        attempt,
+        too_busy=lambda: _conflict(path, f"{ATTEMPTS} attempts lost against other writers"),
+    )
 
 
 def _sealed(form: Form) -> Form:
@@ -104,7 +100,7 @@ def unseal(
             table, unsealed.actions(standing), operation="UNSET TBLPROPERTIES", behind_data=False
         )
     except EngineFailure as error:
-        if error.condition not in OVERTAKEN:
+        if not is_overtaken(error):
             raise
         raise _conflict(path, "another commit came between") from error
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
+from catalog_migrate.delta.commit import commit_onto_newest, is_overtaken
 from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.delta.files import DataFile, Sizes, added_at, file_of, newest_actions, size_of
 from catalog_migrate.delta.log import (
     LOG,
-    OVERTAKEN,
     checksum_name,
     commit_name,
     encode,
@@ -359,7 +359,7 @@ def commit_transactions(
     try:
         commit_actions(table, actions, operation="TRANSACTION", behind_data=behind_data)
     except EngineFailure as failure:
-        if failure.condition not in OVERTAKEN:
+        if not is_overtaken(failure):
             raise
         return False
     return True
@@ -367,32 +367,24 @@ def commit_transactions(
 
 # -- properties ------------------------------------------------------------------------------------
 
-_APPEND_ONLY_ATTEMPTS = 20
-"""Races that are lost before a table counts as too busy."""
-
 
 def make_append_only(path: str) -> bool:
     """Refuse UPDATE, DELETE and MERGE in a shard from now on; whether that is new. No Spark.
 
     Appends under way go on: what they race for is only the next version.
     """
-    for attempt in range(_APPEND_ONLY_ATTEMPTS):
+    def attempt() -> bool:
         table = view_table(path)
         form = form_of(table)
         if form.configuration.get("delta.appendOnly", "").lower() == "true":
             return False
         wanted = form.with_configuration({**form.configuration, "delta.appendOnly": "true"})
-        try:
-            commit_actions(
-                table, wanted.obeyed_by(2, "appendOnly").actions(form),
-                operation="SET TBLPROPERTIES",
-            )
-        except EngineFailure as failure:
-            if failure.condition not in OVERTAKEN or attempt == _APPEND_ONLY_ATTEMPTS - 1:
-                raise
-            continue
+        commit_actions(
+            table, wanted.obeyed_by(2, "appendOnly").actions(form), operation="SET TBLPROPERTIES"
+        )
         return True
-    return False
+
+    return commit_onto_newest(attempt)
 
 
 def set_properties_after(path: str, properties: dict[str, str], *, follows: int) -> int | None:
@@ -410,7 +402,7 @@ def set_properties_after(path: str, properties: dict[str, str], *, follows: int)
             table, wanted.actions(form), operation="SET TBLPROPERTIES", behind_data=False
         )
     except EngineFailure as failure:
-        if failure.condition not in OVERTAKEN:
+        if not is_overtaken(failure):
             raise
         return None
 

@@ -37,7 +37,7 @@ def clean_up(work: ExecutionContext, state: State) -> State:
         if record.state == "gone" and record.retired_at is None and not is_absolute(path):
             location = work.absolute(path)
             if work.engine.shard_version(location) is not None:
-                work.retrying(lambda location=location: work.engine.delete_shard(location))  # type: ignore[misc]
+                work.retrying(work.engine.delete_shard, location)
     for key, intent in sorted(state.intents.items()):
         if intent.epoch < work.epoch and not intent.committed:
             state = _undo(work, state, key, intent)
@@ -102,7 +102,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
 
         work.retrying(unseal)
     for path in intent.paths:
-        work.retrying(lambda path=path: work.engine.delete_shard(work.absolute(path)))  # type: ignore[misc]
+        work.retrying(work.engine.delete_shard, work.absolute(path))
 
     def changes_for(current: State) -> Changes:
         changes = Changes()
@@ -180,7 +180,7 @@ def remove_data(work: ExecutionContext, state: State) -> State:
     work.journal.steps += steps
     for number, step in enumerate(steps, start=1):
         with work.executing(step):
-            work.retrying(lambda path=step.name: _remove(work, path))  # type: ignore[misc]
+            work.retrying(_remove, work, step.name)
         work.on_progress(Progress("remove", number, len(paths), step.name))
 
     def changes_for(current: State) -> Changes:

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -29,6 +30,7 @@ from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.program.operations import Execution, Operation, outcome_of
+from catalog_migrate.retry import retry
 from catalog_migrate.store.address import spelled
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class BundledChanges(Protocol):
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _inside = threading.local()
@@ -152,8 +155,8 @@ def _begin() -> None:
     _inside.working = True
 
 
-ATTEMPTS = 4
-"""How often a transient engine failure is tried in all; back-off doubles from 0.2 s."""
+BACK_OFF = (0.2, 0.4, 0.8)
+"""Seconds before each further attempt at what failed for a reason of the engine that may pass."""
 
 
 class PrepareFailed(CatalogMigrateError, RuntimeError):
@@ -255,18 +258,19 @@ class ExecutionContext:
         """The absolute form of a shard path."""
         return absolute(self.warehouse, path)
 
-    def retrying(self, act: Callable[[], R]) -> R:
+    def retrying(self, act: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
         """Run one idempotent act; transient engine failures are tried again with back-off."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self.ensure()
-                return act()
-            except EngineFailure as error:
-                error.data["attempts"] = attempt
-                if not error.transient or attempt == ATTEMPTS:
-                    raise
-                self.clock.sleep(0.2 * 2 ** (attempt - 1))
-        raise AssertionError("unreachable")
+        attempts = count(1)
+
+        def attempt() -> R:
+            self.ensure()
+            return act(*args, **named)
+
+        def may_pass(error: EngineFailure) -> bool:
+            error.data["attempts"] = next(attempts)
+            return error.transient
+
+        return retry(attempt, EngineFailure, BACK_OFF, when=may_pass, sleep=self.clock.sleep)
 
     def each(
         self, items: Sequence[T], act: Callable[[T], R],
@@ -283,7 +287,7 @@ class ExecutionContext:
             began = wall()
             result: R | Exception
             try:
-                result = self.retrying(lambda: act(items[number]))
+                result = self.retrying(act, items[number])
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
                 result = error
             return result, began, wall()

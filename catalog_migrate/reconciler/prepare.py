@@ -384,18 +384,12 @@ def _hand_over_to_streams(work: ExecutionContext, state: State, prepared: Prepar
         # whose the rows were: a table that comes back has an id that no query knows yet
         item_id = state.shards[shard.source].item_id
         old, new = work.absolute(shard.source), work.absolute(shard.path)
-        work.retrying(
-            lambda item_id=item_id, old=old, new=new: work.streams.replaced(  # type: ignore[misc]
-                state, item_id, old, new
-            )
-        )
+        work.retrying(work.streams.replaced, state, item_id, old, new)
         if item_id not in read:
             continue
         spec = shard_spec(shard.target.definition, work.absolute(shard.path))
         kept = replace(spec, properties={**spec.properties, "delta.appendOnly": "true"})
-        work.retrying(
-            lambda spec=kept: work.engine.evolve(spec.path, spec.columns, spec)  # type: ignore[misc]
-        )
+        work.retrying(work.engine.evolve, kept.path, kept.columns, kept)
 
 
 def _verify_empty(

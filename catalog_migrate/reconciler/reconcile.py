@@ -360,7 +360,7 @@ def _take(
     reported = _Reported(work, waves)
     for schema in sorted({s.name.schema for wave in waves for s, _ in wave if s.op != "drop"}):
         try:
-            work.retrying(lambda schema=schema: work.engine.ensure_schema(schema, lineage))  # type: ignore[misc]
+            work.retrying(work.engine.ensure_schema, schema, lineage)
         except MetastoreFailure as error:
             failures.append(_failure("create", f"the schema {schema}", error))
             return 0
@@ -544,9 +544,10 @@ def _unseal(
         earlier = cleanup.relied_on(work, state, record, earlier)
         try:
             with work.executing(step):
-                work.retrying(lambda path=seal.path, to=earlier: work.engine.unseal(  # type: ignore[misc]
-                    work.absolute(path), to, app_id=state.app_id, epoch=work.epoch
-                ))
+                work.retrying(
+                    work.engine.unseal, work.absolute(seal.path), earlier, app_id=state.app_id,
+                    epoch=work.epoch,
+                )
         except EngineFailure as error:
             failures.append(_failure("unseal", str(definition.item_name), error))
     return failures

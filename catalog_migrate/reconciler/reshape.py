@@ -52,9 +52,7 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
         reason = barred(work, state, target.item_id)
         path = state.items[target.item_id].shard
         if reason is None and path is not None:
-            layout = work.retrying(
-                lambda path=path: work.engine.shard_layout(work.absolute(path))  # type: ignore[misc]
-            )
+            layout = work.retrying(work.engine.shard_layout, work.absolute(path))
             shape = shape_of(layout, state.items[target.item_id], target)
             if shape is None:
                 reason = "its columns are not the committed ones"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.retry import retry
 from catalog_migrate.store.address import Storage, plainly
 
 _CLIENT = frozenset({
@@ -47,6 +47,10 @@ _CONFLICTS = 10
 _PAUSE = 0.05
 """Seconds that each further try waits longer, for as long as another request is carried out."""
 _Found = TypeVar("_Found")
+
+
+class _CameToNothing(Exception):
+    """A put was refused for a request of another that is not there either: it is sent again."""
 
 
 class StoreFailure(CatalogMigrateError, OSError):
@@ -170,35 +174,42 @@ class ObjectStore:
         that comes while another is carried out may be refused (409 ConditionalRequestConflict)
         although that one comes to nothing: it is sent again too.
         """
-        for attempt in range(_CONFLICTS):
-            time.sleep(_PAUSE * attempt)
-            with self._objects() as (obstore, objects):
-                exceptions = obstore.exceptions
-                try:
-                    obstore.put(objects, name, data, mode=mode)
-                    return True
-                except FileNotFoundError as error:
-                    if mode == "create" or _NO_BUCKET in str(error):
-                        raise
-                    return False
-                except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-                    found, tag = self._found(name)
-                except exceptions.BaseError:
-                    if self._found(name)[0] == data:
-                        return True
-                    raise
-            if found == data:
+        try:
+            return retry(
+                lambda: self._put_once(name, data, mode), _CameToNothing,
+                (_PAUSE * number for number in range(1, _CONFLICTS)),
+            )
+        except _CameToNothing as error:
+            raise StoreFailure(
+                f"the object store of {self.address} refused {name} {_CONFLICTS} times for requests"
+                " that came to nothing",
+                remedy="try again",
+            ) from error
+
+    def _put_once(self, name: str, data: bytes, mode: Any) -> bool:
+        with self._objects() as (obstore, objects):
+            exceptions = obstore.exceptions
+            try:
+                obstore.put(objects, name, data, mode=mode)
                 return True
-            stands = found is not None
-            if stands is (mode == "create"):
+            except FileNotFoundError as error:
+                if mode == "create" or _NO_BUCKET in str(error):
+                    raise
                 return False
-            if mode != "create" and mode["e_tag"] != tag:
-                return False
-        raise StoreFailure(
-            f"the object store of {self.address} refused {name} {_CONFLICTS} times for requests"
-            " that came to nothing",
-            remedy="try again",
-        )
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                found, tag = self._found(name)
+            except exceptions.BaseError:
+                if self._found(name)[0] == data:
+                    return True
+                raise
+        if found == data:
+            return True
+        stands = found is not None
+        if stands is (mode == "create"):
+            return False
+        if mode != "create" and mode["e_tag"] != tag:
+            return False
+        raise _CameToNothing
 
     def _found(self, name: str) -> tuple[bytes | None, str]:
         """What is under a name and its tag, None where nothing is."""

@@ -6,8 +6,8 @@ log, so that one that does not run has a lag too. Of a source on PostgreSQL its 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -16,6 +16,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import ISOLATION_LEVEL
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication.sessions import SlotInUse
+from catalog_migrate.retry import retry
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.edit import needs_edit
@@ -180,16 +181,14 @@ def with_source_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
     behind = {str(row[0]): row[place] for row in rows.values}
 
     def ask(found: dependencies.CatalogEntry) -> tuple[int | None, float | None]:
-        for _ in range(_TRIES):
-            try:
-                lag = slot_lag(state, found.item_id, ports=ports)
-            except SlotInUse:  # a batch is being read
-                time.sleep(_PAUSE)
-            except CatalogMigrateError:
-                break
-            else:
-                return (None, None) if lag is None else (lag.bytes, lag.seconds)
-        return None, None
+        try:  # a slot is in use while a batch is being read
+            lag = retry(
+                lambda: slot_lag(state, found.item_id, ports=ports), SlotInUse,
+                repeat(_PAUSE, _TRIES - 1),
+            )
+        except CatalogMigrateError:
+            return None, None
+        return (None, None) if lag is None else (lag.bytes, lag.seconds)
 
     def waiting(found: dependencies.CatalogEntry) -> tuple[int | None]:
         lag = behind.get(str(found.item.definition.item_name))

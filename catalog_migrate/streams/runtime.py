@@ -49,7 +49,7 @@ from catalog_migrate.streams.status import (
     runtime_lives,
 )
 from catalog_migrate.streams.supervisor import EnsureShards, Supervisor
-from catalog_migrate.streams.takeover import fence_out, retry
+from catalog_migrate.streams.takeover import fence_out, retry_fencing
 from catalog_migrate.streams.trial import Trial
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
@@ -529,7 +529,7 @@ class Runtime:
 
         def again() -> None:
             try:
-                retry(supervisor, state)
+                retry_fencing(supervisor, state)
             except CatalogMigrateError as error:
                 self._say(f"queries that wait for a fence are still held: {error.message}")
 

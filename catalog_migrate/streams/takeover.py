@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.retry import retry
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, first_query_id, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
@@ -45,14 +47,15 @@ _ATTEMPTS = 5
 def fence_out(supervisor: Supervisor, state: State) -> State:
     """Move every started query of the cluster to a fenced copy of its checkpoint; repeatable.
 
-    A query that cannot be fenced now is held (``FENCE``), with the reason; see :func:`retry`.
+    A query that cannot be fenced now is held (``FENCE``) with its reason, for
+    :func:`retry_fencing`.
     """
     return _fence(supervisor, state, [each.item_id for each in dependencies.queries(
         state, supervisor.cluster
     )])
 
 
-def retry(supervisor: Supervisor, state: State) -> State:
+def retry_fencing(supervisor: Supervisor, state: State) -> State:
     """Fence those out that could not be before; their hold goes when it works."""
     held = {hold.item_id for hold in state.holds.values() if hold.holder == FENCE}
     mine = [each.item_id for each in dependencies.queries(state, supervisor.cluster)]
@@ -137,18 +140,19 @@ def _copy(old: Checkpoint, new: Checkpoint) -> None:
 
     Whoever owns it may be at work in it still, and take files away: then it is copied again.
     """
-    for left in reversed(range(_ATTEMPTS)):
-        try:
-            new.files.copy_tree(old.store, new.store)
-            return
-        except CatalogMigrateError:  # a store that refuses has repeated its requests, and says why
-            raise
-        except OSError as error:
-            if not left:
-                raise EngineFailure(
-                    f"the checkpoint {old.address} cannot be copied: {error}",
-                    remedy="look at disk space and permissions, then start the runtime again",
-                ) from error
+    try:
+        retry(
+            lambda: new.files.copy_tree(old.store, new.store), OSError, repeat(0.0, _ATTEMPTS - 1),
+            # a store that refuses has repeated its requests, and says why
+            when=lambda error: not isinstance(error, CatalogMigrateError),
+        )
+    except CatalogMigrateError:
+        raise
+    except OSError as error:
+        raise EngineFailure(
+            f"the checkpoint {old.address} cannot be copied: {error}",
+            remedy="look at disk space and permissions, then start the runtime again",
+        ) from error
 
 
 def _restored(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 
 from catalog_migrate.engine_failures import short_message
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing, UsageError
+from catalog_migrate.retry import retry, until
 from catalog_migrate.store.address import HIDDEN
 
 if TYPE_CHECKING:
@@ -118,16 +118,12 @@ def _await_answer(spark: Any, server: str, address: str) -> None:
     failures: list[Exception] = []
 
     def ask() -> None:
-        until = time.monotonic() + _START
-        while True:
-            try:
-                answers.append(spark.version)
-                return
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is raised below)
-                if time.monotonic() > until or not _is_away(error):
-                    failures.append(error)
-                    return
-                time.sleep(_PAUSE)
+        try:
+            answers.append(
+                retry(lambda: spark.version, Exception, until(_START, _PAUSE), when=_is_away)
+            )
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is raised below)
+            failures.append(error)
 
     asking = threading.Thread(target=ask, name="spark-connect", daemon=True)
     asking.start()

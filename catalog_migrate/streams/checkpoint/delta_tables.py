@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
+from catalog_migrate.delta.commit import ATTEMPTS, Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import (
     commit_transactions,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 FENCE = 2**63 - 1
 """The batch that a fenced query id has: every batch of a process that woke up late is below it."""
-
-_ATTEMPTS = 20
 
 
 def delta_batch(path: str, query_id: str) -> int | None:
@@ -103,7 +102,7 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
 
     Raises :class:`CommitConflict` when the table does not come to rest, :class:`EngineFailure`.
     """
-    for _ in range(_ATTEMPTS):
+    def attempt() -> int | None:
         table = _table_at(path)
         if table is None:
             return None
@@ -121,11 +120,15 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
         if not transactions:
             return batch
         # the exact next version: what the old id had must not change under our hands
-        if commit_transactions(table, transactions):
-            return batch
-    raise CommitConflict(
-        f"{path} was written {_ATTEMPTS} times while query {query_id} was being fenced",
-        remedy="stop its writers and try again",
+        if not commit_transactions(table, transactions):
+            raise Overtaken
+        return batch
+
+    return commit_onto_newest(
+        attempt, too_busy=lambda: CommitConflict(
+            f"{path} was written {ATTEMPTS} times while query {query_id} was being fenced",
+            remedy="stop its writers and try again",
+        ),
     )
 
 
@@ -145,7 +148,7 @@ def commit_batch(
     from deltalake import Transaction
     from deltalake.exceptions import CommitFailedError
 
-    for _ in range(_ATTEMPTS):
+    def attempt() -> None:
         table = _required(path)
         with failing(f"commit batch {batch} to {path}"):
             found = table.transaction_version(query_id)
@@ -155,19 +158,21 @@ def commit_batch(
                 return
             # the exact next version: a fence must not come between the look and the commit
             if rows is None:
-                if commit_transactions(table, {query_id: batch}):
-                    return
-                continue
+                if not commit_transactions(table, {query_id: batch}):
+                    raise Overtaken
+                return
             try:
                 write(table, rows, transaction=Transaction(query_id, batch))
-            except CommitFailedError:
+            except CommitFailedError as error:
                 if _required(path).version() == table.version():
                     raise  # no race: the table has a feature that delta-rs does not write
-                continue
-        return
-    raise CommitConflict(
-        f"{path} was written {_ATTEMPTS} times while a batch was being committed",
-        remedy="it is tried again",
+                raise Overtaken from error
+
+    commit_onto_newest(
+        attempt, too_busy=lambda: CommitConflict(
+            f"{path} was written {ATTEMPTS} times while a batch was being committed",
+            remedy="it is tried again",
+        ),
     )
 
 
@@ -178,19 +183,24 @@ def carry_batch(old: str, new: str, query_id: str) -> int | None:
     empty commit, repeatable; returns the batch, None for none.
     """
     batch = delta_batch(old, query_id)
-    for _ in range(_ATTEMPTS):
+
+    def attempt() -> int | None:
         table = _required(new)
         if batch is None:
             return None
         with failing(f"carry transactions to {new}"):
             found = table.transaction_version(query_id)
-        if (found is not None and found >= batch) or commit_transactions(
-            table, {query_id: batch}, behind_data=True
-        ):
+        if found is not None and found >= batch:
             return batch
-    raise CommitConflict(
-        f"the metadata of {new} changed {_ATTEMPTS} times while a batch was being entered",
-        remedy="it is tried again",
+        if not commit_transactions(table, {query_id: batch}, behind_data=True):
+            raise Overtaken
+        return batch
+
+    return commit_onto_newest(
+        attempt, too_busy=lambda: CommitConflict(
+            f"the metadata of {new} changed {ATTEMPTS} times while a batch was being entered",
+            remedy="it is tried again",
+        ),
     )
 
 

@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +38,7 @@ from catalog_migrate.replication.sessions import (
 from catalog_migrate.replication.survey import Watch
 from catalog_migrate.replication.types import Expected, Position
 from catalog_migrate.replication.watch import OpenServer, Watcher
+from catalog_migrate.retry import retry, until
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -314,30 +316,23 @@ def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatc
 
 def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tuple[int, bytes]]:
     """The messages, begun again while another reader has the slot."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            with refusals(opened, settings.connection, settings.timeout):
-                with opened.transaction():
-                    yield from server.peek(opened, settings.slot, settings.publication, end)
-                return
-        except SlotInUse:
-            # the server says so before it sends anything
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+
+    def messages() -> Iterator[tuple[int, bytes]]:
+        with refusals(opened, settings.connection, settings.timeout), opened.transaction():
+            yield from server.peek(opened, settings.slot, settings.publication, end)
+
+    def begin() -> tuple[list[tuple[int, bytes]], Iterator[tuple[int, bytes]]]:
+        found = messages()
+        return [*islice(found, 1)], found  # the server refuses before it sends anything
+
+    first, others = retry(begin, SlotInUse, until(_PATIENCE, 0.2))
+    yield from first
+    yield from others
 
 
 def _patiently(call: Callable[[], Any]) -> Any:
     """The result of a call, begun again while another reader has the slot."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return call()
-        except _in_use():
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+    return retry(call, _in_use(), until(_PATIENCE, 0.2))
 
 
 def _in_use() -> type[Exception]:

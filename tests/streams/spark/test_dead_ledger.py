@@ -27,7 +27,7 @@ from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.takeover import fence_out, retry
+from catalog_migrate.streams.takeover import fence_out, retry_fencing
 
 pytestmark = pytest.mark.services
 
@@ -97,13 +97,13 @@ def test_only_the_sinks_on_a_dead_database_wait(
         assert len(before) == 1
         assert before[0].startswith("fence: CM0757 its earlier runtime is not proven dead")
         assert database["PASSWORD"].reveal() not in before[0]
-        retry(supervisor, state())
+        retry_fencing(supervisor, state())
         assert held_by(state(), ids["p"]) == before
         assert state().streams[ids["p"]].checkpoint == f"_checkpoints/{ids['p']}/1"
     sql("CREATE TABLE t (id bigint)")
     Ledger(database, "t").read(QUERIES["p"])
     do(f"ALTER CONNECTION pg SET (PORT {database['PORT']})")
-    retry(supervisor, state())
+    retry_fencing(supervisor, state())
     assert held_by(state(), ids["p"]) == ()
     assert state().streams[ids["p"]].checkpoint == f"_checkpoints/{ids['p']}/{lease.epoch}"
     assert Ledger(database, "t").read(QUERIES["p"]).fenced
