@@ -9,7 +9,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from bench import generated
 from catalog_migrate.cli.init import SAMPLE
+from catalog_migrate.model.objects import Check, Column, ObjectDefinition
 from catalog_migrate.model.wording import one_line
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base
@@ -44,6 +46,7 @@ HOSTILE = (
     "shop.`${window.hit=1}`", "shop.`<!--`", "shop.`]]>`",
 )
 """Names that would be markup, script, or another order of letters, were they not escaped."""
+LETTERS = tuple(text[len("shop.`"):-1] for text in HOSTILE)
 
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
@@ -243,6 +246,29 @@ def hostile() -> Report:
             tuple(Edge(0, user, one_line(text)) for user, text in enumerate(texts) if user),
         ),
     )
+
+
+def hostile_release() -> Report:
+    """A plan between releases whose columns, comments, CHECKs, properties and SQL are hostile."""
+    def define(comment: str, type_: str, mark: str) -> list[ObjectDefinition]:
+        table = ObjectDefinition(
+            schema="shop", kind="table", name="hostile", contents="retained", comment=comment,
+            columns=(Column("id", type_), *(Column(f"{each}{mark}", "STRING") for each in LETTERS)),
+            checks=(Check("named", f"id > 0 OR '{comment}' = ''"),),
+            properties={"my.<img src=x onerror=window.hit=1>": comment},
+        )
+        view = ObjectDefinition(
+            schema="shop", kind="view", name="view", columns=(Column("id", type_),),
+            depends_on=("shop.hostile",), comment=comment,
+            sql=f"SELECT id FROM shop.hostile\nWHERE '{mark}' <> '{comment}'",
+        )
+        return [table, view]
+
+    before = generated.loaded("1 <b>", define("old", "INT", ""))
+    after = generated.loaded(
+        "2 </script>", define("</script><script>window.hit=1</script>\u202e\x1b", "BIGINT", "<!--")
+    )
+    return outline(plan_migration(Baseline.from_release(before), after).plan, at=MADE_AT)
 
 
 def wide() -> Report:

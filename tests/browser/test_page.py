@@ -26,7 +26,7 @@ ROWS = "#table tbody tr"
 MADE = {
     "small": reports.small, "hostile": reports.hostile, "wide": reports.wide,
     "nothing": reports.nothing, "postgres": reports.postgres, "readme": reports.readme,
-    "large": reports.large, "colours": reports.colours,
+    "hostile_release": reports.hostile_release, "large": reports.large, "colours": reports.colours,
 }
 every_report = pytest.mark.parametrize("name", MADE)
 

@@ -63,6 +63,7 @@ def data_of(text: str) -> dict[str, Any]:
 
 PAGES: dict[str, Plan | Report] = {
     **CASES, "small": reports.small(), "hostile": reports.hostile(), "none": reports.nothing(),
+    "hostile_release": reports.hostile_release(),
 }
 
 
@@ -151,6 +152,17 @@ def test_hostile_texts_are_texts() -> None:
         assert hidden not in text
         assert f"\\u{ord(hidden):04x}" in text
     assert data_of(text)["objects"][0][0] == reports.HOSTILE[0]
+
+
+def test_no_hidden_letter_of_a_release_is_left() -> None:
+    """Nowhere in the page of a plan is a letter that cannot be seen, and each can be read."""
+    text = page_of(reports.hostile_release())
+    assert [hidden for hidden in "\u202e\u2066\u2028\x07\x1b" if hidden in text] == []
+    differences = data_of(text)["objects"][0][6]["differences"]
+    assert [each[1] for each in differences if not each[1].isprintable()] == []
+    assert "right\\u202eleft\\u2066" in [each[1] for each in differences]
+    comment = "</script><script>window.hit=1</script>\\u202e\\u001b"
+    assert comment in [each[3] for each in differences]
 
 
 def test_words_and_names_are_numbers() -> None:
