@@ -37,7 +37,7 @@ help:
 	@echo "make soak            every long series, with a table: crashes, races, faults, simulation; hours"
 	@echo "make coverage        make test-all with its coverage by lines and branches; slow"
 	@echo "make lint            ruff, mypy --strict, layers"
-	@echo "make demo            watch a real catalog of 208 objects upgraded twice; on S3: WAREHOUSE=s3://demo"
+	@echo "make demo            watch a real catalog of 208 objects upgraded twice, a minute; on S3: WAREHOUSE=s3://demo"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there, ONLY=postgres one group"
 	@echo "make simulate        N=$(N) random schedules on the simulated engine; JOBS=…"

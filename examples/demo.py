@@ -1,38 +1,56 @@
 """The demonstration: a real catalog of 208 objects and 20,817 rows, upgraded twice, killed once.
 
-``run`` starts one process a step, each with a Spark session of its own, as an operator's software
-would; the one that is killed with SIGKILL is a real process.
+:func:`run` tells it in one screen. Two processes do what an operator's software does, one after the
+other, each with a Spark session of its own; the first is killed with SIGKILL in the middle of an
+upgrade. What needs no Spark is done by the process that tells: plans, the report, loading the rows
+and comparing them in the end.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import textwrap
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.model.wording import counted
 from catalog_migrate.store import is_seen
 
-KILL_AT = ("copy rows", 3)
-"""The killed process dies once it has reported this many steps of this phase."""
+if TYPE_CHECKING:
+    from pyarrow import Table
 
-PLAN_LINES = 20
-"""How much of a plan is shown: its verdict, the first changes."""
+    from catalog_migrate.api import Catalog
+    from catalog_migrate.model.objects import ObjectDefinition
+    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.reconciler.execution_context import Progress
 
-THREADS = 4
-"""How many tables are filled, or compared, at once: most of the time each waits for Spark."""
+KILL_AT = ("copy rows", 2)
+"""The first process is killed when it has done this many steps of this phase."""
 
+ON_S3 = "s3://demo"
+"""The address for which the S3 server of the tests is started."""
 
-INTERRUPTED = (130, -signal.SIGINT)
-"""Exit codes of a step's process after Ctrl-C, with and without a handler of the signal."""
+WIDTH = 100
+"""Columns of a line at most."""
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout."""
 
 
 class DemoFailed(CatalogMigrateError, RuntimeError):
@@ -41,41 +59,55 @@ class DemoFailed(CatalogMigrateError, RuntimeError):
     code = "CM0900"
 
 
-def fixtures() -> Path:
-    """The PostgreSQL catalog series; PrerequisiteMissing outside a checkout."""
-    place = Path(__file__).resolve().parents[1] / "fixtures" / "postgres_catalog"
-    if not place.is_dir():
-        raise PrerequisiteMissing(
-            f"the demonstration's data is not at {place}",
-            remedy="run the demonstration from a checkout: `make demo`",
-        )
-    return place
+def run(directory: Path | None = None, *, warehouse: str | None = None) -> None:
+    """Tell the whole story on stdout; catalog and report are left in ``directory``.
 
-
-ON_S3 = "s3://demo"
-"""The address for which the S3 server of the tests is started."""
-WAREHOUSE = "DEMO_WAREHOUSE"
-"""The variable that tells a step's process the address on S3."""
-
-
-def run(
-    directory: Path | None = None, *, keep: bool = False, warehouse: str | None = None
-) -> None:
-    """Run all steps below ``directory`` (a temporary one by default).
-
-    ``warehouse`` is an address on S3 for catalog and rows, which the variables ``AWS_…`` reach:
-    with ``s3://demo`` those of the S3 server of the tests, which is started for it.
+    By default that is ``build/demo`` of the checkout, where the one before makes way. ``warehouse``
+    is an address on S3 for catalog and rows, which the variables ``AWS_…`` reach: with
+    ``s3://demo`` those of the S3 server of the tests, which is started for it.
     """
-    workspace = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="demo-"))
-    workspace.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        home = stack.enter_context(_own_directory()) if directory is None else directory.absolute()
+        scratch = Path(stack.enter_context(
+            TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True)
+        ))
+        if warehouse == ON_S3:
+            stack.enter_context(_object_store(scratch))
+        place = str(home) if warehouse is None else warehouse
+        catalog = f"{place}/catalog"
+        if is_seen(catalog):
+            raise DemoFailed(f"{catalog} exists", remedy="name an empty directory")
+        try:
+            _tell(Place(catalog, f"{place}/rows", home, scratch, passes=warehouse == ON_S3))
+        except KeyboardInterrupt:
+            if directory is None:
+                shutil.rmtree(home, ignore_errors=True)
+                left, where = "its catalog is removed", ""
+            else:
+                left, where = f"its catalog is left at {home}", " in an empty directory"
+            raise KeyboardInterrupt(
+                f"interrupted: the demonstration ends here, {left};"
+                f" run it again to begin anew{where}"
+            ) from None
+
+
+@contextmanager
+def _own_directory() -> Iterator[Path]:
+    """``build/demo`` of the checkout, emptied, and ours until the end."""
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    handle = os.open(build, os.O_RDONLY)
     try:
-        with _object_store(workspace) if warehouse == ON_S3 else nullcontext():
-            if warehouse is not None:
-                os.environ[WAREHOUSE] = warehouse
-            _run(workspace, keep or directory is not None)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(build / "demo", ignore_errors=True)
+        yield build / "demo"
+    except BlockingIOError:
+        raise DemoFailed(
+            f"another demonstration runs in {build / 'demo'}",
+            remedy="wait for its end, or name another place: --directory DIR",
+        ) from None
     finally:
-        if directory is None and not keep:
-            shutil.rmtree(workspace, ignore_errors=True)
+        os.close(handle)
 
 
 @contextmanager
@@ -94,227 +126,358 @@ def _object_store(home: Path) -> Iterator[None]:
         yield
 
 
-def _run(workspace: Path, keep: bool) -> None:
-    source = fixtures()
-    catalog = _catalog(workspace)
-    if is_seen(catalog):
-        raise DemoFailed(f"{catalog} exists", remedy="name an empty directory")
-    _say("This takes up to five minutes on two cores, and fetches the jars that it uses once.")
+def fixtures() -> Path:
+    """The PostgreSQL catalog series; PrerequisiteMissing outside a checkout."""
+    place = ROOT / "fixtures" / "postgres_catalog"
+    if not place.is_dir():
+        raise PrerequisiteMissing(
+            f"the demonstration's data is not at {place}",
+            remedy="run the demonstration from a checkout: `make demo`",
+        )
+    return place
+
+
+# -- the story -------------------------------------------------------------------------------------
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where everything lies: addresses of catalog and rows, directories for what stays and goes.
+
+    ``passes`` where catalog and rows end with the demonstration.
+    """
+
+    catalog: str
+    rows: str
+    home: Path
+    scratch: Path
+    passes: bool = False
+
+
+def _tell(place: Place) -> None:
+    from catalog_migrate.api import Catalog
+
+    releases = {name: fixtures() / f"{name}.json" for name in ("15", "16", "18")}
+    screen = Screen()
     began = time.monotonic()
-    try:
-        _heading(1, 6, "PostgreSQL 15's own catalog: 208 tables and views, with its real rows")
-        _step("load", workspace)
-        _heading(2, 6, "What would the upgrade to 16 do? (nothing is written, no Spark)")
-        _report(source / "16.json", catalog)
-        _heading(3, 6, "Upgrade to 16, and kill -9 it in the middle of copying rows")
-        _kill_in_the_middle(workspace)
-        _status(catalog)
-        _heading(4, 6, "Run it again: the attempt is cleaned up, the upgrade is completed")
-        _step("16", workspace)
-        _heading(5, 6, "What would the upgrade to 18 do?")
-        _report(source / "18.json", catalog)
-        _heading(6, 6, "Upgrade to 18, then compare every row of every table with release 15's")
-        _step("18", workspace)
-        _status(catalog)
-        _say(f"\nDone in {time.monotonic() - began:.0f} s. Every row is there.")
-        if keep:
-            _say(f"The catalog is at {catalog}; try: catalog-migrate status --catalog {catalog}")
-    except KeyboardInterrupt:
-        what = f"its catalog is left at {workspace}" if keep else "its catalog is removed"
-        raise KeyboardInterrupt(
-            f"interrupted: the demonstration ends here, {what}; run it again to begin anew"
-            + (" in an empty directory" if keep else "")
-        ) from None
+    screen.say(
+        "PostgreSQL's own system catalog, 208 tables and views with the rows of a real server, is"
+        " upgraded from release 15 to 16 to 18. This takes about a minute.\n"
+    )
+    _require_java(place, screen)
+
+    screen.chapter("A process of the software starts for the first time: release 15")
+    with Software(place, screen) as first:
+        first.start(releases["15"])
+        catalog = Catalog.open(place.catalog)
+        screen.figure(f"{_objects(catalog)} created")
+        tables, rows = load_rows(catalog, fixtures() / "rows_15")
+        screen.figure(f"{rows:,} rows of the server loaded into {tables} tables")
+
+        screen.chapter("What would release 16 do? A plan needs no Spark and changes nothing")
+        screen.figure(_verdict(catalog.plan(releases["16"])))
+
+        screen.chapter("The process starts with release 16, and is killed while it copies rows")
+        reached = first.start(releases["16"], kill_at=KILL_AT)
+        screen.figure(
+            f"kill -9 {first.process.pid} after {reached['done']} of {reached['total']} tables;"
+            f" {_in_force(catalog)}"
+        )
+
+    screen.chapter("Another process starts with release 16: it cleans up, and upgrades")
+    with Software(place, screen) as second:
+        screen.figure(_done(second.start(releases["16"])))
+
+        screen.chapter("What would release 18 do? This plan is the report, too")
+        plan = catalog.plan(releases["18"])
+        report = _save_report(plan, place.home)
+        screen.figure(_verdict(plan))
+
+        screen.chapter("The process starts with release 18")
+        screen.figure(_done(second.start(releases["18"])))
+
+    screen.chapter("Are all rows there? Each is compared with the server's, column by column")
+    tables, rows, left_out = compare_rows(catalog, fixtures() / "rows_15")
+    screen.figure(
+        f"{rows:,} rows of {tables} tables are equal; left out: {', '.join(left_out)},"
+        " which release 18 drops"
+    )
+    seconds = time.monotonic() - began
+    screen.say(f"\nDone in {seconds:.0f} s: {_in_force(catalog)}, no row is lost.\n")
+    _say_what_next(place, report, screen)
 
 
-def _catalog(workspace: Path) -> str:
-    warehouse = os.environ.get(WAREHOUSE)
-    return str(workspace / "catalog") if warehouse is None else f"{warehouse}/catalog"
+def _say_what_next(place: Place, report: Path, screen: Screen) -> None:
+    command = "catalog-migrate"
+    if shutil.which(command) is None:
+        command = os.path.relpath(Path(sys.executable).with_name(command))
+    screen.say(f"report: {_near(report)}")
+    screen.say("    what 16 to 18 changes, object by object; open it in a browser")
+    if not place.passes:
+        screen.say(f"catalog: {_near(place.catalog)}")
+        where = shlex.quote(_near(place.catalog))
+        for verb in ("history", "show pg_catalog.pg_attribute"):
+            screen.say(f"    {command} {verb} --catalog {where}")
+    screen.say("next: your own release in five minutes, README.md")
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)
+def _near(place: str | Path) -> str:
+    """A path below the working directory as one types it."""
+    with suppress(ValueError):
+        return str(Path(place).relative_to(Path.cwd()))
+    return str(place)
 
 
-def _heading(number: int, total: int, title: str) -> None:
-    _say(f"\n[{number}/{total}] {title}")
+def _objects(catalog: Catalog) -> str:
+    items = catalog.state().items.values()
+    kinds = Counter(item.definition.kind for item in items if item.owner != "system")
+    return f"{counted(kinds['table'], 'table')} and {counted(kinds['view'], 'view')}"
 
 
-def _command(workspace: Path, step: str) -> list[str]:
-    return [sys.executable, "-m", "examples.demo", step, str(workspace)]
+def _verdict(plan: Plan) -> str:
+    from catalog_migrate.report.verdict import verdict
+
+    return verdict(plan).line
 
 
-def _step(step: str, workspace: Path) -> None:
-    result = subprocess.run(_command(workspace, step), check=False)
-    if result.returncode in INTERRUPTED:  # Ctrl-C, which the step alone may have got
-        raise KeyboardInterrupt
-    if result.returncode != 0:
+def _in_force(catalog: Catalog) -> str:
+    status = catalog.status()
+    work = f"; on record: {', '.join(status.work)}" if status.work else ""
+    return f"release {status.release} is in force, serial {status.serial}{work}"
+
+
+def _done(report: Mapping[str, Any]) -> str:
+    return (
+        f"{report['outcome']}: release {report['release']} is in force, serial {report['serial']};"
+        f" {report['rows_copied']:,} rows copied, {report['steps']:,} steps"
+    )
+
+
+def _save_report(plan: Plan, home: Path) -> Path:
+    from catalog_migrate.report import render
+
+    home.mkdir(parents=True, exist_ok=True)
+    report = home / "report.html"
+    report.write_text(render(plan, "html", at=datetime.now(timezone.utc)), encoding="utf-8")
+    return report
+
+
+def _require_java(place: Place, screen: Screen) -> None:
+    """What every process needs, before the first one: Java, and jars, which are fetched once."""
+    from catalog_migrate.engine.spark.jars import check_java
+    from catalog_migrate.engine.spark.session import session_jars
+
+    check_java()
+    session_jars([place.catalog], screen.say, kafka=False)
+
+
+class Screen:
+    """Lines on stdout, and on a terminal one more that passes."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._chapter = 0
+        self._columns = 0
+        if sys.stdout.isatty():
+            self._columns = min(WIDTH, shutil.get_terminal_size().columns) - 1
+
+    def say(self, text: str) -> None:
+        self._write("\n".join(textwrap.fill(line, WIDTH) for line in text.split("\n")) + "\n")
+
+    def chapter(self, title: str) -> None:
+        self._chapter += 1
+        self._since = time.monotonic()
+        self.say(f"{self._chapter}. {title}")
+
+    def figure(self, text: str) -> None:
+        """What came of it, behind the seconds since the chapter or the figure before."""
+        now = time.monotonic()
+        seconds, self._since = f"{now - self._since:7.1f} s  ", now
+        self._write(textwrap.fill(
+            text, WIDTH, initial_indent=seconds, subsequent_indent=" " * len(seconds),
+            break_on_hyphens=False,
+        ) + "\n")
+
+    def passing(self, text: str) -> None:
+        """Where it is, until the next line takes its place."""
+        if self._columns:
+            self._write(f"           {text}"[: self._columns])
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(f"\r\x1b[K{text}" if self._columns else text)
+        sys.stdout.flush()
+
+
+# -- the processes that have a Spark ---------------------------------------------------------------
+
+
+def command(place: Place) -> list[str]:
+    """What starts a process of the software."""
+    scratch = str(place.scratch)
+    return [sys.executable, "-m", "examples.demo", place.catalog, place.rows, scratch]
+
+
+class Software:
+    """A process of the software with its own Spark session; with its JVM it ends in the end."""
+
+    def __init__(self, place: Place, screen: Screen) -> None:
+        self._place = place
+        self._screen = screen
+
+    def __enter__(self) -> Software:
+        scratch = str(self._place.scratch)
+        env = {**os.environ, "TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch}
+        env["SPARK_SUBMIT_OPTS"] = " ".join(
+            filter(None, (env.get("SPARK_SUBMIT_OPTS"), f"-Djava.io.tmpdir={shlex.quote(scratch)}"))
+        )
+        # in a session of its own: SIGKILL reaches its JVM too, Ctrl-C the process that tells alone
+        self.process = subprocess.Popen(
+            command(self._place), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=env, start_new_session=True, cwd=ROOT,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+    def kill(self) -> None:
+        """SIGKILL for the process and its JVM."""
+        with suppress(ProcessLookupError):  # killed before
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def start(
+        self, release: Path, *, kill_at: tuple[str, int] | None = None
+    ) -> Mapping[str, Any]:
+        """Have it start with a release; what came of it, or the step that it was killed at.
+
+        DemoFailed with what it said when it ends before.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended; what it said is read below
+            self.process.stdin.write(json.dumps([str(release), kill_at]) + "\n")
+            self.process.stdin.flush()
+        self._screen.passing("Spark")
+        for line in self.process.stdout:
+            message: dict[str, Any] = json.loads(line)
+            if "failed" in message:
+                raise DemoFailed(message["failed"], remedy=message["remedy"])
+            if "outcome" in message:
+                return message
+            if kill_at is not None and (message["phase"], message["done"]) == kill_at:
+                self.kill()
+                return message
+            self._screen.passing("{phase} {done}/{total} {name}".format_map(message))
         raise DemoFailed(
-            f"step {step} ended with {result.returncode}",
+            f"a process of the software ended with {self.process.wait()}",
             remedy="its messages above say why",
         )
 
 
-def _kill_in_the_middle(workspace: Path) -> None:
-    phase, count = KILL_AT
-    with subprocess.Popen(
-        _command(workspace, "16"), stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                _say("    " + line.rstrip())
-                if line.strip().startswith(f"{phase} {count}/"):
-                    _kill(process)
-                    _say(f"    kill -9 {process.pid}")
-                    return
-        except BaseException:
-            _kill(process)  # it is in a session of its own, where no Ctrl-C comes
-            raise
-    raise DemoFailed("the upgrade ended before it could be killed", remedy="run it again")
+def _main(catalog: str, rows: str, scratch: str) -> None:
+    """The process of the software: a line of stdin names a release to start with.
 
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL for the process and its JVM, which is in its session."""
-    with suppress(ProcessLookupError):  # it was killed before
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _report(manifest: Path, catalog: str) -> None:
-    from catalog_migrate.api import Catalog
-    from catalog_migrate.report import render
-
-    lines = render(Catalog.open(catalog).plan(manifest), "text").splitlines()
-    for line in lines[:PLAN_LINES]:
-        _say("    " + line)
-    _say(f"    … and {len(lines) - PLAN_LINES} lines more, which catalog-migrate plan prints")
-
-
-def _status(catalog: str) -> None:
-    from catalog_migrate.api import Catalog
-
-    status = Catalog.open(catalog).status()
-    _say(f"    in force: release {status.release}, serial {status.serial},"
-         f" pending work: {status.pending}")
-    for entry in status.work[:5]:
-        _say(f"      - {entry}")
-
-
-# -- the steps that need Spark, each in a process of its own --------------------------------------
-
-
-def _step_main(step: str, workspace: Path) -> None:
-    from catalog_migrate.engine.spark.session import local_session, silent_interrupts
-
-    spark = local_session(
-        warehouse_dir=str(workspace / "spark-warehouse"), addresses=[_catalog(workspace)],
-        kafka=False, on_progress=_say,
-    )
-    with silent_interrupts():
-        _upgrade(step, workspace, spark)
-    spark.stop()
-
-
-def _upgrade(step: str, workspace: Path, spark: Any) -> None:
+    It answers by lines of JSON: each step, and what came of the start.
+    """
+    from catalog_migrate.engine.spark.session import local_session
     from catalog_migrate.hook import bootstrap
 
-    release = "15" if step == "load" else step
-    source, warehouse = fixtures(), os.environ.get(WAREHOUSE)
-    began = time.monotonic()
-    report = bootstrap(
-        spark, release=source / f"{release}.json", catalog=_catalog(workspace),
-        warehouse=None if warehouse is None else f"{warehouse}/rows", on_progress=_Lines(),
-    )
-    _say(f"{report.outcome}: release {report.release} is in force, serial {report.serial},"
-         f" {report.rows_copied} rows copied, {time.monotonic() - began:.1f} s")
-    if step == "load":
-        tables, rows = load_rows(spark, source / "rows_15")
-        _say(f"loaded {rows:,} rows into {tables} tables")
-    if step == "18":
-        tables, rows, left_out = verify_rows(spark, source / "rows_15")
-        _say(f"compared {rows:,} rows of {tables} tables with release 15's: all equal")
-        _say(f"(but for {len(left_out)} columns that were dropped or changed type since: "
-             f"{', '.join(left_out[:3])}, …)")
-
-
-class _Lines:
-    """Progress as lines: the first and last step of a phase and every tenth of it."""
-
-    def __init__(self) -> None:
-        self.phase = ""
-
-    def __call__(self, progress: Any) -> None:
-        step = max(1, progress.total // 10)
-        if progress.done in {1, progress.total} or progress.done % step == 0:
-            _say(f"{progress.phase} {progress.done}/{progress.total} {progress.name}".rstrip())
-
-
-def _row_files(rows: Path) -> Iterator[tuple[str, str, Path]]:
-    for file in sorted(rows.glob("*.parquet")):
-        schema, _, name = file.stem.partition(".")
-        yield schema, name, file
-
-
-def load_rows(spark: Any, rows: Path) -> tuple[int, int]:
-    """Append each parquet file to the table of its name; (tables, rows)."""
-
-    def load(row_file: tuple[str, str, Path]) -> int:
-        schema, name, file = row_file
-        frame = spark.read.parquet(str(file))
-        frame.write.insertInto(f"`{schema}`.`{name}`")
-        return int(frame.count())
-
-    return _for_each_file(rows, load)
-
-
-def verify_rows(spark: Any, rows: Path) -> tuple[int, int, list[str]]:
-    """Compare each table with its parquet file over all columns that kept name and type.
-
-    (tables, rows, the columns that did not, which are left out). Rows are compared as multisets
-    (count and sum of xxhash64 over the columns). DemoFailed names the table that differs.
-    """
-    from pyspark.sql import functions as f
-
-    left_out: list[str] = []
-
-    def verify(row_file: tuple[str, str, Path]) -> int:
-        schema, name, file = row_file
-        old = spark.read.parquet(str(file))
-        new = spark.table(f"`{schema}`.`{name}`")
-        types = {field.name: field.dataType for field in new.schema}
-        columns = [
-            field.name for field in old.schema if types.get(field.name) == field.dataType
-        ]
-        left_out.extend(f"{name}.{c}" for c in old.schema.names if c not in columns)
-        digests = []
-        for frame in (old, new):
-            hashed = frame.select(
-                f.xxhash64(*[f.col(f"`{column}`") for column in columns]).alias("h")
+    try:
+        spark = local_session(
+            warehouse_dir=f"{scratch}/spark-warehouse", addresses=[catalog], kafka=False
+        )
+        for line in sys.stdin:
+            release, hold_at = json.loads(line)
+            report = bootstrap(
+                spark, release=release, catalog=catalog, warehouse=rows,
+                on_progress=_Steps(hold_at),
             )
-            digests.append(
-                hashed.agg(
-                    f.count("*"), f.sum(f.col("h").cast("decimal(38,0)"))
-                ).collect()[0]
-            )
-        if tuple(digests[0]) != tuple(digests[1]):
-            raise DemoFailed(f"{schema}.{name} differs: {digests[0]} became {digests[1]}")
-        return int(digests[0][0])
-
-    return *_for_each_file(rows, verify), sorted(left_out)
+            _answer({
+                "outcome": report.outcome, "release": report.release, "serial": report.serial,
+                "rows_copied": report.rows_copied, "steps": len(report.executed),
+            })
+    except CatalogMigrateError as error:
+        _answer({"failed": error.message, "remedy": error.remedy})
 
 
-def _for_each_file(rows: Path, act: Callable[[tuple[str, str, Path]], int]) -> tuple[int, int]:
-    """Run ``act`` on every file of rows, some at once; (files, sum of what it returns)."""
-    from concurrent.futures import ThreadPoolExecutor
+class _Steps:
+    """Answers each step, and stands still at one of them until the process is killed."""
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        counts = list(pool.map(act, _row_files(rows)))
+    def __init__(self, hold_at: list[Any] | None) -> None:
+        self._hold_at = hold_at
+
+    def __call__(self, progress: Progress) -> None:
+        _answer(msgspec.structs.asdict(progress))
+        if self._hold_at == [progress.phase, progress.done]:
+            sys.stdin.read()
+
+
+def _answer(message: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def load_rows(catalog: Catalog, rows: Path) -> tuple[int, int]:
+    """Append each parquet file to the table of its name, by delta-rs; (tables, rows)."""
+    from deltalake import write_deltalake
+
+    counts = []
+    for location, _, table in _tables(catalog, rows):
+        write_deltalake(location, table, mode="append")
+        counts.append(table.num_rows)
     return len(counts), sum(counts)
 
 
+def compare_rows(catalog: Catalog, rows: Path) -> tuple[int, int, list[str]]:
+    """Compare each table with its parquet file, read by delta-rs: the same rows in any order.
+
+    A column that was renamed since is read under its new name, one that was dropped is left out.
+    (tables, rows, the columns left out). DemoFailed names a table that differs.
+    """
+    import pyarrow
+    from deltalake import DeltaTable, QueryBuilder
+
+    counts, left_out = [], []
+    for location, definition, table in _tables(catalog, rows):
+        query = QueryBuilder().register("t", DeltaTable(location))
+        now = pyarrow.table(query.execute("SELECT * FROM t").read_all())
+        renamed = {old: new.name for new in definition.columns for old in new.earlier_names}
+        columns = [name for name in table.schema.names if name not in definition.dropped]
+        before = _multiset(table, columns)
+        after = _multiset(now, [renamed.get(name, name) for name in columns])
+        if before != after:
+            raise DemoFailed(
+                f"{definition.key} differs: {counted((before - after).total(), 'row')} missing or"
+                f" changed, {counted((after - before).total(), 'row')} more",
+                remedy="please report this",
+            )
+        counts.append(table.num_rows)
+        left_out += [f"{definition.name}.{name}" for name in definition.dropped]
+    return len(counts), sum(counts), left_out
+
+
+def _multiset(table: Table, columns: list[str]) -> Counter[str]:
+    """How often each row is there. A number equals itself in a narrower type."""
+    return Counter(map(repr, zip(*(table[name].to_pylist() for name in columns), strict=True)))
+
+
+def _tables(catalog: Catalog, rows: Path) -> Iterator[tuple[str, ObjectDefinition, Table]]:
+    """For each parquet file the table of its name, where its rows are, and those in the file."""
+    import pyarrow.parquet
+
+    items = catalog.state().items.values()
+    definitions = {str(item.definition.key): item.definition for item in items}
+    for file in sorted(rows.glob("*.parquet")):
+        location = catalog.show(file.stem)["location"]
+        yield location, definitions[file.stem], pyarrow.parquet.read_table(file)
+
+
 if __name__ == "__main__":
-    try:
-        _step_main(sys.argv[1], Path(sys.argv[2]))
-    except KeyboardInterrupt:  # the process that runs the steps says what is left
-        sys.exit(INTERRUPTED[0])
+    _main(*sys.argv[1:])

@@ -129,19 +129,21 @@ def doctor(no_spark: bool, format_: str) -> int:
 @click.command("demo")
 @click.option(
     "--directory", metavar="DIR", type=click.Path(file_okay=False),
-    help="Where to put the demonstration's catalog (default: a temporary directory).",
+    help="Where to put its catalog and report (default: build/demo, emptied before).",
 )
 @click.option(
     "--streams", is_flag=True,
     help="The demonstration of sources and sinks: a password rotated, a broker moved.",
 )
-@click.option("--keep", is_flag=True, help="Leave catalog and tables there to look at.")
+@click.option("--keep", is_flag=True, help="With --streams: leave catalog and tables there.")
 @click.option(
     "--warehouse", metavar="ADDRESS",
     help="Where on S3 catalog and rows are to lie; for s3://demo a server is started (checkout).",
 )
 def demo(directory: str | None, streams: bool, keep: bool, warehouse: str | None) -> None:
-    """Upgrade a real catalog of 208 objects twice, killed in the middle, every row checked.
+    """Upgrade a real catalog of 208 objects twice, killed in the middle, every row compared.
+
+    Ends with the report of the upgrade as a file, and leaves the catalog to look at.
 
     \b
     Example:
@@ -157,7 +159,7 @@ def demo(directory: str | None, streams: bool, keep: bool, warehouse: str | None
         _example("demo_streams").run(keep=keep)
     else:
         place = Path(directory) if directory else None
-        _example("demo").run(place, keep=keep, warehouse=warehouse)
+        _example("demo").run(place, warehouse=warehouse)
 
 
 def _example(name: str) -> ModuleType:

@@ -425,11 +425,12 @@ def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def _lay_down(series: Series) -> None:
     """Release 15 with its rows."""
+    from catalog_migrate.api import Catalog
     from examples.demo import load_rows
 
     series.forget()
     assert series.bootstrap("15").outcome == "initialized"
-    load_rows(series.spark, series.rows)
+    load_rows(Catalog.open(series.catalog), series.rows)
     series.keep("15")
 
 
