@@ -20,6 +20,7 @@ from catalog_migrate.config import Settings
 from catalog_migrate.errors import EngineFailure, UsageError
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
     from catalog_migrate.program.operations import Executed, Operation
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.execution_context import OnProgress
@@ -41,7 +42,8 @@ _NO_NAMES = (
 class Comparison(msgspec.Struct, frozen=True):
     """Where names differed, in how many steps that was repaired, and what differs still.
 
-    ``steps`` is the program that repairs them, ``executed`` what was executed of it.
+    ``steps`` is the program that repairs them, ``executed`` what was executed of it, ``state`` what
+    is committed.
     """
 
     found: tuple[Drift, ...]
@@ -49,6 +51,7 @@ class Comparison(msgspec.Struct, frozen=True):
     left: tuple[Drift, ...]
     steps: tuple[Operation, ...] = ()
     executed: tuple[Executed, ...] = ()
+    state: State | None = None
 
 
 def compare_registrations(
@@ -75,14 +78,15 @@ def compare_registrations(
         actions = catalog.compared(engine)
         found, steps = actions.drift, program_of(actions)
         if not (repair and found and (confirm is None or confirm(len(found)))):
-            return Comparison(found, 0, found, steps)
+            return Comparison(found, 0, found, steps, state=catalog.state())
         journal = Journal()
         repaired = catalog.repair(
             engine, timeout=settings.number("bootstrap.timeout") or 0.0, on_progress=on_progress,
             journal=journal,
         )
         return Comparison(
-            found, repaired, catalog.drift(engine), tuple(journal.steps), tuple(journal.executed)
+            found, repaired, catalog.drift(engine), tuple(journal.steps), tuple(journal.executed),
+            catalog.state(),
         )
 
 

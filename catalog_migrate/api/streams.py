@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.health import Limits, StreamsHealth
+    from catalog_migrate.streams.operations import Program
     from catalog_migrate.streams.runtime import Runtime
     from catalog_migrate.streams.show import Rows
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
@@ -210,6 +211,19 @@ def plan_unsafe(
     catalog = open_catalog(settings)
     return catalog.unsafe(on_progress=on_note).plan(
         ask(catalog.state()), reason, with_times=with_times
+    )
+
+
+def unsafe_steps(settings: Settings, plan: UnsafePlan) -> Program:
+    """What the runtime would execute for a dry run of this catalog, were it asked now."""
+    from catalog_migrate.streams.status import runtime_lives
+    from catalog_migrate.streams.unsafe.operation_row import unsafe_program
+
+    state = open_catalog(settings).state()
+    if not plan.changes or any(part.item_id not in state.items for part in plan.request.parts):
+        return ()
+    return unsafe_program(
+        state, plan.request, plan.edited, runs=runtime_lives(state, plan.cluster)
     )
 
 

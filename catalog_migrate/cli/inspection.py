@@ -15,14 +15,23 @@ from catalog_migrate.api.streams import lag_limits, streams_health
 from catalog_migrate.api.users import look_at_users
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
-from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
+from catalog_migrate.cli.output import (
+    as_columns,
+    as_json,
+    confirm,
+    emit,
+    emit_forms,
+    forms_of,
+    note,
+    now,
+)
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import one_line
-from catalog_migrate.program.operations import numbered
-from catalog_migrate.report import GRAPH_FORMATS
+from catalog_migrate.report import FORMATS, GRAPH_FORMATS
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
+    from catalog_migrate.api.registrations import Comparison
     from catalog_migrate.api.users import UserObjects
     from catalog_migrate.catalog.history import Entry, ObjectEntry
     from catalog_migrate.catalog.records import UserObjectRecord
@@ -474,11 +483,14 @@ def history_text(rows: list[dict[str, Any]]) -> str:
 @options.conf
 @click.option("--repair", is_flag=True, help="Mend it; names that are not ours are left alone.")
 @options.timeout
-@options.format_("text", "json")
+@options.format_(*FORMATS)
+@options.out
 @options.detailed
 @options.yes
 @options.no_input
-def drift(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_input: bool) -> int:
+def drift(
+    repair: bool, format_: str, out: str | None, detailed_exitcode: bool, yes: bool, no_input: bool
+) -> int:
     """Compare the names in Spark's catalog with what is committed, and fix them with --repair.
 
     Of use where names outlive the session (spark.metastore). Exit 2 with --detailed-exitcode when
@@ -487,43 +499,40 @@ def drift(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_inp
     \b
     Example:
       catalog-migrate drift --catalog catalog --detailed-exitcode
+      catalog-migrate drift --catalog catalog --out drift.html
       catalog-migrate drift --catalog catalog --repair --yes
     """
+    from catalog_migrate.report.registrations import report_drift
+
     def wanted(count: int) -> bool:
         return confirm(f"Mend {count}?", yes=yes, no_input=no_input)
 
+    settings = options.settings()
     with progress() as on_progress:
         found = compare_registrations(
-            options.settings(), repair=repair, confirm=wanted,
-            on_progress=on_progress, on_note=note,
+            settings, repair=repair, confirm=wanted, on_progress=on_progress, on_note=note,
         )
+    report = report_drift(found, catalog=settings.text("catalog.uri"), at=now())
+    forms = forms_of(report, settings, lambda: as_json(drift_document(found)))
+    if emit_forms(forms, format_, out, otherwise="text") is not None:
+        note(f"saved to {out}")
+    return 2 if detailed_exitcode and found is not None and found.left else 0
+
+
+def drift_document(found: Comparison | None) -> dict[str, object]:
+    """Drift for programs."""
     if found is None:
-        nothing = as_json({"drift": [], "mended": 0, "left": [], "steps": [], "executed": []})
-        emit(nothing if format_ == "json" else "no names outlive the session: nothing can drift\n")
-        return 0
-    if format_ == "json":
-        entries = [
-            {"kind": each.kind, "name": each.name, "reason": each.reason, "remedy": each.remedy}
+        return {"drift": [], "mended": 0, "left": [], "steps": [], "executed": []}
+    return {
+        "drift": [
+            {"kind": each.kind, "name": each.name, "reason": each.reason, "remedy": each.remedy,
+             "object": each.object}
             for each in found.found
-        ]
-        left = [each.name for each in found.left]
-        emit(as_json({
-            "drift": entries, "mended": found.repaired, "left": left,
-            "steps": msgspec.to_builtins(found.steps),
-            "executed": msgspec.to_builtins(found.executed),
-        }))
-    else:
-        rows = [(each.kind, each.name, each.reason) for each in found.found]
-        emit(as_columns(rows) if rows else "no drift: every name is what is committed\n")
-        if found.steps and not found.executed:
-            emit("steps, in this order:\n")
-            emit("".join(f"  {sign} {line}\n" for sign, line in numbered(found.steps)))
-        if found.left and not repair:
-            emit("next: catalog-migrate drift --repair (names that are not ours are left alone)\n")
-        if found.repaired:
-            steps = f"{found.repaired} step{'s' if found.repaired != 1 else ''}"
-            emit(f"repaired in {steps}; {len(found.left)} left\n")
-    return 2 if detailed_exitcode and found.left else 0
+        ],
+        "mended": found.repaired, "left": [each.name for each in found.left],
+        "steps": msgspec.to_builtins(found.steps),
+        "executed": msgspec.to_builtins(found.executed),
+    }
 
 
 @click.command("graph")

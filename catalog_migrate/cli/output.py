@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from catalog_migrate.config import Settings
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.report.report import Report
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
 
@@ -38,16 +39,21 @@ class OutputFailed(CatalogMigrateError, OSError):
         return CatalogMigrateError.__str__(self)
 
 
-_SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".svg": "svg"}
-"""Forms of a report by the names of files; every other file is a plan to be applied."""
+_SUFFIXES = {".json": "json", ".html": "html", ".htm": "html", ".md": "markdown", ".svg": "svg"}
+"""Forms of a report by the names of files."""
 
 
 def render_plan(plan: Plan, format_: str, settings: Settings, *, to_file: bool = False) -> str:
     """A report of ``plan``; text has colours on a terminal only, as configured."""
     return render(
         plan, format_, color=not to_file and use_color(settings),
-        width=int(settings.number("output.width") or 100), at=datetime.now(timezone.utc),
+        width=int(settings.number("output.width") or 100), at=now(),
     )
+
+
+def now() -> datetime:
+    """The time that a report is made at."""
+    return datetime.now(timezone.utc)
 
 
 def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> None:
@@ -56,16 +62,12 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
     The saved file is the plan itself unless another form than text was asked for, or its name ends
     as files of one do.
     """
-    if out is None:
-        sys.stdout.write(render_plan(plan, format_, settings))
+    def made(form: str, to_file: bool) -> str:
+        return render_plan(plan, form, settings, to_file=to_file)
+
+    form = emit_forms(made, format_, out, otherwise="json")
+    if form is None:
         return
-    form = form_of(out, format_, otherwise="json")
-    saved = render_plan(plan, form, settings, to_file=True)
-    if out == "-":  # a program reads it, so the report is left out
-        sys.stdout.write(saved)
-        return
-    save_result(out, saved)
-    sys.stdout.write(render_plan(plan, "text", settings))
     refused = ""
     if not plan.applyable and form == "json":
         from catalog_migrate.report.user_objects import is_blocked_by_users
@@ -74,6 +76,44 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
         if is_blocked_by_users(plan):
             refused = "; `apply` looks at users' objects again: approve there those that break"
     note(f"saved to {out}{refused}")
+
+
+def emit_forms(
+    make: Callable[[str, bool], str], format_: str, out: str | None, *, otherwise: str
+) -> str | None:
+    """Print a report; with ``out`` save it there and print it as text. Returns the saved form.
+
+    ``make`` takes a form, and whether it is for a file. Of :func:`form_of` comes the form of a file
+    whose name does not tell it and for which none was asked: ``otherwise``.
+    """
+    if out is None:
+        sys.stdout.write(make(format_, False))
+        return None
+    form = form_of(out, format_, otherwise=otherwise)
+    saved = make(form, True)
+    if out == "-":  # a program reads it, so the report is left out
+        sys.stdout.write(saved)
+        return None
+    save_result(out, saved)
+    sys.stdout.write(make("text", False))
+    return form
+
+
+def forms_of(
+    report: Report, settings: Settings, document: Callable[[], str]
+) -> Callable[[str, bool], str]:
+    """The forms of ``report`` for :func:`emit_forms`; ``document`` makes its JSON."""
+    from catalog_migrate.report import lay_out
+
+    def make(form: str, to_file: bool) -> str:
+        if form == "json":
+            return visible(document())
+        return lay_out(
+            report, form, color=not to_file and use_color(settings),
+            width=int(settings.number("output.width") or 100),
+        )
+
+    return make
 
 
 def form_of(out: str, format_: str, *, otherwise: str) -> str:
@@ -129,14 +169,24 @@ def _summary(report: BootstrapReport) -> dict[str, object]:
 
 
 def statement_result(result: Result) -> dict[str, object]:
-    """What one statement did, or of EXPLAIN would do."""
-    return {
+    """What one statement did, or of EXPLAIN would do: ``explained`` has what that says."""
+    found = {
         "summary": result.summary,
         "operation": result.operation,
         "notices": list(result.notices),
         "steps": msgspec.to_builtins(result.steps),
         "executed": msgspec.to_builtins(result.executed),
     }
+    if result.explanation is not None:
+        from catalog_migrate.report.statements import report_statement
+
+        report = report_statement(result.explanation)
+        found["explained"] = {
+            "verdict": msgspec.to_builtins(report.verdict),
+            "objects": msgspec.to_builtins(report.objects),
+            "decisions": msgspec.to_builtins(report.decisions),
+        }
+    return found
 
 
 def _sentence(report: BootstrapReport) -> str:
@@ -324,11 +374,12 @@ def asking_unsafe(*, yes: bool) -> Callable[[UnsafePlan], bool]:
 
     Where neither is possible nobody is asked.
     """
-    from catalog_migrate.streams.unsafe.render import render
+    from catalog_migrate.report import lay_out
+    from catalog_migrate.report.unsafe import report_unsafe
     from catalog_migrate.streams.unsafe_client import nobody
 
     def ask(plan: UnsafePlan) -> bool:
-        note(render(plan))
+        note(lay_out(report_unsafe(plan), "text"))
         if yes:
             return True
         import click

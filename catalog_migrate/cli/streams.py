@@ -19,15 +19,20 @@ from catalog_migrate.cli.output import (
     as_json,
     asking_unsafe,
     emit,
+    emit_forms,
+    forms_of,
     note,
+    now,
     statement_result,
 )
 from catalog_migrate.errors import UsageError
+from catalog_migrate.report import FORMATS
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import LeaseRecord
     from catalog_migrate.config import Settings
     from catalog_migrate.streams.execute import Result
+    from catalog_migrate.streams.explanation import Explanation
 
 
 @click.command("run")
@@ -158,17 +163,22 @@ def log(name: str, sink: bool, since: str | None, limit: int, format_: str) -> N
 @options.conf
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
               metavar="N", help="Rows to print at most.")
-@options.format_("text", "json")
+@options.format_(*FORMATS)
+@options.out
 @click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
 def sql(
-    texts: tuple[str, ...], files: tuple[TextIO, ...], limit: int, format_: str, yes: bool
+    texts: tuple[str, ...], files: tuple[TextIO, ...], limit: int, format_: str, out: str | None,
+    yes: bool,
 ) -> None:
     """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),
     or one SELECT, SHOW, DESCRIBE or EXPLAIN on tables and views; INSERT and its like are refused.
 
+    EXPLAIN of a statement on connections and the like is a report: it has every form, and --out.
+
     \b
     Example:
       catalog-migrate sql -c "EXPLAIN ALTER CONNECTION c SET (BROKER 'new.example.com:9092')"
+      catalog-migrate sql -c 'EXPLAIN DROP CONNECTION c CASCADE' --out explained.html
       catalog-migrate sql -f streams.sql
       catalog-migrate sql -c 'VALIDATE SOURCE bank'
       catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
@@ -179,11 +189,28 @@ def sql(
         raise UsageError("give -c SQL or -f FILE", remedy="catalog-migrate sql --help")
     # on lines of their own: a text may end in a comment
     statement = "\n;\n".join(texts or [_read(file) for file in files])
+    if out is not None or format_ not in ("text", "json"):
+        _require_explain(statement, f"--format {format_}" if out is None else "--out")
     settings = options.settings()
     if is_ours(statement):
-        _execute(settings, statement, format_, yes=yes)
+        _execute(settings, statement, format_, out, yes=yes)
     else:
         _emit_rows(*query(settings, statement, limit=limit, on_note=note), format_)
+
+
+def _require_explain(statement: str, flag: str) -> None:
+    """UsageError unless it is one EXPLAIN that makes a report."""
+    from catalog_migrate.sql.parser import is_ours, parse
+    from catalog_migrate.sql.statements import Explain
+
+    if is_ours(statement):
+        match parse(statement):
+            case [only] if isinstance(only.statement, Explain):
+                return
+    raise UsageError(
+        f"{flag} is for the report of one EXPLAIN of a statement on streams",
+        remedy="write EXPLAIN before one such statement, or leave it to --format text or json",
+    )
 
 
 def _read(file: TextIO) -> str:
@@ -205,17 +232,21 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
         emit(as_columns([columns, *([_cell(value) for value in row] for row in rows)]))
 
 
-def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> None:
+def _execute(
+    settings: Settings, statement: str, format_: str, out: str | None, *, yes: bool
+) -> None:
     """Statements of our own language: each result as soon as it is there."""
     opened = open_catalog(settings, write=True)
 
     def show(result: Result) -> None:
         for line in result.notices:
             note(line)
-        if result.rows is not None:
+        if result.explanation is not None:
+            _emit_explanation(settings, result, result.explanation, format_, out)
+        elif result.rows is not None:
             _emit_rows(result.rows.columns, result.rows.values, format_)
         elif format_ == "json":
-            emit(as_json({"restarted": list(result.restarted), **statement_result(result)}))
+            emit(_document(result))
         else:
             emit(result.summary + "\n")
 
@@ -223,6 +254,22 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
         statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
         confirm=asking_unsafe(yes=yes),
     )
+
+
+def _document(result: Result) -> str:
+    return as_json({"restarted": list(result.restarted), **statement_result(result)})
+
+
+def _emit_explanation(
+    settings: Settings, result: Result, explanation: Explanation, format_: str, out: str | None
+) -> None:
+    """What a statement would do, as a report."""
+    from catalog_migrate.report.statements import report_statement
+
+    report = report_statement(explanation, catalog=settings.text("catalog.uri"), at=now())
+    forms = forms_of(report, settings, lambda: _document(result))
+    if emit_forms(forms, format_, out, otherwise="text") is not None:
+        note(f"saved to {out}")
 
 
 def _cell(value: object) -> str:

@@ -14,14 +14,18 @@ from catalog_migrate.cli.output import (
     as_json,
     asking_unsafe,
     emit,
+    emit_forms,
+    forms_of,
     note,
-    save_result,
+    now,
     statement_result,
 )
 from catalog_migrate.errors import UsageError
+from catalog_migrate.report import FORMATS
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
+    from catalog_migrate.config import Settings
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
@@ -41,7 +45,8 @@ _ACTING = (
     click.option("--plan", "only_plan", is_flag=True,
                  help="Dry run: print it, do nothing; exit 3 when it would be refused."),
     click.option("--out", metavar="FILE", type=options.NewFile(),
-                 help="Dry run into FILE (- for stdout), for `unsafe apply FILE`."),
+                 help="Dry run into FILE (- for stdout), for `unsafe apply FILE`; a report where "
+                 "--format or the name (.html, .md, .svg) says so."),
     click.option("--with-times", is_flag=True,
                  help="Dry run: say when the records that come twice were written."),
     click.option("--tolerance", type=click.IntRange(min=0), metavar="N", default=None,
@@ -49,7 +54,7 @@ _ACTING = (
     click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
     click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
     options.yes,
-    options.format_("text", "json"),
+    options.format_(*FORMATS),
 )
 _CHOOSING = (
     click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
@@ -233,18 +238,24 @@ def apply_file(
 
 @command.command("plan")
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-def show_plan(file: str) -> int:
+@options.format_(*FORMATS)
+@options.out
+def show_plan(file: str, format_: str, out: str | None) -> int:
     """Print a dry run that was saved with --out; exit 3 when validation had refused it.
 
     \b
     Example:
       catalog-migrate unsafe plan plan.json
+      catalog-migrate unsafe plan plan.json --out plan.html
     """
-    from catalog_migrate.streams.unsafe.planning import read_plan
-    from catalog_migrate.streams.unsafe.render import render
+    from catalog_migrate.report.unsafe import report_unsafe
+    from catalog_migrate.streams.unsafe.planning import encode_plan, read_plan
 
     plan = read_plan(file)
-    emit(render(plan) + "\n")
+    settings = options.settings()
+    forms = forms_of(report_unsafe(plan, at=now()), settings, lambda: encode_plan(plan).decode())
+    if emit_forms(forms, format_, out, otherwise="text") is not None:
+        note(f"saved to {out}")
     return REFUSED if plan.refused else 0
 
 
@@ -364,48 +375,59 @@ def _choice(acting: dict[str, Any]) -> OperationSettings:
 
 
 def _ask(ask: Callable[[State], Request], acting: dict[str, Any]) -> int:
-    settings = options.settings()
+    settings, format_ = options.settings(), acting["format_"]
     if acting["only_plan"] or acting["out"] is not None:
         plan = streams.plan_unsafe(
             settings, ask, reason=acting["reason"] or "", with_times=acting["with_times"],
             on_note=note,
         )
-        return _dry(plan, acting)
+        return _dry(settings, plan, acting)
+    if format_ not in ("text", "json"):
+        raise UsageError(
+            f"--format {format_} is for the report of a dry run", remedy="add --plan, or leave it"
+        )
     result = streams.run_unsafe(
         settings, ask, reason=acting["reason"], confirm=asking_unsafe(yes=acting["yes"]),
         key=acting["key"], on_note=note,
     )
-    return _report(result, acting["format_"])
+    return _report(result, format_)
 
 
-def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
+def _dry(settings: Settings, plan: UnsafePlan, acting: dict[str, Any]) -> int:
+    """Print or save a dry run, and say how it is carried out."""
     from shlex import quote
 
+    from catalog_migrate.report.unsafe import report_unsafe
     from catalog_migrate.streams.unsafe.planning import encode_plan
-    from catalog_migrate.streams.unsafe.render import render
 
-    out, code = acting["out"], REFUSED if plan.refused else 0
-    if out == "-":  # a program reads it, so nothing else is printed
-        emit(encode_plan(plan).decode())
+    out = acting["out"]
+    report = report_unsafe(
+        plan, streams.unsafe_steps(settings, plan), catalog=settings.text("catalog.uri"), at=now()
+    )
+    forms = forms_of(report, settings, lambda: encode_plan(plan).decode())
+    form = emit_forms(forms, acting["format_"], out, otherwise="json")
+    code = REFUSED if plan.refused else 0
+    if out == "-":  # a program reads it, so nothing else is said
         return code
-    if out is not None:
-        save_result(out, encode_plan(plan).decode())
-    emit(encode_plan(plan).decode() if acting["format_"] == "json" else render(plan) + "\n")
+    saved = form == "json"  # another form is to be looked at only
+    if form is not None and not saved:
+        note(f"saved to {out}")
     if not plan.changes:
         return code
     if plan.refused:
-        where = "" if out is None else f"the plan is saved in {out}, "
+        where = f"the plan is saved in {out}, " if saved else ""
         note(f"{where}nothing was done; it would be refused as it stands: fix what is named, or "
              "--skip-validate")
         return code
     reason = "" if plan.reason.strip() else " --reason 'WHY'"
-    if out is not None:
+    if saved:
         note(f"the plan is saved in {out}, nothing was done; to look at it again: catalog-migrate "
              f"unsafe plan {quote(out)}")
         note(f"to do it: catalog-migrate unsafe apply {quote(out)}{reason}")
     else:
+        without = "--plan" if out is None else "--out"
         with_reason = f", with{reason}" if reason else ""
-        note(f"nothing was done; to do it, say the same without --plan{with_reason}")
+        note(f"nothing was done; to do it, say the same without {without}{with_reason}")
     return code
 
 

@@ -173,12 +173,16 @@ DriftKind = Literal["missing", "different", "leftover", "foreign"]
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """One name where the world is not what is committed, and what repairs it."""
+    """One name where the world is not what is committed, and what repairs it.
+
+    ``object`` is the kind of what has the name, or is to have it.
+    """
 
     kind: DriftKind
     name: str
     reason: str
     remedy: str
+    object: str = ""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -370,7 +374,7 @@ def actions_for(
         elif wanted is not None and _replaceable(wanted, registration):
             drift.append(
                 Drift("different", str(wanted.name), "its definition is not the committed one",
-                      "catalog-migrate drift --repair")
+                      "catalog-migrate drift --repair", wanted.kind)
             )
             if to_drop.get(identity) == wanted.global_id:
                 drops[identity] = registration
@@ -382,7 +386,7 @@ def actions_for(
                 Drift("leftover" if wanted is None else "different", str(registration.name),
                       "nothing committed has this name" if wanted is None
                       else f"it points at {registration.location or 'an earlier definition'}",
-                      "catalog-migrate drift --repair")
+                      "catalog-migrate drift --repair", registration.kind)
             )
     drift += [] if held_views is None else [held_views]
     in_the_way = {_identity(registration) for registration in foreign}
@@ -395,7 +399,7 @@ def actions_for(
         if str(wanted.name) not in mentioned:
             drift.append(
                 Drift("missing", str(wanted.name), "the name is not registered",
-                      "catalog-migrate drift --repair")
+                      "catalog-migrate drift --repair", wanted.kind)
             )
     return Actions(
         waves=_waves(state, desired, drops, replaced, missing, warehouse),
@@ -420,6 +424,7 @@ def _held_views(state: State, foreign: Iterable[Registration]) -> Drift | None:
             " those of this one are not there",
             f"catalog-migrate relocate --own-views {SYSTEM_SCHEMA}_{state.lineage[:8]}, and start"
             " again: they move there for good",
+            "schema",
         )
     return None
 
@@ -545,6 +550,7 @@ def _foreign(registration: Registration) -> Drift:
         "foreign", str(registration.name),
         f"a {registration.kind} that is not ours stands there",
         f"rename or drop {registration.name.sql} yourself; it is never replaced",
+        registration.kind,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from catalog_migrate.model.wording import visible
 from catalog_migrate.report.report import GOES_ON, Entry, Report, Section
@@ -38,10 +39,17 @@ def _markdown_section(section: Section, room: int) -> str:
     lines = [f"\n### {section.title}\n"]
     if section.note:
         lines.append(f"\n{_escape(section.note)}\n")
-    if section.entries:
+    if section.entries or section.table:
         lines.append("\n")
     used = sum(map(len, lines))
-    shown = 0
+    shown = left = 0
+    for number, row in enumerate(section.table):
+        text = _row(row) + (_row(("---",) * len(row), escape=False) if number == 0 else "")
+        if used + len(text) > room - _RESERVE:
+            left = len(section.table) - number
+            break
+        lines.append(text)
+        used += len(text)
     for entry in section.entries:
         text = _item(entry)
         if used + len(text) > room - _RESERVE:
@@ -49,10 +57,15 @@ def _markdown_section(section: Section, room: int) -> str:
         lines.append(text)
         used += len(text)
         shown += 1
-    rest = len(section.entries) - shown + section.more
+    rest = len(section.entries) - shown + left + section.more
     if rest:
-        lines.append(f"- … and {rest:,} more\n")
+        blank = "\n" if section.table else ""
+        lines.append(f"{blank}- … and {rest:,} more\n")
     return "".join(lines)
+
+
+def _row(cells: Sequence[str], *, escape: bool = True) -> str:
+    return f"| {' | '.join(_escape(_clip(cell)) if escape else cell for cell in cells)} |\n"
 
 
 def _item(entry: Entry) -> str:
@@ -72,7 +85,7 @@ def _item(entry: Entry) -> str:
 
 
 def _mark(sign: str) -> str:
-    return f"`{sign}` " if sign else ""
+    return f"`{sign}` " if sign.strip() else ""
 
 
 def _clip(text: str) -> str:

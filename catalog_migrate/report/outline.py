@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 
 import msgspec
 
-from catalog_migrate.model.names import InvalidName, split_name
 from catalog_migrate.model.table_properties import features_of
 from catalog_migrate.model.wording import counted, one_line, visible
 from catalog_migrate.planner.plan import (
@@ -27,6 +26,7 @@ from catalog_migrate.report.differences import (
     list_changed_lines,
     list_differences,
 )
+from catalog_migrate.report.facts import list_making, schema_of
 from catalog_migrate.report.program import describe_absences, list_waves
 from catalog_migrate.report.report import (
     Decision,
@@ -124,9 +124,7 @@ def _header(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
     if base.serial is not None:
         yield "Serial", str(base.serial)
     yield "Plan hash", plan.plan_hash
-    yield "Made with", f"catalog-migrate {plan.tool_version}"
-    if at is not None:
-        yield "Made at", at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    yield from list_making(plan.tool_version, at)
 
 
 def _decision(entry: Blocked) -> Decision:
@@ -163,7 +161,7 @@ def _objects(plan: Plan) -> tuple[ReportObject, ...]:
         changed.append(ReportObject(
             name=one_line(change.name),
             kind=change.kind,
-            schema=_schema_of(change.name),
+            schema=schema_of(change.name),
             action=change.action,
             risk=risk,
             old_name=None if change.old_name is None else one_line(change.old_name),
@@ -181,7 +179,7 @@ def _objects(plan: Plan) -> tuple[ReportObject, ...]:
         ))
     touched = {(change.kind, change.name) for change in plan.changes}
     others = [
-        ReportObject(one_line(each.name), each.kind, _schema_of(each.name), "unchanged")
+        ReportObject(one_line(each.name), each.kind, schema_of(each.name), "unchanged")
         for each in plan.graph if (each.kind, each.name) not in touched
     ]
     return (*changed, *others)
@@ -201,7 +199,7 @@ def _picture(plan: Plan) -> Picture:
     return Picture(
         tuple(
             Node(
-                one_line(each.name), each.kind, _schema_of(each.name),
+                one_line(each.name), each.kind, schema_of(each.name),
                 actions.get((each.new is None, each.kind, each.name), "unchanged"),
                 each.old is not None, each.new is not None,
             )
@@ -209,16 +207,6 @@ def _picture(plan: Plan) -> Picture:
         ),
         tuple(Edge(used, user, "", *sides) for (used, user), sides in sorted(edges.items())),
     )
-
-
-def _schema_of(name: str) -> str:
-    """The schema in a name as it is written in lists: ``s.t``, ``kind:s.x``."""
-    kind, colon, rest = name.partition(":")
-    in_front = bool(colon) and not set("`.") & set(kind)
-    try:
-        return one_line(split_name(rest if in_front else name)[0] or "")
-    except InvalidName:  # a plan of another tool
-        return ""
 
 
 def _visible_difference(each: Difference) -> Difference:

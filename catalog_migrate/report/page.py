@@ -168,8 +168,25 @@ def _section(section: Section, anchor: str) -> _Piece:
         items += f'<li class="more">… and {section.more:,} more</li>\n'
     plain = not signs - {""} and not any(entry.details for entry in section.entries)
     listed = f'<ul class="{"plain" if plain else "entries"}">\n{items}</ul>\n' if items else ""
-    inside = _note(section) + listed
+    inside = _note(section) + _table(section.table) + listed
     return anchor, section.title, 0, _frame(anchor, section.title, inside, f"card {tone}")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """A table as it is, in a frame that scrolls by itself where it is wider than the screen."""
+    if not rows:
+        return ""
+    head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in rows[0])
+    body = "".join(
+        f'<tr><th scope="row">{_text(row[0])}</th>'
+        + "".join(f"<td>{_text(cell)}</td>" for cell in row[1:]) + "</tr>\n"
+        for row in rows[1:]
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(rows[0][0])}">'
+        f'<table class="cells">\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>\n'
+        "</table></div>\n"
+    )
 
 
 def _note(section: Section) -> str:
@@ -183,7 +200,7 @@ def _entry(entry: Entry) -> str:
 
 
 def _sign(sign: str) -> str:
-    if not sign:
+    if not sign.strip():
         return ""
     label = _text(_SIGNS.get(sign, sign))
     return f'<span class="sign" role="img" aria-label="{label}">{_text(sign)}</span> '
@@ -309,7 +326,8 @@ def _absent(wave: Wave) -> str:
     names = "".join(f'<li class="name">{_text(name)}</li>' for name in wave.absent)
     if wave.more:
         names += f"<li>… and {wave.more:,} more; each object says from when to when it is</li>"
+    number = counted(len(wave.absent) + wave.more, "name")
     return (
-        f'<div class="absent"><p>Absent after this: {counted(len(wave.absent) + wave.more, "name")}'
+        f'<div class="absent"><p>{wave.word.capitalize()} after this: {number}'
         f'</p>\n<ul class="names">{names}</ul></div>\n'
     )

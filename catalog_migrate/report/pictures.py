@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,24 +73,50 @@ def draw_program(steps: Sequence[Operation], format_: str) -> str:
     return _PROGRAMS[format_](list_waves(steps))
 
 
-def make_picture(graph: DependencyGraph) -> Picture:
+def make_picture(
+    graph: DependencyGraph, *, before: DependencyGraph | None = None,
+    kept: Collection[Identity] | None = None, actions: Mapping[Identity, str] | None = None,
+) -> Picture:
     """Make the picture of a graph: its objects, sorted by name, and who uses them.
 
     A source or sink is in the group of its cluster, everything else in that of its schema.
+    ``before`` is the graph that it comes from, ``kept`` the objects that are shown (all by
+    default), and ``actions`` says what happens to each that does not stay as it is.
     """
-    found = sorted(graph, key=lambda node: str(graph.key(node)))
+    sides = (graph if before is None else before, graph)
+    home = {node: each for each in sides for node in each if kept is None or node in kept}
+    found = sorted(home, key=lambda node: str(home[node].key(node)))
     place = {node: number for number, node in enumerate(found)}
-    edges = sorted(
-        (user, place[used], _label(graph, node, used))
-        for user, node in enumerate(found) for used in graph.uses(node)
-    )
+    edges: dict[tuple[int, int, str], list[bool]] = {}
+    for number, each in enumerate(sides):
+        for user, node in enumerate(found):
+            for used in each.uses(node):
+                if used in place:
+                    edge = user, place[used], _label(each, node, used)
+                    edges.setdefault(edge, [False, False])[number] = True
+    done = actions or {}
     return Picture(
         tuple(
-            Node(one_line(str(graph.key(node))), graph.key(node).kind, _group(graph, node))
+            Node(
+                one_line(str(home[node].key(node))), home[node].key(node).kind,
+                _group(home[node], node), done.get(node, "unchanged"),
+                node in sides[0], node in sides[1],
+            )
             for node in found
         ),
-        tuple(Edge(used, user, one_line(label)) for user, used, label in edges),
+        tuple(
+            Edge(used, user, one_line(label), *there)
+            for (user, used, label), there in sorted(edges.items())
+        ),
     )
+
+
+def list_neighbours(graph: DependencyGraph, names: Iterable[Identity]) -> set[Identity]:
+    """List objects with what they use directly and what uses them directly."""
+    found: set[Identity] = set()
+    for name in names:
+        found.update((name, *graph.uses(name), *graph.used_by(name)))
+    return found
 
 
 def _group(graph: DependencyGraph, node: Identity) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 
 from catalog_migrate.model.wording import one_line
-from catalog_migrate.program.operations import Operation, interruptions
+from catalog_migrate.program.operations import STREAMS, Operation, interruptions
 from catalog_migrate.report.report import Wave
 
 _ABSENT_SHOWN = 20
@@ -39,6 +39,7 @@ def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
             tuple((place, step.symbol, one_line(step.describe())) for place, step in inside),
             tuple(map(one_line, islice(absent, _ABSENT_SHOWN))),
             max(len(absent) - _ABSENT_SHOWN, 0),
+            "stopped" if STREAMS in phases else "absent",
         ))
     return tuple(found)
 

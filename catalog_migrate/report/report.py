@@ -6,11 +6,12 @@ control characters, but for the texts to copy and the lines of a difference, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from catalog_migrate.model.wording import one_line, visible
 from catalog_migrate.report.verdict import Verdict
 
 Aspect = Literal[
@@ -41,6 +42,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Section(msgspec.Struct, frozen=True):
     """A titled list of entries, most important first; ``note`` is the text under the title.
 
+    ``table`` has rows of cells, its head first; cells of numbers are told by what is in them.
     ``more`` counts entries that are left out already. ``part`` names the part of the page that
     shows the same in full; text and Markdown have no such parts and lay the entries out.
     """
@@ -50,6 +52,7 @@ class Section(msgspec.Struct, frozen=True):
     note: str | None = None
     more: int = 0
     part: Part = ""
+    table: tuple[tuple[str, ...], ...] = ()
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +121,7 @@ class Wave(msgspec.Struct, frozen=True):
     steps: tuple[tuple[int, str, str], ...]
     absent: tuple[str, ...] = ()
     more: int = 0
+    word: Literal["absent", "stopped"] = "absent"
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -166,3 +170,30 @@ class Report(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
     waves: tuple[Wave, ...] = ()
     picture: Picture = Picture()
+
+
+Value = TypeVar("Value")
+
+_WHOLE = frozenset({"text", "before", "after"})
+
+
+def make_visible(value: Value) -> Value:
+    """Put every text in a part of a report on one line without control characters.
+
+    Texts to copy and the two sides of a difference keep their lines.
+    """
+    made: Value = _make_visible(value, one_line)
+    return made
+
+
+def _make_visible(value: Any, make: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return make(value)
+    if isinstance(value, tuple):
+        return tuple(_make_visible(each, make) for each in value)
+    if isinstance(value, msgspec.Struct):
+        return type(value)(**{
+            name: _make_visible(getattr(value, name), visible if name in _WHOLE else one_line)
+            for name in value.__struct_fields__
+        })
+    return value

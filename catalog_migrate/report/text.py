@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from catalog_migrate.report.report import Entry, Report
 
@@ -29,11 +30,26 @@ def lay_out_text(report: Report, *, color: bool = False, width: int = 100) -> st
         lines += ["", _paint(section.title, "title") if color else section.title]
         if section.note:
             lines += _wrap(section.note, "  ", "  ", width)
+        lines += _table(section.table)
         for entry in section.entries:
             lines += _text_entry(entry, color, width)
         if section.more:
             lines.append(f"  … and {section.more:,} more (--format json lists all)")
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligned columns, never broken; a column of numbers is flush right."""
+    if not rows:
+        return []
+    columns = list(zip(*rows, strict=True))
+    cells = [
+        [cell.rjust(width) if right else cell.ljust(width) for cell in column]
+        for column in columns
+        for width in (max(map(len, column)),)
+        for right in (all(cell[:1] in "-0123456789" for cell in column[1:]),)
+    ]
+    return [f"  {'  '.join(row)}".rstrip() for row in zip(*cells, strict=True)]
 
 
 def _text_entry(entry: Entry, color: bool, width: int) -> list[str]:

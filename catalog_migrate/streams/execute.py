@@ -27,13 +27,13 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
+from catalog_migrate.streams.explanation import Explanation, describe, explain
 from catalog_migrate.streams.judgement import judge, pause_remedy, sick_notice
 from catalog_migrate.streams.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.log_entries import log_entries
 from catalog_migrate.streams.operations import Program, require_free, require_unchanged
 from catalog_migrate.streams.plans import (
     cluster_of,
-    explain,
     is_planned,
     plan_statement,
     program_of_effect,
@@ -66,7 +66,7 @@ class Result(msgspec.Struct, frozen=True):
 
     ``operation`` is the key of the operation that carried it out, ``restarted`` the names of the
     queries that were restarted. ``executed`` is what was executed, of EXPLAIN ``steps`` what would
-    be, both in their order.
+    be, both in their order, and ``explanation`` all that it says, as values.
     """
 
     summary: str
@@ -76,6 +76,7 @@ class Result(msgspec.Struct, frozen=True):
     restarted: tuple[str, ...] = ()
     steps: Program = ()
     executed: tuple[Executed, ...] = ()
+    explanation: Explanation | None = None
 
 
 @dataclass(slots=True)
@@ -123,8 +124,8 @@ class Executor(OperationClient):
         if isinstance(statement, st.ValidateSource):
             return self._compared(state, statement)
         if isinstance(statement, st.Explain):
-            text, steps = explain(state, statement.statement, ports=self.ports)
-            return Result(text, steps=steps)
+            would = explain(state, statement.statement, ports=self.ports)
+            return Result(describe(would), steps=would.program, explanation=would)
         if isinstance(statement, st.Unsafe):
             return self._unsafe(state, statement)
         if not is_planned(statement):

@@ -146,13 +146,14 @@ def test_the_command_line_finds_a_lost_name_and_mends_it(told: dict[str, Any]) -
     (lost, reported), (mended, repaired), (clean, last) = chapter["drift"]
     assert (lost, mended, clean) == (2, 0, 0)
     assert reported == (
-        "missing  meta.v  the name is not registered\n"
-        "steps, in this order:\n"
-        "  +   1  create view meta.v\n"
-        "next: catalog-migrate drift --repair (names that are not ours are left alone)\n"
+        "DRIFT: 1 name differs: 1 missing\n"
+        "names in Spark's catalog, compared with what is committed\n"
+        "\nWhat differs\n  + meta.v (view) missing: the name is not registered\n"
+        "\nSteps, in this order\n  +   1  create view meta.v\n"
+        "\nNext\n  catalog-migrate drift --repair (names that are not ours are left alone).\n"
     )
-    assert repaired.endswith("repaired in 1 step; 0 left\n")
-    assert last == "no drift: every name is what is committed\n"
+    assert repaired.startswith("REPAIRED: in 1 step; 0 left\n")
+    assert last.startswith("NOTHING TO DO: no drift: every name is what is committed\n")
     assert chapter["standing"] == ["t", "theirs", "v"]
 
 

@@ -256,10 +256,12 @@ def test_drift_says_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
     code, out, _ = call("drift", "--detailed-exitcode")
     assert code == 2
     assert "s.t" in out
+    assert out.startswith("DRIFT: 1 name differs: 1 missing\n")
+    assert "What differs\n  + s.t (table) missing: the name is not registered\n" in out
+    assert "Steps, in this order\n  +   1  register table s.t\n" in out
     assert out.endswith(
-        "next: catalog-migrate drift --repair (names that are not ours are left alone)\n"
+        "Next\n  catalog-migrate drift --repair (names that are not ours are left alone).\n"
     )
-    assert "steps, in this order:\n  +   1  " in out
     found = json.loads(call("drift", "--format", "json")[1])
     assert found["executed"] == []
     assert found["steps"][0]["op"] == "create"

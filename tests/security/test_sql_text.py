@@ -73,6 +73,7 @@ TALK = {
     # text for people: remedies, the language's own printer
     "connections/options.py",
     "model/table_features.py",
+    "report/statements.py",
     "report/user_objects.py",
     "sql/printer.py",
     "streams/failures.py",

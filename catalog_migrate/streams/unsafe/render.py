@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
-from catalog_migrate.streams.unsafe.planning import ItemPlan, UnsafePlan
+from catalog_migrate.streams.unsafe.planning import ItemPlan, Job, UnsafePlan
 
-_HEAD = ("partition", "current", "target", "low", "high", "doubled", "skipped", "expired", "")
+HEAD = ("partition", "current", "target", "low", "high", "doubled", "skipped", "expired", "")
 
 NEXT = "positions are the next record to read"
 NEXT_CHANGE = "positions are where the next transaction to read may commit"
@@ -36,13 +36,17 @@ def render(plan: UnsafePlan, steps: Sequence[str] = (), *, limit: int = 50) -> s
             lines.append(f"  new snapshot: {', '.join(item.snapshot)}")
         lines += [f"  note: {note}" for note in item.notes]
         lines += [f"  REFUSED by validation: {finding}" for finding in item.findings]
-        lines += [f"  below: {job.kind} {job.name}: {job.takes}, {_TAKES[job.takes]}"
-                  for job in item.jobs]
+        lines += [f"  below: {job.kind} {job.name}: {describe_job(job)}" for job in item.jobs]
     if not plan.changes:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
     unread = sum(item.unread or 0 for item in plan.items)
     behind = f"; {unread} unread records of former topics stay behind" if unread else ""
     return "\n".join([*lines, *steps, sentence(plan.totals) + behind + kept_by_sinks(plan)])
+
+
+def describe_job(job: Job) -> str:
+    """How what reads an item takes records that come again."""
+    return f"{job.takes}, {_TAKES[job.takes]}"
 
 
 def kept_by_sinks(plan: UnsafePlan) -> str:
@@ -68,9 +72,9 @@ def sentence(totals: Totals) -> str:
 def _partitions(item: ItemPlan, limit: int) -> list[str]:
     if not item.rows:
         return []
-    head = ("table", *_HEAD[1:]) if item.rows[0].log else _HEAD
+    head = ("table", *HEAD[1:]) if item.rows[0].log else HEAD
     cells = [head, *(_cells(row) for row in item.rows[:limit])]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(HEAD))]
     told = NEXT_CHANGE if item.rows[0].log else NEXT
     lines = [f"  {told}", *(f"  {_aligned(row, widths)}".rstrip() for row in cells)]
     if len(item.rows) > limit:

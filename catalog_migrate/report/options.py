@@ -1,0 +1,43 @@
+"""What of a connection, secret, source or sink differs: its options, which tell no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue
+from catalog_migrate.report.report import Difference
+from catalog_migrate.streams.specs import hidden
+
+
+def list_options(
+    old: ObjectDefinition | None, new: ObjectDefinition | None
+) -> Iterator[Difference]:
+    """List the options that differ; a secret is told by its name, never by its value."""
+    before, after = _option_texts(old), _option_texts(new)
+    for name in (*after, *(each for each in before if each not in after)):
+        if before.get(name) != after.get(name):
+            yield Difference("option", name, before.get(name), after.get(name))
+    told, tells = (None if each is None else each.comment for each in (old, new))
+    if told != tells:
+        yield Difference("comment", "", told, tells)
+
+
+def _option_texts(definition: ObjectDefinition | None) -> Mapping[str, str]:
+    if definition is None:
+        return {}
+    external = hidden(definition).external or External()
+    named: dict[str, OptionValue | None] = {
+        "CONNECTION" if definition.kind != "connection" else "USING CONNECTION":
+            external.connection,
+        "REFERENCE": external.reference,
+        "REVISION": str(external.revision) if definition.kind == "secret" else None,
+        "CLUSTER": external.cluster,
+    }
+    given = {
+        **{name: value for name, value in named.items() if value is not None},
+        **external.options, **external.settings, **external.overrides,
+    }
+    return {
+        name: value if isinstance(value, str) else f"SECRET {value.secret}"
+        for name, value in given.items()
+    }
