@@ -89,6 +89,7 @@ def bootstrap(
     ``catalog_migrate.config.load().policy``).
     ``populate(spark, table_name, target_path)`` fills derived tables;
     ``timeout`` bounds in seconds how long another holder of the lease is waited for (default 600).
+    ``on_progress`` hears of each step, and of a copy every two seconds, then from another thread.
     ``session`` puts on record that this process lives with the names from now on, so that no
     column is renamed or dropped under it; without it that must not matter, as in a command.
     ``users`` says which users' views and functions are looked at when something changes (default:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.model.wording import visible
+from catalog_migrate.model.wording import counted, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -167,29 +167,50 @@ def _handlers() -> list[Handler]:
 
 LINE_EVERY = 2.0
 """Seconds between two lines of one phase where there is no terminal."""
+SAME_STEP = 10.0
+"""Seconds between two lines of one step, whose figures alone move on."""
 
 
 class Lines:
-    """Writes a line when a phase starts or ends and at most one every two seconds between."""
+    """Writes a line when a phase starts or ends and at most one every two seconds between; of one
+    step at most one every ten."""
 
     def __init__(
         self, write: Callable[[str, Progress], None], now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write = write
         self._now = now
-        self._phase = ""
+        self._step = ("", -1)
         self._last = float("-inf")
 
     def __call__(self, progress: Progress) -> None:
         """Take note of one step."""
         moment = self._now()
+        step = (progress.phase, progress.done)
         ends = 0 < progress.total <= progress.done
-        if progress.phase == self._phase and not ends and moment - self._last < LINE_EVERY:
+        pause = SAME_STEP if step == self._step else LINE_EVERY
+        if progress.phase == self._step[0] and not ends and moment - self._last < pause:
             return
-        self._phase, self._last = progress.phase, moment
+        self._step, self._last = step, moment
         count = f" {progress.done}/{progress.total}" if progress.total else ""
         name = f" {progress.name}" if progress.name else ""
-        self._write(f"{progress.phase}{count}{name}", progress)
+        figures = describe_figures(progress)
+        self._write(f"{progress.phase}{count}{name}{': ' + figures if figures else ''}", progress)
+
+
+def describe_figures(progress: Progress) -> str:
+    """Rows and bytes of copies, and how long the rest may take, as far as that is known."""
+    if progress.rows is None or progress.total_rows == 0:
+        return ""
+    from catalog_migrate.report.outline import duration, size
+
+    if progress.total_rows is None or progress.bytes is None or progress.total_bytes is None:
+        return counted(progress.rows, "row")
+    found = (
+        f"{progress.rows:,} of {counted(progress.total_rows, 'row')},"
+        f" {size(progress.bytes)} of {size(progress.total_bytes)}"
+    )
+    return f"{found}, {duration(progress.seconds_left)} left" if progress.seconds_left else found
 
 
 @contextmanager
@@ -225,14 +246,19 @@ def _bars(stack: ExitStack) -> Callable[[Progress], None]:
             tasks[progress.phase] = bars.add_task(progress.phase, item="")
         bars.update(
             tasks[progress.phase], completed=progress.done,
-            total=progress.total or None, item=progress.name,
+            total=progress.total or None,
+            item=" ".join(filter(None, (progress.name, describe_figures(progress)))),
         )
 
     return step
 
 
 def _say(line: str, progress: Progress) -> None:
+    figures = {
+        name: value for name in ("rows", "total_rows", "bytes", "total_bytes", "seconds_left")
+        if (value := getattr(progress, name)) is not None
+    }
     log(logging.INFO, "progress", line, {
         "phase": progress.phase, "done": progress.done, "total": progress.total,
-        "name": progress.name,
+        "name": progress.name, **figures,
     })

@@ -195,6 +195,26 @@ def shard_size(path: str) -> TableSize:
     return table_size(view_table(path))
 
 
+def data_size(path: str) -> int:
+    """Bytes of the data files at a table's address, in a commit or not; 0 where none are seen.
+
+    On an object store those of partitions are left out: each would be a request of its own.
+    """
+    table = store_at(path)
+
+    def below(folder: str) -> int:
+        size = sum(size for name, size in table.sizes(folder).items() if not _is_hidden(name))
+        if is_remote(path):
+            return size
+        folders = (name for name in table.folders(folder) if not _is_hidden(name))
+        return size + sum(below(_in(folder, name)) for name in folders)
+
+    try:
+        return below("")
+    except FileNotFoundError:
+        return 0
+
+
 def grown(path: str, after: int, upto: int | None = None) -> int | None:
     """Rows that came after a version, -1 when unknown, None when rows of before went; no Spark."""
     newest = view_table(path).version() if upto is None else upto

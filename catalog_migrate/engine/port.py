@@ -450,6 +450,13 @@ class Engine(Protocol):
         """Rows, bytes and data files from the log's statistics; rows is -1 when unknown."""
         ...
 
+    def bytes_written(self, path: str) -> int:
+        """Bytes of the data files in a private shard, those of a copy under way among them.
+
+        0 where they cannot be seen. Asks Spark nothing.
+        """
+        ...
+
     def count_rows(self, path: str, version: int) -> int:
         """Rows of the shard at a version."""
         ...

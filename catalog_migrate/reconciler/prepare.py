@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_context
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,7 +56,8 @@ from catalog_migrate.program.operations import (
     SealTable,
 )
 from catalog_migrate.reconciler.actions import function_spec, is_ours, shard_spec, view_spec
-from catalog_migrate.reconciler.copy_rows import copy_bulk, copy_tail
+from catalog_migrate.reconciler.copy_progress import PHASE, CopyProgress
+from catalog_migrate.reconciler.copy_rows import copy_tail
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
     NewShard,
@@ -516,10 +518,12 @@ def _build(
     for shard in shards:
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]
-    copied = work.all(
-        copies, lambda shard: copy_bulk(work, shard), phase="copy rows",
-        operations=[_on(CopyTable, shard) for shard in copies],
-    )
+    progress = CopyProgress(work, copies)
+    with progress.watched():
+        copied = replace_context(work, on_progress=progress.report).all(
+            copies, progress.copy, phase=PHASE,
+            operations=[_on(CopyTable, shard) for shard in copies],
+        )
     for shard in copied:
         prepared.shards[shard.target.identity] = shard
     _populate(work, shards, prepared, populate)

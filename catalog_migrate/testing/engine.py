@@ -297,6 +297,11 @@ class SimulatedEngine:
             rows = len(self.world.newest(path).rows)
             return TableSize(rows, rows * BYTES_PER_ROW, min(rows, 1))
 
+    def bytes_written(self, path: str) -> int:
+        """All or nothing; no call of its own in a schedule, as nothing can go wrong."""
+        seen = path in self.world.shards
+        return len(self.world.newest(path).rows) * BYTES_PER_ROW if seen else 0
+
     def count_rows(self, path: str, version: int) -> int:
         with self._call("count_rows", path):
             return len(self.world.rows(path, version))

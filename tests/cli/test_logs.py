@@ -125,10 +125,15 @@ def test_progress_has_its_numbers_and_other_threads_are_heard(
         logs.choose("json", given=True)
         with progress() as step:
             step(Progress("copy", 1, 2, "s.t"))
+            step(Progress("copy rows", 1, 2, "s.t", 7, 9, 10, 20, 1.5))
         thread = threading.Thread(target=note, args=("from a thread\nof two lines",))
         thread.start()
         thread.join()
-    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    first, copies, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert {"rows", "bytes"} & first.keys() == set()
+    assert [copies[name] for name in (
+        "rows", "total_rows", "bytes", "total_bytes", "seconds_left",
+    )] == [7, 9, 10, 20, 1.5]
     assert (first["event"], first["phase"], first["done"], first["total"], first["name"]) == (
         "progress", "copy", 1, 2, "s.t",
     )

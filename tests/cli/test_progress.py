@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from catalog_migrate.cli.logs import Lines
+import pytest
+
+from catalog_migrate.cli.logs import Lines, describe_figures
 from catalog_migrate.reconciler.execution_context import Progress
 
 
@@ -18,3 +20,39 @@ def test_lines_are_few_but_the_first_and_the_last_of_a_phase_are_there() -> None
     assert lines == [
         "copy 1/10 s.t1", "copy 5/10 s.t5", "copy 9/10 s.t9", "copy 10/10 s.t10", "commit",
     ]
+
+
+def test_a_step_whose_figures_move_on_has_a_line_every_ten_seconds() -> None:
+    """A table of an hour does not fill the log."""
+    moment = 0.0
+    lines: list[str] = []
+    step = Lines(lambda line, _: lines.append(line), lambda: moment)
+    for _ in range(20):
+        moment += 2.0
+        step(Progress("copy rows", 0, 1, "s.t", 0, 9, int(moment) * 1024, 102_400, 60.0))
+    step(Progress("copy rows", 1, 1, "s.t", 9, 9, 102_400, 102_400, 0.0))
+    assert lines == [
+        "copy rows 0/1 s.t: 0 of 9 rows, 2.0 KiB of 100.0 KiB, about 60 s left",
+        "copy rows 0/1 s.t: 0 of 9 rows, 12.0 KiB of 100.0 KiB, about 60 s left",
+        "copy rows 0/1 s.t: 0 of 9 rows, 22.0 KiB of 100.0 KiB, about 60 s left",
+        "copy rows 0/1 s.t: 0 of 9 rows, 32.0 KiB of 100.0 KiB, about 60 s left",
+        "copy rows 1/1 s.t: 9 of 9 rows, 100.0 KiB of 100.0 KiB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress("bind", 0, 3), ""),
+        (Progress("copy rows", 1, 2, "s.t", rows=1), "1 row"),
+        (Progress("copy rows", 1, 1, "s.t", 0, 0, 0, 0), ""),
+        (Progress("copy rows", 0, 1, "s.t", 0, 1, 0, 3 << 30), "0 of 1 row, 0 B of 3.0 GiB"),
+        (
+            Progress("copy rows", 0, 1, "s.t", 0, 12_345, 1 << 30, 3 << 30, 7_500.0),
+            "0 of 12,345 rows, 1.0 GiB of 3.0 GiB, about 2.1 h left",
+        ),
+    ],
+)
+def test_figures_are_told_as_far_as_they_are_known(progress: Progress, words: str) -> None:
+    """Other steps have none, nor has a copy of tables without rows."""
+    assert describe_figures(progress) == words

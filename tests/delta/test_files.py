@@ -12,6 +12,7 @@ from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import (
     clustering_columns,
     data_files,
+    data_size,
     form_of,
     grown,
     protocol_at,
@@ -138,3 +139,13 @@ def test_all_rows_are_removed_by_one_commit(path: str) -> None:
     remove_files(path)
     assert view_table(path).version() == 7
     assert form_of(view_table(path)) == before
+
+
+def test_what_is_written_is_seen_before_it_is_committed(tmp_path: Path) -> None:
+    """Data files in partitions too; neither the log nor hidden files; no directory is no byte."""
+    for name, size in (("a", 5), ("p=1/b", 10), ("_delta_log/0.json", 7), (".hidden/c", 3)):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x" * size)
+    assert data_size(str(tmp_path)) == 15
+    assert data_size(str(tmp_path / "nothing")) == 0

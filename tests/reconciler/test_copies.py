@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import count
+from typing import cast
 
 import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ShardRecord
+from catalog_migrate.engine.port import CopyResult, Engine
 from catalog_migrate.hook import BootstrapReport, migrate
-from catalog_migrate.planner.plan import Change
-from catalog_migrate.reconciler.execution_context import OnProgress, silent
+from catalog_migrate.model.sizes import TableSize
+from catalog_migrate.planner.plan import Change, Target
+from catalog_migrate.reconciler.copy_progress import CopyProgress
+from catalog_migrate.reconciler.execution_context import (
+    ExecutionContext,
+    NewShard,
+    OnProgress,
+    Progress,
+    silent,
+)
 from catalog_migrate.release.loader import load_texts
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import BYTES_PER_ROW, SimulatedEngine
 from catalog_migrate.testing.world import SimulatedClock, World
 
@@ -112,3 +124,84 @@ def test_a_copy_without_time_is_not_on_record() -> None:
     site.begin("2", TWO)
     assert site.shard("t")[1].copy_seconds == 0.0
     assert planned(site, THREE).seconds is None
+
+
+def figures(one: Progress) -> tuple[object, ...]:
+    """All that a report says of copies."""
+    return one.done, one.rows, one.total_rows, one.bytes, one.total_bytes, one.seconds_left
+
+
+def test_progress_says_what_is_copied_and_what_is_left(site: Site) -> None:
+    """Rows and bytes of all tables, by the sizes of the plan; the rest by the rate so far."""
+    heard: list[Progress] = []
+    site.begin("2", THREE, on_progress=heard.append)
+    assert [figures(one) for one in heard if one.phase == "copy rows"] == [
+        # 5 s for 3,000 of 23,000 bytes
+        (1, 30, 230, 3_000, 23_000, 33.3), (2, 230, 230, 23_000, 23_000, 0.0),
+    ]
+    assert {figures(one)[1:] for one in heard if one.phase != "copy rows"} == {(None,) * 5}
+
+
+class Copying:
+    """An engine in the middle of a copy: what it has written is looked at from outside."""
+
+    def __init__(self) -> None:
+        self.at_once = lambda: None
+        self.written = 0
+
+    def shard_version(self, _: str) -> int:
+        return 1
+
+    def shard_size(self, _: str) -> TableSize:
+        return TableSize(0, 0)
+
+    def bytes_written(self, _: str) -> int:
+        return self.written
+
+    def copy_rows(self, *_: object) -> CopyResult:
+        self.at_once()
+        return CopyResult(70, 1)
+
+
+def test_a_table_that_is_being_copied_counts_by_the_bytes_that_are_written() -> None:
+    """Never beyond what it has; its rows count when it ends, and nothing is told behind the end."""
+    heard: list[Progress] = []
+    engine, clock, over = Copying(), SimulatedClock(), threading.Event()
+    work = ExecutionContext(
+        cast(Engine, engine), MemoryLog(), clock, "/w", MigratedStreams(), on_progress=heard.append
+    )
+    definition = load_texts([("t.sql", "CREATE TABLE s.t (id INT);")], name="1").objects[0]
+    target = Target(
+        definition, definition.identity, "i1", "s1", "", "", "", "", "", (), (), "migrate", None
+    )
+    shard = NewShard(target, "s/t/1", "s/t/0", size=TableSize(70, 1_000))
+    progress = CopyProgress(work, [shard])
+
+    def middle() -> None:
+        for seconds, written in ((10, 0), (10, 250), (10, 2_000)):
+            clock.sleep(seconds)
+            engine.written = written
+            progress.look(over)
+        over.set()
+        progress.look(over)
+
+    engine.at_once = middle
+    copied = progress.copy(shard)
+    progress.report(Progress("copy rows", 1, 1, "s.t"))
+    assert (copied.rows, copied.size) == (70, TableSize(70, 1_000, None, 30.0))
+    assert [figures(one) for one in heard] == [
+        (0, 0, 70, 0, 1_000, None), (0, 0, 70, 250, 1_000, 60.0), (0, 0, 70, 1_000, 1_000, 0.0),
+        (1, 70, 70, 1_000, 1_000, 0.0),
+    ]
+    assert {one.name for one in heard} == {"s.t"}
+
+
+def test_one_table_of_unknown_size_leaves_the_totals_out(site: Site) -> None:
+    """The rows so far are all that can be said."""
+    heard: list[Progress] = []
+    site.engine.shard_size = lambda _: TableSize(-1, 0)  # type: ignore[method-assign]
+    site.engine.truncate_shard = lambda _: None  # type: ignore[method-assign]
+    site.begin("2", TWO, on_progress=heard.append)
+    assert [figures(one) for one in heard if one.phase == "copy rows"] == [
+        (1, 30, None, None, None, None)
+    ]

@@ -22,6 +22,7 @@ from catalog_migrate.delta.table import (
     create_empty,
     create_shadow_table,
     data_files,
+    data_size,
     delete_data,
     delete_table,
     form_of,
@@ -181,6 +182,7 @@ class Shards:
     unsupported = staticmethod(unsupported_at)
     shard_columns = staticmethod(shard_columns)
     shard_size = staticmethod(shard_size)
+    bytes_written = staticmethod(data_size)
     grown = staticmethod(grown)
 
     def count_rows(self, path: str, version: int) -> int:
