@@ -162,18 +162,19 @@ def plan_rollback(
     return plan
 
 
-def release_graph(settings: Settings) -> DependencyGraph:
-    """What uses what in the configured release, its bundled streams included.
+def release_graph(settings: Settings) -> tuple[str, DependencyGraph]:
+    """The configured release's name, and what uses what in it, its bundled streams included.
 
     Raises what is wrong with its statements; what needs an object of a catalog is left out.
     """
     release = read_release(settings)
     if not release.statements:
-        return release.graph
+        return release.name, release.graph
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.streams.bundled_streams import as_in_force
 
-    return as_in_force(Baseline.from_release(release), release.statements).graph
+    outcome = as_in_force(Baseline.from_release(release), release.statements)
+    return release.name, outcome.graph
 
 
 def _plan(

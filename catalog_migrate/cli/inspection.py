@@ -28,6 +28,7 @@ from catalog_migrate.cli.output import (
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import one_line
 from catalog_migrate.report import FORMATS, GRAPH_FORMATS
+from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
@@ -564,6 +565,8 @@ def graph(
     """
     from catalog_migrate.report.pictures import draw_graph, draw_program
 
+    at = now()
+
     if program is not None:
         if name is not None or system:
             raise UsageError(
@@ -571,13 +574,31 @@ def graph(
             )
         from catalog_migrate.api.starts import read_plan
 
-        emit(draw_program(read_plan(program).steps, format_), out)
+        plan = read_plan(program)
+        facts: tuple[tuple[str, str], ...] = ()
+        if format_ == "html":
+            from catalog_migrate.report.outline import describe_plan
+
+            facts = tuple(describe_plan(plan, at))
+        emit(draw_program(plan.steps, format_, facts=facts), out)
         return
     settings = options.settings()
     if options.given("release.path") is None:
-        found, of = open_catalog(settings).graph(system=system), " in the catalog"
+        opened = open_catalog(settings)
+        found = opened.graph(system=system)
+        of = " in the catalog"
+        release, serial = opened.state().release_in_force(), opened.state().serial
+        facts = (
+            ("Catalog", settings.text("catalog.uri") or ""), ("Serial", str(serial)),
+            ("Release", release.name if release else "none"),
+        )
     else:
         from catalog_migrate.api.releases import release_graph
 
-        found, of = release_graph(settings), " in the release"
-    emit(draw_graph(found, format_, name, of=of), out)
+        called, found = release_graph(settings)
+        of, facts = f" in release {called}", (("Release", called),)
+    facts = (
+        *facts, ("Made with", f"catalog-migrate {__version__}"),
+        ("Made at", at.strftime("%Y-%m-%d %H:%M:%S UTC")),
+    )
+    emit(draw_graph(found, format_, name, of=of, facts=facts), out)

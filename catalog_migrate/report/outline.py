@@ -98,7 +98,7 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
         title=one_line(f"Release {plan.target.release}: {found.word}"),
         verdict=found,
         route=one_line(_route(plan)),
-        header=tuple((label, one_line(value)) for label, value in _header(plan, at)),
+        header=tuple((label, one_line(value)) for label, value in describe_plan(plan, at)),
         sections=tuple(map(_visible, kept)),
         objects=_objects(plan),
         decisions=(
@@ -113,8 +113,8 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
     )
 
 
-def _header(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
-    """What the report is of, for one who finds it later."""
+def describe_plan(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
+    """Yield what a report is of, as labels and values, for one who finds it later."""
     base = plan.base
     yield "Release", f"{base.release or 'none'} \u2192 {plan.target.release}"
     if base.catalog is not None:

@@ -33,10 +33,13 @@ _Piece = tuple[str, str, int, str]
 """Anchor, title and number of things (0: not said) for the contents, and the HTML."""
 
 
-def lay_out_page(report: Report) -> str:
-    """Lay ``report`` out as a page that shows all of it, and runs nothing of what is in it."""
+def lay_out_page(report: Report, *, drawing: str = "") -> str:
+    """Lay ``report`` out as a page that shows all of it, and runs nothing of what is in it.
+
+    ``drawing`` is an SVG of its program, which is above the waves.
+    """
     script = f"{_read('graph.js')}\n{_read('page.js')}"
-    pieces = list(_pieces(report))
+    pieces = list(_pieces(report, drawing))
     return "".join((
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n',
@@ -118,7 +121,7 @@ def _contents(pieces: Sequence[_Piece]) -> str:
     return f'<nav class="contents" aria-label="Contents">\n<ul>\n{links}</ul>\n</nav>\n'
 
 
-def _pieces(report: Report) -> Iterator[_Piece]:
+def _pieces(report: Report, drawing: str) -> Iterator[_Piece]:
     """The sections in their order, those with a part of the page as that part.
 
     Graph and objects come before the program: what precedes it is what is to be read first.
@@ -126,7 +129,7 @@ def _pieces(report: Report) -> Iterator[_Piece]:
     parts: dict[Part, list[_Piece]] = {
         "decisions": list(_decisions(report)),
         "objects": [*_graph(report), *_objects(report)],
-        "steps": list(_program(report)),
+        "steps": list(_program(report, drawing)),
     }
     for number, section in enumerate(report.sections, start=1):
         if section.part == "steps":
@@ -291,7 +294,7 @@ def _objects(report: Report) -> Iterator[_Piece]:
         yield "changes", title, changed, _frame("changes", title, f"{notes}{panels}", "open")
 
 
-def _program(report: Report) -> Iterator[_Piece]:
+def _program(report: Report, drawing: str) -> Iterator[_Piece]:
     """The waves as a timeline, each with the names that are absent when it has ended."""
     if not report.waves:
         return
@@ -299,7 +302,11 @@ def _program(report: Report) -> Iterator[_Piece]:
     items = "".join(
         _wave(number, wave) for number, wave in enumerate(report.waves[:WAVES_SHOWN])
     )
-    inside = f'{notes}<ol class="waves">\n{items}</ol>\n'
+    above = (
+        '<div class="scroll" role="region" tabindex="0" aria-label="The waves, drawn">'
+        f"{drawing}</div>\n"
+    ) if drawing else ""
+    inside = f'{notes}{above}<ol class="waves">\n{items}</ol>\n'
     rest = len(report.waves) - WAVES_SHOWN
     if rest > 0:
         inside += _more("waves", f"Show {counted(rest, 'further wave')}")

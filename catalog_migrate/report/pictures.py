@@ -32,27 +32,33 @@ class Uses(NamedTuple):
     uses: tuple[tuple[str, str], ...]
 
 
+Facts = Sequence[tuple[str, str]]
+"""What a picture is of: labels and values, which a page shows in its head."""
+
+
 def draw_graph(
-    graph: DependencyGraph, format_: str, name: str | None = None, *, of: str = ""
+    graph: DependencyGraph, format_: str, name: str | None = None, *, of: str = "",
+    facts: Facts = (),
 ) -> str:
     """Draw what uses what in one of ``report.GRAPH_FORMATS``.
 
     With ``name`` only the objects that are connected with it. ``of`` says in a title what it is the
-    graph of. Raises :class:`InvalidName` when nothing has
-    that name.
+    graph of. Raises :class:`InvalidName` when nothing has that name.
     """
     part, root = _connected(graph, name)
     if format_ in _GRAPHS:
         return _GRAPHS[format_](_list_uses(part))
-    return draw_picture_as(make_picture(part), format_, title=f"What uses what{of}", focus=root)
+    title = one_line(f"What uses what{of}")
+    return draw_picture_as(make_picture(part), format_, title=title, focus=root, facts=facts)
 
 
 def draw_picture_as(
-    picture: Picture, format_: str, *, title: str = "What uses what", focus: str | None = None
+    picture: Picture, format_: str, *, title: str = "What uses what", focus: str | None = None,
+    facts: Facts = (),
 ) -> str:
     """Draw ``picture`` as ``html``, ``svg``, ``dot`` or ``mermaid``."""
     if format_ == "html":
-        return _lay_out_page(picture, title)
+        return _lay_out_page(picture, title, facts)
     if format_ == "svg":
         from catalog_migrate.report.svg import draw_picture
 
@@ -60,7 +66,7 @@ def draw_picture_as(
     return _PICTURES[format_](picture)
 
 
-def draw_program(steps: Sequence[Operation], format_: str) -> str:
+def draw_program(steps: Sequence[Operation], format_: str, *, facts: Facts = ()) -> str:
     """Draw the steps of a plan, wave by wave, in one of ``report.GRAPH_FORMATS``."""
     if format_ == "text":
         return _program_text(steps)
@@ -70,6 +76,8 @@ def draw_program(steps: Sequence[Operation], format_: str) -> str:
         from catalog_migrate.report.svg_program import draw_steps
 
         return draw_steps(steps)
+    if format_ == "html":
+        return _program_page(steps, facts)
     return _PROGRAMS[format_](list_waves(steps))
 
 
@@ -158,7 +166,7 @@ def _label(graph: DependencyGraph, user: Identity, used: Identity) -> str:
     return ", ".join(role for role in graph.roles(user, used) if role != graph.key(used).kind)
 
 
-def _lay_out_page(picture: Picture, title: str) -> str:
+def _lay_out_page(picture: Picture, title: str, facts: Facts) -> str:
     """A page of a picture where nothing changes, with the table of its objects."""
     from catalog_migrate.report.page import lay_out_page
     from catalog_migrate.report.report import Report, ReportObject
@@ -169,8 +177,12 @@ def _lay_out_page(picture: Picture, title: str) -> str:
     )
     count = f"{counted(len(objects), 'object')}, {counted(len(picture.edges), 'use')}"
     return lay_out_page(Report(
-        title, Verdict("nothing", "", ""), count, objects=objects, picture=picture
+        title, Verdict("nothing", "", ""), count, _visible(facts), objects=objects, picture=picture
     ))
+
+
+def _visible(facts: Facts) -> tuple[tuple[str, str], ...]:
+    return tuple((label, one_line(value)) for label, value in facts)
 
 
 def _graph_text(found: list[Uses]) -> str:
@@ -338,16 +350,18 @@ def _program_mermaid(waves: Sequence[Wave]) -> str:
     return "\n".join([*lines, *_mermaid_classes(signs)]) + "\n"
 
 
-def _program_page(waves: Sequence[Wave]) -> str:
+def _program_page(steps: Sequence[Operation], facts: Facts) -> str:
+    """A page of the waves: drawn, and as a list."""
     from catalog_migrate.report.page import lay_out_page
     from catalog_migrate.report.report import Report
+    from catalog_migrate.report.svg_program import draw_steps
     from catalog_migrate.report.verdict import Verdict
 
-    count = sum(len(wave.steps) for wave in waves)
-    route = f"{counted(count, 'step')} in {counted(len(waves), 'wave')}"
+    waves = list_waves(steps)
+    route = f"{counted(len(steps), 'step')} in {counted(len(waves), 'wave')}"
     return lay_out_page(Report(
-        "The program of a plan", Verdict("nothing", "", ""), route, waves=tuple(waves)
-    ))
+        "The program of a plan", Verdict("nothing", "", ""), route, _visible(facts), waves=waves
+    ), drawing=draw_steps(steps))
 
 
 def _absent(wave: Wave) -> str:
@@ -363,7 +377,7 @@ def _number_step(number: int, sign: str, text: str) -> str:
 
 
 _PROGRAMS = {
-    "html": _program_page, "dot": _program_dot, "mermaid": _program_mermaid,
+    "dot": _program_dot, "mermaid": _program_mermaid,
 }
 
 

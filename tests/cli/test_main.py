@@ -528,7 +528,12 @@ def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -
     written = call(*base, "html", "--out", "graph.html")
     assert (written.code, written.out) == (0, "")
     page = (tmp_path / "graph.html").read_text()
-    assert "<title>What uses what in the release</title>" in page
+    assert "<title>What uses what in release r</title>" in page
+    assert "<dt>Made with</dt><dd>catalog-migrate " in page
+    page = call("graph", "--catalog", "c", "--format", "html").out
+    assert f"<dt>Catalog</dt><dd>{tmp_path / 'c'}</dd>" in page
+    serial = json.loads(call("status", "--catalog", "c", "--format", "json").out)["serial"]
+    assert f"<dt>Serial</dt><dd>{serial}</dd>" in page
     assert call("graph", "s.none", "--release", "r", "--format", "svg").err.startswith(
         "error CM0121: nothing is called s.none"
     )
@@ -555,13 +560,17 @@ def test_graph_of_the_program_of_a_plan(call: Call, tmp_path: Path) -> None:
         "wave 4: names\n  ~   4  replace view s.v\n"
         "wave 5: names\n  -   5  unregister table s.old\n"
     )
+    plan_hash = json.loads((tmp_path / "plan.json").read_text())["plan_hash"]
     dot = call(*base, "dot").out
     assert (
         '    s4 [label="4 ~ replace view s.v", color="#7d4e00", fillcolor="#fff3c4", penwidth=2];\n'
     ) in dot
     assert "  s3 -> s4 [ltail=cluster_2, lhead=cluster_3];\n" in dot
     assert "<title>step 4: replace view s.v</title>" in call(*base, "svg").out
-    assert "<title>The program of a plan</title>" in call(*base, "html").out
+    page = call(*base, "html").out
+    assert "<title>The program of a plan</title>" in page
+    assert "<title>step 4: replace view s.v</title>" in page
+    assert f"<dt>Plan hash</dt><dd>{plan_hash}</dd>" in page
     mermaid = call(*base, "mermaid").out
     assert '  subgraph w3["wave 4: names"]\n    s4["4 ~ replace view s.v"]\n  end\n' in mermaid
     assert "  w2 --> w3\n" in mermaid

@@ -164,7 +164,8 @@ function startGraph(root, picture, options = {}) {
         parts.add(group);
         boxes.push({ group, members: [place], node: place, whole: true });
       } else if (isOn(node, side)) {
-        rest.set(group, [...(rest.get(group) ?? []), place]);
+        if (!rest.has(group)) rest.set(group, []);
+        rest.get(group).push(place);
       }
     });
     for (const [group, members] of rest) {
@@ -410,12 +411,26 @@ function startGraph(root, picture, options = {}) {
     return drawn;
   }
 
+  const counts = new Map();
+
+  // How many objects each one uses, and how many use it.
+  function countUses(side) {
+    if (!counts.has(side)) {
+      const found = nodes.map(() => [0, 0]);
+      for (const edge of edges) {
+        if (!isOn(edge, side)) continue;
+        found[edge.user][0] += 1;
+        found[edge.used][1] += 1;
+      }
+      counts.set(side, found);
+    }
+    return counts.get(side);
+  }
+
   function labelOf(box) {
     if (box.node === null) return wholeOf(box);
-    const seen = edges.filter((edge) => isOn(edge, state.side));
-    const uses = seen.filter((edge) => edge.user === box.node).length;
-    const used = seen.filter((edge) => edge.used === box.node).length;
-    return `${wholeOf(box)}; uses ${uses}, used by ${used}`;
+    const [uses, used] = countUses(state.side)[box.node];
+    return `${wholeOf(box)}; uses ${number(uses)}, used by ${number(used)}`;
   }
 
   // ---- state: which objects are shown, on which side, how large
@@ -526,8 +541,13 @@ function startGraph(root, picture, options = {}) {
     } else {
       const others = () => drawn.boxes.filter((each) => each.group !== box.group
         && (each.members.length || each.node !== null)).length;
-      if (others() + members.length > MOST && state.shown.size) {
+      const isTooMuch = () => others() + members.length > MOST;
+      if (isTooMuch() && state.shown.size) {
         state.shown.clear();
+        draw();
+      }
+      if (isTooMuch()) {
+        state.around = new Set();
         draw();
       }
       const room = Math.max(MOST - others() - 1, 20);
