@@ -206,11 +206,11 @@ def describe_figures(progress: Progress) -> str:
 
     if progress.total_rows is None or progress.bytes is None or progress.total_bytes is None:
         return counted(progress.rows, "row")
-    found = (
-        f"{progress.rows:,} of {counted(progress.total_rows, 'row')},"
-        f" {size(progress.bytes)} of {size(progress.total_bytes)}"
+    left = f", {duration(progress.seconds_left)} left" if progress.seconds_left else ""
+    return (
+        f"{size(progress.bytes)} of {size(progress.total_bytes)}{left},"
+        f" {progress.rows:,} of {counted(progress.total_rows, 'row')}"
     )
-    return f"{found}, {duration(progress.seconds_left)} left" if progress.seconds_left else found
 
 
 @contextmanager
@@ -234,20 +234,30 @@ def _bars(stack: ExitStack) -> Callable[[Progress], None]:
         nonlocal bars
         if bars is None:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bars
+            from rich.table import Column
 
             columns = (
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TextColumn("{task.fields[item]}"),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                BarColumn(bar_width=20),
+                TextColumn(
+                    "{task.fields[said]}", markup=False,
+                    table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+                ),
             )
-            bars = stack.enter_context(Bars(*columns, console=Console(stderr=True), transient=True))
+            bars = stack.enter_context(
+                Bars(*columns, console=Console(stderr=True), transient=True, expand=True)
+            )
         if progress.phase not in tasks:
-            tasks[progress.phase] = bars.add_task(progress.phase, item="")
+            tasks[progress.phase] = bars.add_task(progress.phase, said="")
+        # the bytes of copies move within a table
+        copies = bool(progress.total_bytes)
+        count = f"{progress.done}/{progress.total}" if progress.total else ""
         bars.update(
-            tasks[progress.phase], completed=progress.done,
-            total=progress.total or None,
-            item=" ".join(filter(None, (progress.name, describe_figures(progress)))),
+            tasks[progress.phase], completed=(progress.bytes or 0) if copies else progress.done,
+            total=(progress.total_bytes if copies else progress.total) or None,
+            said="  ".join(filter(None, (count, describe_figures(progress), progress.name))),
         )
 
     return step
