@@ -168,7 +168,7 @@ def _section(section: Section, anchor: str) -> _Piece:
     tone = "alarm" if "!" in signs else "ask" if "?" in signs else "calm"
     items = "".join(map(_entry, section.entries))
     if section.more:
-        items += f'<li class="more">… and {section.more:,} more</li>\n'
+        items += f"<li>… and {section.more:,} more (--format json lists all)</li>\n"
     plain = not signs - {""} and not any(entry.details for entry in section.entries)
     listed = f'<ul class="{"plain" if plain else "entries"}">\n{items}</ul>\n' if items else ""
     inside = _note(section) + _table(section.table) + listed

@@ -104,6 +104,9 @@ def test_the_heads_sort_and_say_so(open_page: Open) -> None:
     assert page.locator(f"{ROWS} td:last-child").all_text_contents() == [
         "3 columns, 1 check, partitioning, comment; rows are copied into a new table", "query", "",
     ]
+    absent = page.locator("#table th", has_text="Absent")
+    absent.get_by_role("button").click()
+    assert names(page) == ["shop.big_orders", "shop.orders", "shop.customers"]
     rows = page.locator("#table th", has_text="Rows")
     rows.get_by_role("button").click()
     assert names(page) == ["shop.orders", "shop.customers", "shop.big_orders"]

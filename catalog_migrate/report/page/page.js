@@ -6,7 +6,7 @@
   const ACTIONS = ["drop", "create", "migrate", "redefine", "update", "refresh", "restart"];
   const RISKS = ["blocked", "decide", "loses", "absent", ""];
   const RISK_WORDS = {
-    blocked: "blocked", decide: "to decide", loses: "loses values", absent: "absent meanwhile",
+    blocked: "blocked", decide: "to decide", loses: "loses values", absent: "absent",
   };
   const SIGNS = { create: "+", drop: "−", migrate: "~", redefine: "~" };
 
@@ -16,7 +16,9 @@
   const data = JSON.parse($("data").textContent);
   const objects = data.objects.map(([name, kind, action, risk, rows, bytes, more], at) => ({
     at, name, key: name.toLowerCase(), kind: data.words[kind], action: data.words[action],
-    risk: data.words[risk], rows, bytes, more: more ?? {},
+    risk: data.words[risk], rows, bytes, absent: more?.absent ?? "", more: more ?? {},
+    risks: new Set([data.words[risk], more?.lost ? "loses" : "", more?.absent ? "absent" : ""]
+      .filter(Boolean)),
   }));
   const picture = JSON.parse($("picture").textContent);
   const placeOf = new Map([...objects].reverse().map((each) => [each.name, each.at]));
@@ -139,8 +141,8 @@
   const badge = (each) => make("span", { className: `badge action ${each.action}` },
     make("span", { className: "sign", "aria-hidden": "true" }, SIGNS[each.action] ?? "*"),
     ` ${each.action}`);
-  const riskBadge = (each) => (each.risk
-    ? make("span", { className: `badge risk ${each.risk}` }, RISK_WORDS[each.risk]) : null);
+  const riskBadges = (risks) => [...risks].flatMap((risk) => [
+    make("span", { className: `badge risk ${risk}` }, RISK_WORDS[risk]), " "]);
 
   const signOf = (before, after) => (before === null ? ["+", "added"]
     : after === null ? ["−", "removed"] : ["~", "changed"]);
@@ -232,7 +234,7 @@
       ["Rows", more.moves === undefined ? null : [data.words[more.moves]]],
       ["Now has", [held.filter(Boolean).join(", ")].filter(Boolean)],
       ["Copy takes", more.seconds === undefined ? null : [duration(more.seconds)]],
-      ["Absent", more.absent ? [more.absent] : null],
+      ["Absent", each.absent ? [each.absent] : null],
     ]);
   }
 
@@ -278,7 +280,7 @@
     const panel = make("details", { className: "panel", id: `object-${each.at}` },
       make("summary", {}, make("span", { className: "name" }, ...breakable(each.name)), " ",
         make("span", { className: "kind" }, each.kind.replaceAll("_", " ")), " ", badge(each), " ",
-        riskBadge(each) ?? "", make("span", { className: "cost" }, counts(each))));
+        ...riskBadges(each.risks), make("span", { className: "cost" }, counts(each))));
     panel.addEventListener("toggle", () => { if (panel.open) fill(panel, each); });
     panels.set(each.at, panel);
     return panel;
@@ -300,7 +302,7 @@
   const KEYS = {
     name: (each) => each.key, kind: (each) => each.kind,
     action: (each) => rank(ACTIONS, each.action), risk: (each) => RISKS.indexOf(each.risk),
-    rows: (each) => each.rows ?? -1, bytes: (each) => each.bytes ?? -1,
+    absent: (each) => Number(each.absent.match(/\d+/)?.[0] ?? Infinity), rows: (each) => each.rows ?? -1, bytes: (each) => each.bytes ?? -1,
   };
   const usual = [...objects].sort((one, other) => isChanged(other) - isChanged(one));
 
@@ -309,7 +311,7 @@
     found = usual.filter((each) => (!name || each.key.includes(name))
       && (!state.kind || each.kind === state.kind)
       && (!state.action || (state.action === "changed" ? isChanged(each) : each.action === state.action))
-      && (!state.risk || (state.risk === "any" ? each.risk : each.risk === state.risk)));
+      && (!state.risk || (state.risk === "any" ? each.risks.size : each.risks.has(state.risk))));
     if (state.sort) {
       const key = KEYS[state.sort], way = state.down ? -1 : 1;
       found.sort((one, other) => {
@@ -341,12 +343,15 @@
     ["name", "Object", (each) => link(each.at)],
     ["kind", "Kind", (each) => each.kind.replaceAll("_", " ")],
     ["action", "Action", (each) => (isChanged(each) ? badge(each) : "unchanged")],
-    ["risk", "Risk", (each) => riskBadge(each) ?? ""],
+    ["risk", "Risk", (each) => make("span", {}, ...riskBadges(
+      [...each.risks].filter((risk) => risk !== "absent" || each.risks.size === 1)))],
     ["rows", "Rows", (each) => (each.rows === null ? "" : number(each.rows))],
     ["bytes", "Size", (each) => (each.bytes === null ? "" : size(each.bytes))],
+    ["absent", "Absent", (each) => each.absent.replace(/^from step (.*) to step (.*)$/, "steps\u00a0$1\u00a0to\u00a0$2")],
     ["", "What changes", summary],
-  ].filter(([key]) => (isFigure(key) ? objects.some((each) => each[key] !== null)
-    : SOME_CHANGE || key === "name" || key === "kind"));
+  ].filter(([key]) => (key === "name" || key === "kind" ? true
+    : isFigure(key) ? objects.some((each) => each[key] !== null)
+      : key === "absent" ? objects.some((each) => each.absent) : SOME_CHANGE));
 
   const row = (each, place) => make("tr", { "aria-rowindex": String(place + 2) },
     ...COLUMNS.map(([key, , show_]) => make(key === "name" ? "th" : "td",
@@ -420,7 +425,11 @@
 
   function options(key, all, words = {}) {
     const counts = new Map();
-    for (const each of objects) if (each[key]) counts.set(each[key], (counts.get(each[key]) ?? 0) + 1);
+    for (const each of objects) {
+      for (const value of key === "risk" ? each.risks : [each[key]]) {
+        counts.set(value, (counts.get(value) ?? 0) + 1);
+      }
+    }
     const sorted = [...counts.keys()].sort();
     return [...all, ...sorted.map((value) => [value,
       `${words[value] ?? value.replaceAll("_", " ")} (${number(counts.get(value))})`])];
