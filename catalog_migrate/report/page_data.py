@@ -122,7 +122,7 @@ class _Encoder:
         return [
             [_steps(wave.steps[steps:])] if number < shown else [
                 _steps(wave.steps), visible(wave.title), list(map(self._name, wave.absent)),
-                wave.more,
+                wave.more, wave.word.capitalize(),
             ]
             for number, wave in enumerate(waves)
         ]

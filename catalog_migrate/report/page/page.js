@@ -100,13 +100,13 @@
     make("span", { className: "number" }, number(place)), " ",
     make("span", { className: "sign" }, sign), " ", make("span", {}, text));
 
-  function wave([steps, title, absent, more], place) {
+  function wave([steps, title, absent, more, word], place) {
     const listed = absent.map((each) => make("li", { className: "name" }, nameOf(each)));
     if (more) listed.push(make("li", {}, `… and ${number(more)} more; each object says from when to when it is`));
     return make("li", { className: "wave", id: `wave-${place}` }, make("h3", {}, title),
       make("ul", { className: "steps" }, ...steps.map(step)),
       absent.length ? make("div", { className: "absent" },
-        make("p", {}, `Absent after this: ${counted(absent.length + more, "name")}`),
+        make("p", {}, `${word} after this: ${counted(absent.length + more, "name")}`),
         make("ul", { className: "names" }, ...listed)) : null);
   }
 
