@@ -46,6 +46,12 @@ KILL_AT = ("copy rows", 2)
 ON_S3 = "s3://demo"
 """The address for which the S3 server of the tests is started."""
 
+SHORT_RUN = {
+    "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of Spark for queries that run once on some thousand rows: to generate and compile Java
+for each takes longer than to interpret it."""
+
 WIDTH = 100
 """Columns of a line at most."""
 
@@ -388,7 +394,8 @@ def _main(catalog: str, rows: str, scratch: str) -> None:
 
     try:
         spark = local_session(
-            warehouse_dir=f"{scratch}/spark-warehouse", addresses=[catalog], kafka=False
+            warehouse_dir=f"{scratch}/spark-warehouse", addresses=[catalog], kafka=False,
+            conf=SHORT_RUN,
         )
         for line in sys.stdin:
             release, hold_at = json.loads(line)

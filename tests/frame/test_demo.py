@@ -233,7 +233,7 @@ class TestEnding:
         out, told = process.communicate(timeout=120)
         assert process.returncode == 130
         assert out.splitlines()[-1].startswith("1. ")
-        assert told.startswith("interrupted: the demonstration ends here")
+        assert told.lstrip().startswith("interrupted: the demonstration ends here")
         assert "Traceback" not in told
         for group in groups:
             assert_no_process_of(group)
