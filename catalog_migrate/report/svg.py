@@ -74,7 +74,7 @@ def draw_picture(
     of the object that it opens round instead. Names draw nothing of their own.
     """
     boxes, arrows = open_boxes(picture, side, focus)
-    legend, top = _draw_legend(picture, side, _LEAST)
+    legend, top = _draw_legend(picture, boxes, side)
     layout = place_boxes(boxes, arrows, side, top)
     text = _Text(picture, boxes, side)
     size = f"{trim(layout.width)} {trim(layout.height)}"
@@ -511,7 +511,9 @@ def _curve(
     return path, (half, (y + high) / 2)
 
 
-def _draw_legend(picture: Picture, side: Side, width: int) -> tuple[str, float]:
+def _draw_legend(
+    picture: Picture, boxes: Sequence[Box], side: Side
+) -> tuple[str, float]:
     """What shapes, colours and lines mean, of those that occur, and where the picture begins."""
     entries: list[tuple[str, str]] = []
     kinds = sorted({node.kind for node in picture.nodes}, key=lambda kind: (
@@ -520,6 +522,10 @@ def _draw_legend(picture: Picture, side: Side, width: int) -> tuple[str, float]:
     entries += [
         (f'<g class="unchanged">{_trace(kind, 28, 16)}</g>', spell_kind(kind)) for kind in kinds
     ]
+    if any(box.node is None for box in boxes):
+        entries.append((
+            f'<g class="group">{_trace("group", 28, 16)}</g>', "objects of one schema or cluster"
+        ))
     found = Counter(node.action for node in picture.nodes if is_changed(node))
     for sign in "+-~*":
         actions = [action for action in found if find_sign(action) == sign]
@@ -542,7 +548,7 @@ def _draw_legend(picture: Picture, side: Side, width: int) -> tuple[str, float]:
     x, y = _MARGIN, _MARGIN
     for shape, told in entries:
         room = 28 + 8 + len(told) * 7 + 18
-        if x > _MARGIN and x + room > width:
+        if x > _MARGIN and x + room > _LEAST:
             x, y = _MARGIN, y + 26
         drawn.append(
             f'<g transform="translate({x} {y})">{shape}'
@@ -622,11 +628,11 @@ STYLE = (
     ".picture .arrow{fill:none;stroke-width:1.1}"
     ".picture .arrow.before{stroke-dasharray:5 4;stroke-width:1.3}"
     ".picture .arrow.after{stroke-width:2.4}"
-    ".picture .arrow.rest{stroke-opacity:.4}"
+    ".picture .arrow.rest{stroke-width:.6}"
     ".picture .arrow text{font-size:10px;text-anchor:middle}"
     ".picture .box[role=button]{cursor:pointer}"
     ".picture .box:focus-visible{outline:3px solid #2f81f7;outline-offset:4px}"
-    ".picture.lit .arrow:not(.near){opacity:.12}.picture.lit .box:not(.near){opacity:.4}"
+    ".picture.lit .arrow:not(.near){opacity:.12}.picture.lit .arrow.near{stroke-width:2.4}"
     f"{_LIGHT.style()}@media screen and (prefers-color-scheme:dark){{{_DARK.style()}}}"
 )
 _UNFIT = re.compile("[\ud800-\udfff\ufffe\uffff]")

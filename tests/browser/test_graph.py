@@ -243,6 +243,26 @@ def test_the_size_changes_and_fits(open_page: Callable[..., Page]) -> None:
     assert page.evaluate(width) <= 900
 
 
+def test_the_wheel_and_a_drag(open_page: Callable[..., Page]) -> None:
+    """With Ctrl the wheel changes the size, without it scrolls; the background can be dragged."""
+    page = open_page(page_of(chain(12, 4, set(range(12)))), viewport={"width": 900, "height": 700})
+    width = "Number(document.querySelector('svg.picture').getAttribute('width'))"
+    left = "document.querySelector('.graph-view').scrollLeft"
+    first = page.evaluate(width)
+    box = page.locator(".graph-view").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 400, box["y"] + 8)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"{width} > {first}")
+    before = page.evaluate(left)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100, box["y"] + 8)
+    page.mouse.up()
+    assert page.evaluate(left) == pytest.approx(before + 300, abs=2)
+
+
 def test_names_are_text(open_page: Callable[..., Page]) -> None:
     """Markup, script and control characters in names, kinds and roles draw and run nothing."""
     odd = [

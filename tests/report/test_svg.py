@@ -202,6 +202,7 @@ class TestWhatIsDrawn:
         svg = draw_picture(Picture(nodes))
         assert "400 objects<tspan class=\"create\" dx=\"7\">+300</tspan>" in svg
         assert "s: 400 objects, 300 create, 100 drop" in svg
+        assert ">objects of one schema or cluster</text>" in svg
 
     def test_edges_of_one_side_look_different(self) -> None:
         """Only before: dashed; only after: thick; with one side shown all are plain."""
