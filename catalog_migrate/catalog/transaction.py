@@ -18,7 +18,7 @@ from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import require_in_use
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
-from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.state import State, differing
 from catalog_migrate.delta.commit import Overtaken
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.program.operations import Executed
@@ -34,12 +34,12 @@ class Changes:
     __slots__ = ("_edits", "_raise_serial")
 
     def __init__(self) -> None:
-        self._edits: dict[tuple[str, str], str | None] = {}
+        self._edits: dict[tuple[str, str], Record | None] = {}
         self._raise_serial = False
 
     def put(self, collection: str, key: str, record: Record) -> None:
         """Set the record of a key."""
-        self._edits[collection, key] = encode_record(record)
+        self._edits[collection, key] = record
 
     def delete(self, collection: str, key: str) -> None:
         """Remove the record of a key; nothing happens when there is none."""
@@ -59,14 +59,10 @@ class Changes:
 
     def effective(self, state: State) -> dict[tuple[str, str], str | None]:
         """The edits that change ``state``, the raised serial among them."""
-        edits = {
-            (collection, key): text
-            for (collection, key), text in self._edits.items()
-            if state.raw.get(collection, {}).get(key) != text
-        }
+        edits = differing(state, self._edits)
         if edits and self._raise_serial:
-            record = ConfigRecord(value=str(state.serial + 1))
-            edits["config", "serial"] = encode_record(record)
+            serial = ConfigRecord(value=str(state.serial + 1))
+            edits |= differing(state, {("config", "serial"): serial})
         return edits
 
 

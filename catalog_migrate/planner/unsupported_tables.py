@@ -27,8 +27,9 @@ def unsupported_tables(
     """
     acts: dict[str, tuple[str, list[str]]] = {}
     for step in plan.steps:
-        if step.op in _ACTS and step.id in state.items:
-            acts.setdefault(step.id, (step.name, []))[1].append(_ACTS[step.op])
+        verb = _ACTS.get(step.op)
+        if verb is not None and step.id in state.items:
+            acts.setdefault(step.id, (step.name, []))[1].append(verb)
     for item_id, (name, verbs) in sorted(acts.items(), key=lambda each: each[1][0]):
         shard = state.items[item_id].shard
         if shard is None:

@@ -490,11 +490,11 @@ def _old_graph(
     there = {**drops, **replaced}
     uses: dict[Identity, set[Identity]] = {identity: set() for identity in there}
     serials: dict[Identity, int] = {}
-    for tombstone in state.tombstones:  # the oldest first: what stands there is of that serial
-        serials.setdefault(_tombstoned(tombstone), tombstone.serial)
+    tombstones = [(_tombstoned(each), each) for each in state.tombstones]
+    for used, tombstone in tombstones:  # the oldest first: what stands there is of that serial
+        serials.setdefault(used, tombstone.serial)
     texts = {identity_text(identity): identity for identity in there}
-    for tombstone in state.tombstones:
-        used = _tombstoned(tombstone)
+    for used, tombstone in tombstones:
         if used in there and serials[used] == tombstone.serial:
             for text in tombstone.users:
                 user = texts.get(text)
