@@ -13,9 +13,9 @@ from pathlib import Path
 from bench import generated
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log, read_state
-from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_manifest
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 
 
 def build(directory: Path, size: int, reached: int) -> None:

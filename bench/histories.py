@@ -16,8 +16,8 @@ from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.hook import migrate
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 
 COMMITS = int(os.environ.get("COMMITS", "10000"))
 EARLY = 100

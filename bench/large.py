@@ -21,12 +21,13 @@ from bench.measure import Cost, Measure
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_manifest
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import World
 
 SIZES = (10_000, 100_000)

@@ -16,10 +16,11 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.loader import load_manifest
 from catalog_migrate.release.release import Release
+from catalog_migrate.testing.starts import migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,9 +1,9 @@
 """The start-up hook: one call that leaves the world as the release says, or says why not.
 
-:func:`bootstrap` and :func:`rollback` are for a Spark session; :func:`migrate` and
-:func:`roll_back` are the same with engine, log and clock handed in, and are what the simulation
-drives. A start brings our own views in beside the software's release; where a catalog has
-connections, sources and sinks alone, :func:`make_own_views` does when somebody first asks for them.
+:func:`bootstrap` and :func:`rollback` are for a Spark session; with engine, log and clock handed in
+they are :mod:`catalog_migrate.testing.starts`. A start brings our own views in beside the
+software's release; where a catalog has connections, sources and sinks alone,
+:func:`make_own_views` does when they are first asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import default_warehouse, open_log, read_state
@@ -27,13 +27,7 @@ from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
 from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.execution_context import (
-    OnProgress,
-    Progress,
-    new_token,
-    silent,
-)
-from catalog_migrate.reconciler.prepare import Populate
+from catalog_migrate.reconciler.execution_context import OnProgress, Progress, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.store.address import TRIED, Storage, is_remote, rows_address, spelled
 from catalog_migrate.store.local import read_file
@@ -44,7 +38,6 @@ from catalog_migrate.users.settings import UserSettings
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.reconciler.execution_context import StreamTables
 
 
 WAIT = 600.0
@@ -155,48 +148,6 @@ def bring_in(
     return report
 
 
-def migrate(
-    engine: Engine,
-    log: CatalogLog,
-    release: Release,
-    *,
-    warehouse: str | None,
-    clock: Clock,
-    holder: str,
-    approve: Collection[str] = (),
-    populate: Populate | None = None,
-    wait: float | None = None,
-    threads: int = 1,
-    policy: Policy | None = None,
-    plan: Plan | None = None,
-    read_only: bool = False,
-    on_progress: OnProgress = silent,
-    system: Release | None = None,
-    token: Callable[[], str] = new_token,
-    ttl: float = 30.0,
-    margin: float = 10.0,
-    session: bool = False,
-    streams: StreamTables | None = None,
-    users: UserSettings | None = None,
-    reason: str | None = None,
-) -> BootstrapReport:
-    """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
-
-    ``ttl`` and ``margin`` (seconds) are the lease's. ``streams`` are asked about the tables that
-    they use.
-    """
-    options = BootstrapOptions(
-        warehouse=warehouse, policy=policy or Policy(), approve=tuple(approve), plan=plan,
-        populate=populate, read_only=read_only, session=session, threads=threads,
-        on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
-        users=users or UserSettings(threads=1), reason=reason,
-    )
-    parts = [ReleaseToApply(release)]
-    if system is not None:
-        parts.append(ReleaseToApply(system, "system"))
-    return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
-
-
 def rollback(
     spark: Any,
     *,
@@ -231,38 +182,6 @@ def rollback(
     )
     past = read_past(log, to, plan)
     return bring_in(spark, log, ReleaseToApply(past.release, past=past), options)
-
-
-def roll_back(
-    engine: Engine,
-    log: CatalogLog,
-    *,
-    to: int | None = None,
-    plan: Plan | None = None,
-    clock: Clock,
-    holder: str,
-    approve: Collection[str] = (),
-    policy: Policy | None = None,
-    wait: float | None = None,
-    on_progress: OnProgress = silent,
-    token: Callable[[], str] = new_token,
-    ttl: float = 30.0,
-    margin: float = 10.0,
-    streams: StreamTables | None = None,
-    users: UserSettings | None = None,
-    reason: str | None = None,
-) -> BootstrapReport:
-    """:func:`rollback` on any engine and log; ``streams`` as in :func:`migrate`."""
-    from catalog_migrate.pipeline.rollback import going_back_by, read_past
-
-    past = read_past(log, to, plan)
-    parts = [ReleaseToApply(past.release, past=past)]
-    options = BootstrapOptions(
-        policy=going_back_by(policy), approve=tuple(approve), plan=plan,
-        on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
-        users=users or UserSettings(threads=1), reason=reason,
-    )
-    return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
 
 
 def _engine(spark: Any, threads: int) -> Engine:
@@ -403,6 +322,5 @@ def _own_views(engine: Engine, log: CatalogLog, read_at: str) -> ReleaseToApply:
 
 
 __all__ = [
-    "BootstrapReport", "Outcome", "Policy", "bootstrap", "make_own_views", "migrate", "roll_back",
-    "rollback",
+    "BootstrapReport", "Outcome", "Policy", "bootstrap", "make_own_views", "rollback",
 ]

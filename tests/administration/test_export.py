@@ -22,11 +22,11 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.errors import Refusal
-from catalog_migrate.hook import migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

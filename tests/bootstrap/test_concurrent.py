@@ -11,10 +11,11 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import LeaseHeld
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import World
 
 FIRST = """CREATE TABLE s.t (id BIGINT NOT NULL, qty INT);

@@ -11,11 +11,11 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.errors import MigrationBlocked
-from catalog_migrate.hook import migrate
 from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 
 FIRST = "CREATE TABLE s.t (a BIGINT, b INT);"
 SECOND = "CREATE TABLE s.t (a INT) DROPPED (b);"

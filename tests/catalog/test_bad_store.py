@@ -11,11 +11,12 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore

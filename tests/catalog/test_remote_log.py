@@ -17,12 +17,12 @@ from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta import race, table
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
-from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import address, store_at
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore

@@ -18,11 +18,11 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.cli import inspection
 from catalog_migrate.cli.main import main
 from catalog_migrate.engine.port import ViewSpec
-from catalog_migrate.hook import migrate, roll_back
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import World
 
 from .conftest import LookIn

@@ -67,9 +67,9 @@ def bring_in_force(place: Path, release: str, warehouse: str = "warehouse") -> N
     from catalog_migrate.catalog.opening import open_log
     from catalog_migrate.engine.port import ShardSpec
     from catalog_migrate.engine.spark.shards import Shards
-    from catalog_migrate.hook import migrate
     from catalog_migrate.release.loader import load_release
     from catalog_migrate.testing.engine import SimulatedEngine
+    from catalog_migrate.testing.starts import migrate
 
     engine = SimulatedEngine(persistent=True)
     migrate(

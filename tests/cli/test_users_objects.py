@@ -15,12 +15,13 @@ from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import emit_start
 from catalog_migrate.engine.port import FunctionSpec
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.planfile import decode_plan
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import UserView, World
 
 from .conftest import LookIn

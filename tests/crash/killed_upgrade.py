@@ -29,10 +29,11 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.store.address import is_remote
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from direct_engine import DirectEngine
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_release
+from catalog_migrate.testing.starts import migrate
 
 
 class Stopping:

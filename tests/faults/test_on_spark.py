@@ -15,7 +15,7 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.hook import migrate
+from catalog_migrate.testing.starts import migrate
 
 from .test_disk import DAMAGE, MANY, commits, cut_off, leave, snapshot
 

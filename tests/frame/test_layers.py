@@ -125,8 +125,9 @@ def test_a_start_without_streams_loads_none_of_them() -> None:
     """First and further starts reach the streams by their port alone, which imports when asked."""
     program = (
         "import sys\n"
+        "import catalog_migrate.hook\n"
         "from catalog_migrate.catalog.memory_log import MemoryLog\n"
-        "from catalog_migrate.hook import migrate\n"
+        "from catalog_migrate.testing.starts import migrate\n"
         "from catalog_migrate.release.release import Release\n"
         "from catalog_migrate.testing.world import SimulatedClock\n"
         "from catalog_migrate.testing.engine import SimulatedEngine\n"

@@ -15,10 +15,11 @@ from pathlib import Path
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.planner.planfile import encode_plan
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
 
 HERE = Path(__file__).with_name("frozen")

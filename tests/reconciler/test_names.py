@@ -9,13 +9,14 @@ import pytest
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import MigrationBlocked
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
 
 ONE = "CREATE TABLE t (id INT); CREATE TABLE u (id INT); CREATE VIEW v (id INT) AS SELECT 1 AS id;"

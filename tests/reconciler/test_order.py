@@ -21,11 +21,12 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure, MetastoreFailure
-from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.installation import Installation, release_of
 from tests.simulation.releases import draft_chain

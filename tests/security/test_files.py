@@ -18,7 +18,7 @@ from catalog_migrate.model.paths import shard_path
 SCRIPT = """
 import os
 import sys
-from catalog_migrate.hook import migrate
+from catalog_migrate.testing.starts import migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.cli.main import main

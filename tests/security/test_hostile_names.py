@@ -10,7 +10,6 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.errors import InvalidRelease
-from catalog_migrate.hook import migrate
 from catalog_migrate.model.names import InvalidName, ItemName, quote_part, quote_sql, split_name
 from catalog_migrate.release.loader import load_manifest, load_texts
 from catalog_migrate.release.manifest import encode_manifest
@@ -18,6 +17,7 @@ from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.tokens import string_literal, tokenise
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from tests.sql.printer import print_definition
 
 HOSTILE = (

@@ -11,7 +11,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.hook import BootstrapReport, migrate, roll_back
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.plan import Migration
@@ -21,6 +21,7 @@ from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import SimulatedClock, World
 from catalog_migrate.users.settings import UserSettings
 from tests.simulation.draft import DraftedRelease

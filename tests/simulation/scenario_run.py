@@ -1,6 +1,6 @@
 """Plays a scenario: processes take turns, suffer their faults, and every step is checked.
 
-A process is a start of the real code (:func:`catalog_migrate.hook.migrate`) on a simulated
+A process is a start of the real code (:mod:`catalog_migrate.testing.starts`) on a simulated
 engine, with a view of the log and a clock of its own. After every commit, and after every act that
 could destroy rows, the catalog is checked; when all processes have ended, one more that nothing
 happens to must bring the world in line.

@@ -17,7 +17,7 @@ from catalog_migrate.catalog.records import AllocatorRecord, ItemRecord, Mapping
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure, MigrationBlocked, UsageError
-from catalog_migrate.hook import BootstrapReport, migrate, roll_back
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.pipeline.rollback import plan_rollback, read_past
@@ -27,6 +27,7 @@ from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_CHANGED, ROWS_NO
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import SimulatedClock, World
 
 Rows = list[dict[str, Any]]

@@ -11,12 +11,12 @@ import pytest
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.hook import roll_back
 from catalog_migrate.pipeline.rollback import plan_rollback, read_past
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_NOT_HELD
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import roll_back
 from tests.simulation.installation import WAREHOUSE, Installation, release_of
 from tests.simulation.ledger import Ledger
 from tests.simulation.releases import draft_chain

@@ -10,13 +10,14 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import UserObjectRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, QueryRequest, SchemaMode
-from catalog_migrate.hook import BootstrapReport, migrate, roll_back
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import UserView, World
 from catalog_migrate.users.settings import UserSettings
 from tests.simulation.installation import SimulatedClock

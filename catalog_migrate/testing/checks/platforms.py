@@ -26,10 +26,11 @@ from catalog_migrate.engine.port import (
     ViewSpec,
 )
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.hook import BootstrapReport, bootstrap, migrate, roll_back, rollback
+from catalog_migrate.hook import BootstrapReport, bootstrap, rollback
 from catalog_migrate.model.names import ItemName, quote_sql, split_name
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import SimulatedClock, World
 
 if TYPE_CHECKING:
