@@ -80,7 +80,8 @@ def test_the_documented_manifest_is_a_release() -> None:
 
 def test_init_writes_what_the_readme_says(tmp_path: Path) -> None:
     """The first block of the walk through is what `init` prints."""
-    shown = fenced("console")[1].partition("$ catalog-migrate init shop\n")[2].partition("$ cd")[0]
+    blocks = "".join(fenced("console"))
+    shown = blocks.partition("$ catalog-migrate init shop\n")[2].partition("$ cd")[0]
     command = (sys.executable, "-m", "catalog_migrate.cli.main", "init", "shop")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, shown)
