@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Open = Callable[..., "Page"]
 
+_PATIENCE = 30_000
+"""Milliseconds that a test waits for what it names before it fails: machines may be busy."""
+
 _REMEDY = (
     "install it (Debian and Ubuntu: apt-get install chromium; elsewhere:"
     " .venv/bin/python -m playwright install chromium)"
@@ -46,6 +49,7 @@ def expect(locator: Locator) -> LocatorAssertions:
     """Playwright's assertions, which wait; imported when a test runs, so that others may skip."""
     from playwright.sync_api import expect
 
+    expect.set_options(timeout=_PATIENCE)
     return expect(locator)
 
 
@@ -76,7 +80,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         page.on("console", lambda message: faults.append(message.text))
         page.on("request", lambda request: None if request.url == file.as_uri()
                 else faults.append(request.url))
-        page.set_default_timeout(5_000)
+        page.set_default_timeout(_PATIENCE)
         page.goto(file.as_uri())
         return page
 

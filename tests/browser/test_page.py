@@ -255,15 +255,9 @@ def test_what_was_left_out_is_shown_when_asked_for(open_page: Open) -> None:
     assert len(names(page)) == 209
 
 
-def test_ten_thousand_objects_are_found_and_sorted_in_a_moment(open_page: Open) -> None:
-    """The first rows are there at once; the last object is found by its name."""
+def test_ten_thousand_objects_are_found_and_sorted(open_page: Open) -> None:
+    """The first rows are there; the last object is found by its name. How long: make bench."""
     page = open_page(reports.large())
-    paint = page.evaluate(
-        "() => new Promise(done => { const look = () => {"
-        " const [found] = performance.getEntriesByName('first-contentful-paint');"
-        " found ? done(found.startTime) : requestAnimationFrame(look); }; look(); })"
-    )
-    assert paint <= 3_000
     assert len(names(page)) == 100
     assert page.locator("#table table").get_attribute("aria-rowcount") == "10001"
     page.fill("#filter-name", "object_09999")

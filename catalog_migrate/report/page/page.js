@@ -8,7 +8,7 @@
   const RISK_WORDS = {
     blocked: "blocked", decide: "to decide", loses: "loses values", absent: "absent",
   };
-  const SIGNS = { create: "+", drop: "−", migrate: "~", redefine: "~" };
+  const SIGNS = { create: "+", drop: "−", migrate: "~" };
 
   const $ = (id) => document.getElementById(id);
   const number = (value) => value.toLocaleString("en-US");
