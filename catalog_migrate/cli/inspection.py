@@ -21,7 +21,7 @@ from catalog_migrate.cli.output import (
     confirm,
     emit,
     emit_forms,
-    forms_of,
+    make_forms,
     note,
     now,
 )
@@ -514,7 +514,7 @@ def drift(
             settings, repair=repair, confirm=wanted, on_progress=on_progress, on_note=note,
         )
     report = report_drift(found, catalog=settings.text("catalog.uri"), at=now())
-    forms = forms_of(report, settings, lambda: as_json(drift_document(found)))
+    forms = make_forms(report, settings, lambda: as_json(drift_document(found)))
     if emit_forms(forms, format_, out, otherwise="text") is not None:
         note(f"saved to {out}")
     return 2 if detailed_exitcode and found is not None and found.left else 0

@@ -99,7 +99,7 @@ def emit_forms(
     return form
 
 
-def forms_of(
+def make_forms(
     report: Report, settings: Settings, document: Callable[[], str]
 ) -> Callable[[str, bool], str]:
     """The forms of ``report`` for :func:`emit_forms`; ``document`` makes its JSON."""
@@ -379,7 +379,7 @@ def asking_unsafe(*, yes: bool) -> Callable[[UnsafePlan], bool]:
     from catalog_migrate.streams.unsafe_client import nobody
 
     def ask(plan: UnsafePlan) -> bool:
-        note(lay_out(report_unsafe(plan), "text"))
+        note(lay_out(report_unsafe(plan), "text").rstrip())
         if yes:
             return True
         import click

@@ -20,7 +20,7 @@ from catalog_migrate.cli.output import (
     asking_unsafe,
     emit,
     emit_forms,
-    forms_of,
+    make_forms,
     note,
     now,
     statement_result,
@@ -267,7 +267,7 @@ def _emit_explanation(
     from catalog_migrate.report.statements import report_statement
 
     report = report_statement(explanation, catalog=settings.text("catalog.uri"), at=now())
-    forms = forms_of(report, settings, lambda: _document(result))
+    forms = make_forms(report, settings, lambda: _document(result))
     if emit_forms(forms, format_, out, otherwise="text") is not None:
         note(f"saved to {out}")
 

@@ -15,7 +15,7 @@ from catalog_migrate.cli.output import (
     asking_unsafe,
     emit,
     emit_forms,
-    forms_of,
+    make_forms,
     note,
     now,
     statement_result,
@@ -253,7 +253,7 @@ def show_plan(file: str, format_: str, out: str | None) -> int:
 
     plan = read_plan(file)
     settings = options.settings()
-    forms = forms_of(report_unsafe(plan, at=now()), settings, lambda: encode_plan(plan).decode())
+    forms = make_forms(report_unsafe(plan, at=now()), settings, lambda: encode_plan(plan).decode())
     if emit_forms(forms, format_, out, otherwise="text") is not None:
         note(f"saved to {out}")
     return REFUSED if plan.refused else 0
@@ -404,7 +404,7 @@ def _dry(settings: Settings, plan: UnsafePlan, acting: dict[str, Any]) -> int:
     report = report_unsafe(
         plan, streams.unsafe_steps(settings, plan), catalog=settings.text("catalog.uri"), at=now()
     )
-    forms = forms_of(report, settings, lambda: encode_plan(plan).decode())
+    forms = make_forms(report, settings, lambda: encode_plan(plan).decode())
     form = emit_forms(forms, acting["format_"], out, otherwise="json")
     code = REFUSED if plan.refused else 0
     if out == "-":  # a program reads it, so nothing else is said

@@ -171,23 +171,24 @@ def _section(section: Section, anchor: str) -> _Piece:
         items += f"<li>… and {section.more:,} more (--format json lists all)</li>\n"
     plain = not signs - {""} and not any(entry.details for entry in section.entries)
     listed = f'<ul class="{"plain" if plain else "entries"}">\n{items}</ul>\n' if items else ""
-    inside = _note(section) + _table(section.table) + listed
+    inside = _note(section) + _table(section) + listed
     return anchor, section.title, 0, _frame(anchor, section.title, inside, f"card {tone}")
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """A table as it is, in a frame that scrolls by itself where it is wider than the screen."""
-    if not rows:
+def _table(section: Section) -> str:
+    """The table of a section, in a frame that scrolls by itself where it is too wide."""
+    if not section.table:
         return ""
-    head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in rows[0])
+    head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in section.table[0])
     body = "".join(
         f'<tr><th scope="row">{_text(row[0])}</th>'
         + "".join(f"<td>{_text(cell)}</td>" for cell in row[1:]) + "</tr>\n"
-        for row in rows[1:]
+        for row in section.table[1:]
     )
+    name = f'aria-label="{_text(section.title)}"'
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(rows[0][0])}">'
-        f'<table class="cells">\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>\n'
+        f'<div class="scroll" tabindex="0" role="region" {name}>'
+        f'<table class="cells" {name}>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>\n'
         "</table></div>\n"
     )
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted
 from catalog_migrate.program.operations import interruptions, numbered
@@ -27,12 +32,14 @@ from catalog_migrate.report.report import (
 from catalog_migrate.report.unsafe import report_unsafe
 from catalog_migrate.report.verdict import Verdict
 from catalog_migrate.sql.printer import render
+from catalog_migrate.sql.statements import KINDS
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.effects import Effect, Restart
-from catalog_migrate.streams.explanation import Explanation, changed_items, definition_of
+from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.explanation import Explanation, list_changed_items, write_definition
 from catalog_migrate.streams.judgement import pause_remedy
 from catalog_migrate.streams.probes import Verdict as Finding
 
+_SIGNS = {"create": "+", "drop": "-", "update": "~"}
 _SHOWN = 50
 _STEPS_SHOWN = 100
 _ARGUMENTS = re.compile(
@@ -50,19 +57,74 @@ def report_statement(
             catalog=catalog, at=at,
         )
     verdict = _judge(found)
-    title = _title(found)
-    sections = () if found.effect is None else _sections(found, found.effect)
-    return make_visible(Report(
-        title=f"{title}: {verdict.word}",
+    report = Report(
+        title=f"{_title(found)}: {verdict.word}",
         verdict=verdict,
         route="what the statement would do; nothing was done",
         header=tuple(list_facts(found.before, catalog=catalog, at=at)),
-        sections=tuple(each for each in sections if each.entries or each.note),
-        objects=() if found.effect is None else _objects(found, found.effect),
-        decisions=_decisions(found),
+        decisions=tuple(_decisions(found)),
         waves=list_waves(found.program),
-        picture=Picture() if found.effect is None else _picture(found, found.effect),
-    ))
+    )
+    if found.effect is not None and found.effect.changes is not None:
+        case = _Case.of(found, found.effect, found.effect.changes)
+        picture = _picture(case)
+        report = msgspec.structs.replace(
+            report, objects=_objects(case, picture), picture=picture,
+            sections=tuple(each for each in _sections(case) if each.entries or each.note),
+        )
+    return make_visible(report)
+
+
+class _Case(NamedTuple):
+    """An explanation of a statement that changes something, with what several parts need.
+
+    By item id ``actions`` says what happens, the most first, and ``paths`` leads from what is
+    altered to each query below it.
+    """
+
+    found: Explanation
+    effect: Effect
+    actions: dict[str, str]
+    paths: dict[str, tuple[Identity, ...]]
+
+    @classmethod
+    def of(cls, found: Explanation, effect: Effect, changes: Changes) -> _Case:
+        """Make it, walking each graph once."""
+        before, after = found.before.items, found.after.items
+        actions = dict.fromkeys(effect.removed, "drop")
+        for collection, key in changes.effective(found.before):
+            item_id = key.partition("/")[0] if collection == "hold" else key
+            if collection not in ("item", "hold") or item_id in actions:
+                continue
+            actions[item_id] = (
+                "drop" if item_id not in after else "create" if item_id not in before else "update"
+            )
+        paths = {}
+        if effect.alteration is not None:
+            roots = frozenset((effect.alteration.after.identity,))
+            for query in effect.restarts:
+                node = after[query.item_id].definition.identity
+                paths[query.item_id] = found.after.graph.because(roots, node)
+        for query in sorted(effect.restarts, key=lambda query: not query.restarts):
+            actions.setdefault(query.item_id, "restart" if query.restarts else "unchanged")
+        return cls(found, effect, actions, paths)
+
+    def home(self, item_id: str) -> State:
+        """The state that has an item: the one afterwards, but for what goes."""
+        return self.found.after if item_id in self.found.after.items else self.found.before
+
+    def name(self, item_id: str) -> str:
+        """The name as graphs and steps have it."""
+        return str(self.home(item_id).items[item_id].definition.key)
+
+    def text(self, item_id: str) -> str:
+        """``source shop.orders``."""
+        return dependencies.by_id(self.home(item_id), item_id).text
+
+    def path(self, item_id: str) -> tuple[str, ...]:
+        """From what is altered to a query, by name."""
+        graph = self.found.after.graph
+        return tuple(str(graph.key(each)) for each in self.paths.get(item_id, ()))
 
 
 def _title(found: Explanation) -> str:
@@ -121,32 +183,23 @@ def _queries(number: int) -> str:
 # -- sections --------------------------------------------------------------------------------------
 
 
-def _sections(found: Explanation, effect: Effect) -> tuple[Section, ...]:
-    if effect.changes is None:
-        return ()
-    return (
-        _obstacles(found),
-        _notices(found, effect),
-        _changes(found, effect),
-        _restarts(found, effect),
-        _steps(found, effect),
-        _stops(found),
-        _validation(found, effect),
-        *(
-            Section("Definition afterwards", (Entry(
-                dependencies.by_id(found.after, item_id).text,
-                details=tuple(definition_of(found.after, item_id).splitlines()),
-            ),))
-            for item_id in changed_items(effect)
-        ),
-    )
+def _sections(case: _Case) -> Iterator[Section]:
+    yield _obstacles(case.found)
+    yield _notices(case)
+    yield _changes(case)
+    yield _restarts(case)
+    yield _steps(case)
+    yield _stops(case.found)
+    yield _validation(case)
+    for item_id in list_changed_items(case.effect):
+        lines = tuple(write_definition(case.found.after, item_id).splitlines())
+        yield Section("Definition afterwards", (Entry(case.text(item_id), details=lines),))
 
 
-def _notices(found: Explanation, effect: Effect) -> Section:
+def _notices(case: _Case) -> Section:
     """What is to be known; what goes with a DROP is listed as what changes."""
-    going = {f"{dependencies.by_id(found.before, each).text} is dropped with it"
-             for each in effect.removed}
-    kept = (each for each in effect.notices if each not in going)
+    going = {f"{case.text(each)} is dropped with it" for each in case.effect.removed}
+    kept = (each for each in case.effect.notices if each not in going)
     return Section("To know", tuple(map(Entry, kept)))
 
 
@@ -174,23 +227,21 @@ def _pausable(found: Explanation) -> list[str]:
     return list(dict.fromkeys(each.name for each in found.refusing))
 
 
-def _decisions(found: Explanation) -> tuple[Decision, ...]:
+def _decisions(found: Explanation) -> Iterator[Decision]:
     """What is to be done for each finding, and how it goes without the queries of them."""
-    return (
-        *(
-            Decision(
-                each.name, f"option {each.option}" if each.option else "",
-                each.message.removeprefix(f"{each.name}: "), each.remedy, "remedy",
-            )
-            for each in found.refusing
-        ),
-        *(
-            Decision(
-                name, "", "or go on without it: it starts on the new definition with RESUME",
-                f"PAUSE {kind.upper()} {rest};", "write",
-            )
-            for name in _pausable(found) for kind, _, rest in (name.partition(" "),)
-        ),
+    yield from map(_decision, found.refusing)
+    for name in _pausable(found):
+        kind, _, rest = name.partition(" ")
+        yield Decision(
+            name, "", "or go on without it: it starts on the new definition with RESUME",
+            f"PAUSE {kind.upper()} {rest};", "write",
+        )
+
+
+def _decision(finding: Finding) -> Decision:
+    return Decision(
+        finding.name, f"option {finding.option}" if finding.option else "",
+        finding.message.removeprefix(f"{finding.name}: "), finding.remedy, "remedy",
     )
 
 
@@ -200,19 +251,21 @@ def _describe_finding(finding: Finding) -> str:
     return str(finding).removesuffix(remedy)
 
 
-def _changes(found: Explanation, effect: Effect) -> Section:
-    entries = [Entry(f"{dependencies.by_id(found.before, each).text} goes", "-")
-               for each in effect.removed]
-    for item_id in changed_items(effect):
-        text = dependencies.by_id(found.after, item_id).text
-        new = effect.alteration is None
+def _changes(case: _Case) -> Section:
+    entries = []
+    for item_id, action in case.actions.items():
+        if action not in _SIGNS:
+            continue
         lines = tuple(
-            f"{each.aspect} {each.name}{_describe_change(each)}"
-            for each in _differences(found, item_id) if each.aspect != "definition"
+            f"{each.aspect} {each.name}".rstrip() + _describe_change(each)
+            for each in _differences(case, item_id)
+            if action == "update" and each.aspect != "definition"
         )
-        head, sign = (f"{text} is new", "+") if new else (f"{text} changes", "~")
-        entries.append(Entry(head, sign, lines))
-    return Section("What changes", tuple(entries), part="objects")
+        word = {"create": "is new", "drop": "goes", "update": "changes"}[action]
+        entries.append(Entry(f"{case.text(item_id)} {word}", _SIGNS[action], lines))
+    return Section(
+        "What changes", tuple(entries[:_SHOWN]), more=max(len(entries) - _SHOWN, 0), part="objects"
+    )
 
 
 def _describe_change(each: Difference) -> str:
@@ -223,14 +276,15 @@ def _describe_change(each: Difference) -> str:
     return f": {each.before} -> {each.after}"
 
 
-def _restarts(found: Explanation, effect: Effect) -> Section:
+def _restarts(case: _Case) -> Section:
     """Every query below what is altered: those that restart first."""
+    effect = case.effect
     if effect.alteration is None:
         return Section("")
     ordered = sorted(effect.restarts, key=lambda each: not each.restarts)
     entries = []
     for each in ordered[:_SHOWN]:
-        path = _path(found, effect, each)
+        path = case.path(each.item_id)
         head = f"{each.kind} {each.name}{'' if each.restarts else ' does not restart'}"
         entries.append(Entry(
             f"{head}: {each.reason}", "*" if each.restarts else "",
@@ -245,7 +299,8 @@ def _restarts(found: Explanation, effect: Effect) -> Section:
     )
 
 
-def _steps(found: Explanation, effect: Effect) -> Section:
+def _steps(case: _Case) -> Section:
+    found, effect = case.found, case.effect
     title = "Steps, in this order"
     if found.program:
         entries = tuple(Entry(line, sign) for sign, line in numbered(found.program, _STEPS_SHOWN))
@@ -281,8 +336,9 @@ def _describe_stop(number: int, back: int | None) -> str:
     return f"from step {number} on" if back is None else f"from step {number} to step {back}"
 
 
-def _validation(found: Explanation, effect: Effect) -> Section:
+def _validation(case: _Case) -> Section:
     """What was tried: what does not work first."""
+    found, effect = case.found, case.effect
     title = "Validation, from this process"
     if effect.validate is False:
         return Section(title, note="None: the statement says VALIDATE = false.")
@@ -309,114 +365,82 @@ def _validation(found: Explanation, effect: Effect) -> Section:
 # -- objects ---------------------------------------------------------------------------------------
 
 
-def _objects(found: Explanation, effect: Effect) -> tuple[ReportObject, ...]:
-    """What changes, then what restarts, then what does not."""
-    refusing: dict[str, list[Finding]] = {}
-    for each in found.refusing:
-        refusing.setdefault(each.item_id, []).append(each)
-    remedies = {each.name: each for each in _decisions(found) if each.verb == "remedy"}
+def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
+    """What changes, then what restarts, then what does not, then what is shown beside them."""
+    found = case.found
+    decisions: dict[str, list[Decision]] = {}
+    for finding in found.refusing:
+        decisions.setdefault(finding.item_id, []).append(_decision(finding))
+    notes: dict[str, list[str]] = {
+        each.item_id: [each.reason] for each in case.effect.restarts
+    }
     stops = {
         name: f"stopped {_describe_stop(number, back)}"
         for name, number, back in interruptions(found.program)
     }
-    notes: dict[str, list[str]] = {}
-    for each in found.judgement.verdicts:
-        sick = "sick before: " if each in found.judgement.sick else ""
-        notes.setdefault(each.item_id, []).append(f"validation: {sick}{_describe_finding(each)}")
+    for item_id in case.actions:
+        stop = stops.get(case.name(item_id))
+        notes.setdefault(item_id, []).extend([] if stop is None else [stop])
+    for finding in found.judgement.verdicts:
+        sick = "sick before: " if finding in found.judgement.sick else ""
+        told = f"validation: {sick}{_describe_finding(finding)}"
+        notes.setdefault(finding.item_id, []).append(told)
     listed = []
-
-    def add(
-        state: State, item_id: str, action: str, because: tuple[str, ...] = (),
-        differences: tuple[Difference, ...] = (), why: str = "",
-    ) -> None:
-        definition = state.items[item_id].definition
-        bad = refusing.get(item_id, [])
-        name = str(definition.key)
+    for item_id, action in case.actions.items():
+        definition = case.home(item_id).items[item_id].definition
         listed.append(ReportObject(
-            name, definition.kind, definition.schema or "", action,
-            "blocked" if bad else "", because=because, differences=differences,
-            decisions=tuple(remedies[each.name] for each in bad if each.name in remedies),
-            notes=tuple(filter(None, (why, stops.get(name), *notes.get(item_id, ())))),
+            case.name(item_id), definition.kind, definition.schema or "", action,
+            "blocked" if item_id in decisions else "", because=case.path(item_id),
+            differences=_differences(case, item_id) if action in _SIGNS else (),
+            decisions=tuple(decisions.get(item_id, ())), notes=tuple(notes[item_id]),
         ))
-
-    for item_id in changed_items(effect):
-        action = "create" if effect.alteration is None else "update"
-        add(found.after, item_id, action, differences=_differences(found, item_id))
-    for item_id in effect.removed:
-        add(found.before, item_id, "drop", differences=_differences(found, item_id))
-    itself = set(changed_items(effect))
-    for query in sorted(effect.restarts, key=lambda query: not query.restarts):
-        if query.item_id not in itself:
-            action = "restart" if query.restarts else "unchanged"
-            add(
-                found.after, query.item_id, action, _path(found, effect, query), why=query.reason
-            )
-    told = {each.name for each in listed}
-    others = [
-        ReportObject(node.name, node.kind, node.group, "unchanged")
-        for node in _picture(found, effect).nodes if node.name not in told
-    ]
-    return (*listed, *others)
-
-
-def _path(found: Explanation, effect: Effect, query: Restart) -> tuple[str, ...]:
-    """From what is altered to a query that restarts for it."""
-    if effect.alteration is None:
-        return ()
-    graph = found.after.graph
-    root = frozenset((found.after.items[effect.alteration.item_id].definition.identity,))
-    node = found.after.items[query.item_id].definition.identity
-    return tuple(str(graph.key(each)) for each in graph.because(root, node))
+    names = {each.name for each in listed}
+    beside = (node for node in picture.nodes if node.name not in names)
+    return (
+        *listed, *(ReportObject(node.name, node.kind, node.group, "unchanged") for node in beside)
+    )
 
 
 def _cluster_of(state: State, item_id: str) -> str:
     return dependencies.display(state, state.items[item_id].links.get("cluster", ""))
 
 
-def _differences(found: Explanation, item_id: str) -> tuple[Difference, ...]:
+def _differences(case: _Case, item_id: str) -> tuple[Difference, ...]:
     """What of an item differs, and the statements that would create it before and after."""
+    states = (case.found.before, case.found.after)
     old, new = (
-        state.items[item_id].definition if item_id in state.items else None
-        for state in (found.before, found.after)
+        state.items[item_id].definition if item_id in state.items else None for state in states
     )
     before, after = (
-        definition_of(state, item_id) if item_id in state.items else None
-        for state in (found.before, found.after)
+        write_definition(state, item_id) if item_id in state.items
+        and state.items[item_id].definition.kind in KINDS.values() else None
+        for state in states
     )
-    options = list(list_options(old, new))
+    found = list(list_options(old, new))
+    if old is not None and new is not None and old.item_name != new.item_name:
+        found.insert(0, Difference("name", "", str(old.item_name), str(new.item_name)))
     if before != after:
-        options.append(Difference(
-            "definition", "", before, after, compare_lines(before or "", after or "")
-        ))
-    return tuple(options)
+        lines = compare_lines(before or "", after or "")
+        found.append(Difference("definition", "", before, after, lines))
+    return tuple(found)
 
 
-def _picture(found: Explanation, effect: Effect) -> Picture:
+def _picture(case: _Case) -> Picture:
     """What changes and restarts, with one hop round it; sources and sinks are in their clusters."""
-    before, after = found.before.graph, found.after.graph
-    actions: dict[Identity, str] = {}
-    for each in effect.restarts:
-        if each.restarts:
-            actions[found.after.items[each.item_id].definition.identity] = "restart"
-    for item_id in changed_items(effect):
-        actions[found.after.items[item_id].definition.identity] = (
-            "create" if effect.alteration is None else "update"
-        )
-    for item_id in effect.removed:
-        actions[found.before.items[item_id].definition.identity] = "drop"
-    below = [found.after.items[each.item_id].definition.identity for each in effect.restarts]
-    paths = [
-        step for each in effect.restarts if effect.alteration is not None
-        for step in after.because(
-            frozenset((effect.alteration.after.identity,)),
-            found.after.items[each.item_id].definition.identity,
-        )
-    ]
-    start = {*actions, *below, *paths}
+    before, after = case.found.before.graph, case.found.after.graph
+    actions = {
+        case.home(item_id).items[item_id].definition.identity: action
+        for item_id, action in case.actions.items()
+    }
+    if any(
+        item_id in case.found.before.items and name not in before
+        for item_id, name in zip(case.actions, actions, strict=True)
+    ):
+        before = after  # a new name is not a new object
+    start = set(actions).union(*case.paths.values())
     near = list_neighbours(before, start) | list_neighbours(after, start)
     chosen = {
-        name for name in near
-        if (after if name in after else before).key(name).kind not in ("cluster", "log")
+        name for name in near if name in actions
+        or (after if name in after else before).key(name).kind not in ("cluster", "log")
     }
-
     return make_picture(after, before=before, kept=chosen, actions=actions)

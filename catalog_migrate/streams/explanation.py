@@ -144,9 +144,9 @@ def describe(found: Explanation) -> str:
     lines += [f"note: {notice}" for notice in effect.notices]
     if effect.changes is None:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
-    for item_id in changed_items(effect):
+    for item_id in list_changed_items(effect):
         lines += ["", "definition afterwards:"]
-        lines += [f"  {line}" for line in definition_of(found.after, item_id).splitlines()]
+        lines += [f"  {line}" for line in write_definition(found.after, item_id).splitlines()]
     lines += _restarts(effect)
     lines += [f"removes {dependencies.by_id(found.before, each).text}" for each in effect.removed]
     lines += _steps(found.program)
@@ -154,12 +154,12 @@ def describe(found: Explanation) -> str:
     return "\n".join(lines)
 
 
-def changed_items(effect: Effect) -> tuple[str, ...]:
+def list_changed_items(effect: Effect) -> tuple[str, ...]:
     """The items that a statement gives a definition."""
     return effect.created if effect.alteration is None else (effect.alteration.item_id,)
 
 
-def definition_of(state: State, item_id: str) -> str:
+def write_definition(state: State, item_id: str) -> str:
     """The statement that would create an item."""
     return create_statement(state, dependencies.by_id(state, item_id))
 

@@ -13,6 +13,7 @@ import pytest
 from catalog_migrate.report.report import Report
 from tests.browser import reports
 from tests.browser.conftest import Open
+from tests.report.stages import explain_alter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -43,6 +44,7 @@ SHOTS: dict[str, tuple[Callable[[], Report], Callable[[Page], None], dict[str, o
         reports.postgres, scroll_to("#objects"),
         {"viewport": {"width": 1120, "height": 700}, "color_scheme": "dark"},
     ),
+    "report-explain": (explain_alter, stay, {"viewport": {"width": 1120, "height": 830}}),
     "report-phone": (reports.readme, stay, {"viewport": {"width": 390, "height": 760}}),
 }
 

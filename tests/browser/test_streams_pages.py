@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from catalog_migrate.report.report import Report
@@ -9,6 +11,7 @@ from tests.browser.conftest import Open, expect
 from tests.report.stages import ALTER, report_of, wide_stage
 from tests.streams.test_operations import Stage
 
+ACCESSIBILITY = (Path(__file__).parent / "accessibility.js").read_text(encoding="utf-8")
 PHONE = {"viewport": {"width": 390, "height": 844}}
 
 
@@ -73,3 +76,23 @@ def test_on_a_phone(open_page: Open, stage: Stage, statement: str) -> None:
     page = open_page(report_of(stage, statement), **PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.evaluate("window.hit") is None
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [ALTER, "ALTER CONNECTION c SET (BROKER 'nowhere:9092')",
+     "ALTER SOURCE s0 UNSAFE INJECT OFFSETS ('t:0' = 1)"],
+)
+def test_for_everybody(open_page: Open, stage: Stage, statement: str) -> None:
+    """Every colour can be told from what is behind; what has a role has a name."""
+    page = open_page(report_of(stage, statement))
+    for media, scheme in (("print", "dark"), ("screen", "dark"), ("screen", "light")):
+        page.emulate_media(media=media, color_scheme=scheme)  # type: ignore[arg-type]
+        assert page.evaluate(ACCESSIBILITY)["faults"] == []
+    session = page.context.new_cdp_session(page)
+    unnamed = [
+        node["role"]["value"]
+        for node in session.send("Accessibility.getFullAXTree")["nodes"]
+        if not node.get("ignored") and not str(node.get("name", {}).get("value", "")).strip()
+    ]
+    assert not {"table", "region", "columnheader", "rowheader", "link", "button"} & set(unnamed)

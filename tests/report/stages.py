@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from catalog_migrate.report.report import Report
 from catalog_migrate.report.statements import report_statement
@@ -31,3 +32,9 @@ def report_of(stage: Stage, statement: str) -> Report:
     (result,) = stage.run(f"EXPLAIN {statement}")
     assert result.explanation is not None
     return report_statement(result.explanation, catalog="s3://lake/catalog")
+
+
+def explain_alter() -> Report:
+    """The report of an ALTER CONNECTION with ten dependents."""
+    with TemporaryDirectory() as directory:
+        return report_of(wide_stage(Path(directory)), ALTER)

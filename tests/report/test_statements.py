@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Decision, Difference
+from catalog_migrate.report.statements import report_statement
+from catalog_migrate.streams.judgement import Judgement
+from catalog_migrate.streams.probes import Verdict as Finding
 from tests.report.stages import ALTER, report_of, wide_stage
 from tests.simulation.streaming import StreamWorld
 from tests.streams.test_judgement import lacks
@@ -154,6 +158,37 @@ class TestRefused:
             "sick before: source default.r, option TOPIC: there is no topic u"
         )
         assert not report.decisions
+
+
+def test_a_rename_is_no_new_object(stage: Stage) -> None:
+    """The name before and after; whoever uses it is shown beside it, and nothing restarts."""
+    report = report_of(stage, "ALTER CONNECTION c RENAME TO d")
+    renamed = report.objects[0]
+    assert (renamed.name, renamed.action) == ("connection:default.d", "update")
+    assert renamed.differences[0] == Difference("name", "", "default.c", "default.d")
+    assert report.sections[0].entries[0].details == ("name: default.c -> default.d",)
+    assert all(node.old and node.new for node in report.picture.nodes)
+    assert [node.name for node in report.picture.nodes] == [
+        "connection:default.d", "default.r", "default.s", "secret:default.p",
+    ]
+
+
+def test_each_finding_of_an_object_is_there(
+    stage: Stage,
+) -> None:
+    """Two findings on one source are two decisions, in the report and of the object."""
+    (result,) = stage.run(f"EXPLAIN {ALTER}")
+    found = result.explanation
+    assert found is not None
+    source = next(each.item_id for each in found.effect.restarts)  # type: ignore[union-attr]
+    bad = tuple(
+        Finding(source, "source default.s", False, f"{option} is wrong", "fix it", option)
+        for option in ("TOPIC", "FORMAT")
+    )
+    report = report_statement(msgspec.structs.replace(found, judgement=Judgement(bad, bad)))
+    assert [each.code for each in report.decisions[:2]] == ["option TOPIC", "option FORMAT"]
+    blocked = next(each for each in report.objects if each.risk == "blocked")
+    assert blocked.decisions == report.decisions[:2]
 
 
 def test_what_has_the_options_already(stage: Stage) -> None:
