@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -38,6 +38,30 @@ from catalog_migrate.users.settings import UserSettings
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
+
+
+class StartArguments(TypedDict, total=False):
+    """What any start may be told besides what it leads to; :func:`bootstrap` says what each is."""
+
+    approve: Collection[str]
+    policy: Policy | None
+    timeout: float | None
+    on_progress: OnProgress | None
+    threads: int
+    require_safe_commits: bool
+    safe_log_stores: Collection[str]
+    users: UserSettings | None
+    reason: str | None
+
+
+class ReleaseArguments(StartArguments, total=False):
+    """What a start that brings a release in may be told besides."""
+
+    warehouse: str | os.PathLike[str] | None
+    untried_stores: Collection[str]
+    populate: Callable[[Any, str, str], None] | None
+    read_only: bool
+    session: bool
 
 
 WAIT = 600.0

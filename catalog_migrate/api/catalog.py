@@ -22,9 +22,11 @@ from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import Storage, is_remote, rows_address
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from catalog_migrate.catalog.history import Entry, ObjectEntry
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.hook import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport, ReleaseArguments, StartArguments
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.pipeline.plan import PlanningInputs
     from catalog_migrate.pipeline.safe_commits import CommitRules
@@ -226,25 +228,18 @@ class Catalog:
         *,
         spark: Any,
         release: Release | str | os.PathLike[str],
-        approve: Collection[str] = (),
-        policy: Policy | None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        populate: Callable[[Any, str, str], None] | None = None,
-        users: UserSettings | None = None,
-        reason: str | None = None,
+        **arguments: Unpack[ReleaseArguments],
     ) -> BootstrapReport:
         """Bring ``release`` in force, exactly as ``plan`` says when one is given.
 
-        ``reason`` is kept in the history.
+        All other arguments are those of :func:`~catalog_migrate.hook.bootstrap`.
         """
         self._writing("apply")
         from catalog_migrate.hook import bootstrap
 
         return bootstrap(
-            spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
-            policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
-            storage_options=self.log.storage.options(), users=users, reason=reason,
+            spark, release=release, catalog=self.log.uri, plan=plan,
+            storage_options=self.log.storage.options(), **arguments,
         )
 
     def plan_rollback(
@@ -278,24 +273,18 @@ class Catalog:
         spark: Any,
         to: int | None = None,
         plan: Plan | None = None,
-        approve: Collection[str] = (),
-        policy: Policy | None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        users: UserSettings | None = None,
-        reason: str | None = None,
+        **arguments: Unpack[StartArguments],
     ) -> BootstrapReport:
         """Go back to serial ``to``, exactly as ``plan`` says when one is given.
 
-        ``reason`` is kept in the history.
+        All other arguments are those of :func:`~catalog_migrate.hook.rollback`.
         """
         self._writing("rollback")
         from catalog_migrate.hook import rollback
 
         return rollback(
-            spark, catalog=self.log.uri, to=to, plan=plan, approve=approve, policy=policy,
-            timeout=timeout, on_progress=on_progress, storage_options=self.log.storage.options(),
-            users=users, reason=reason,
+            spark, catalog=self.log.uri, to=to, plan=plan,
+            storage_options=self.log.storage.options(), **arguments,
         )
 
     # -- connections, sources, sinks -----------------------------------------------------------

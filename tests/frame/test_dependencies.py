@@ -23,8 +23,8 @@ UNIMPORTED = {
 }
 """Requirements that no module names, and what they are for."""
 
-ON_DEMAND = {"botocore", "pytest"}
-"""Packages of no extra, for those who have them: AWS logins, the plugin for a team's own tests."""
+ON_DEMAND = {"botocore", "pytest", "typing_extensions"}
+"""Packages of no extra: AWS logins, the plugin for a team's own tests, what type checkers know."""
 
 BY_ANOTHER = {"py4j": "pyspark", "numpy": "pandas"}
 """Packages that come with a requirement and belong to it."""
