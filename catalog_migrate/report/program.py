@@ -16,7 +16,8 @@ _ABSENT_SHOWN = 20
 def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
     """List the waves of a program; steps of a file that has no waves go one after the other.
 
-    A name that goes for good is absent nowhere: it is dropped.
+    A name that goes for good is absent nowhere: it is dropped. A wave is called after its phase;
+    those of running queries, which have one, after what is done.
     """
     taken: dict[int, list[str]] = {}
     returned: dict[int, list[str]] = {}
@@ -34,8 +35,11 @@ def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
             for name in returned.get(place, ()):
                 absent.pop(name, None)
         phases = dict.fromkeys(step.phase for _, step in inside if step.phase)
+        words = dict.fromkeys(
+            step.op if step.phase == STREAMS else step.phase for _, step in inside if step.phase
+        )
         found.append(Wave(
-            f"wave {number}: {', '.join(phases)}".rstrip(": "),
+            f"wave {number}: {', '.join(words)}".rstrip(": "),
             tuple((place, step.symbol, one_line(step.describe())) for place, step in inside),
             tuple(map(one_line, islice(absent, _ABSENT_SHOWN))),
             max(len(absent) - _ABSENT_SHOWN, 0),

@@ -91,6 +91,10 @@ class TestTenDependents:
         assert [len(wave.steps) for wave in waves] == [11, 6, 10, 4, 6, 10, 4]
         assert [len(wave.absent) for wave in waves] == [0, 6, 10, 10, 4, 0, 0]
         assert {wave.word for wave in waves} == {"stopped"}
+        assert [wave.title for wave in waves] == [
+            "wave 1: validate", "wave 2: stop", "wave 3: stop, settle", "wave 4: settle",
+            "wave 5: start", "wave 6: start, probe", "wave 7: probe",
+        ]
 
     @pytest.mark.parametrize("form", ["text", "markdown", "html", "svg"])
     def test_every_form_has_it(self, wide: Stage, form: str) -> None:
