@@ -24,6 +24,9 @@ WAVES_SHOWN = 60
 STEPS_SHOWN = 12
 """How many are HTML; the script shows the others when it is asked to."""
 
+_TOLD = 60
+"""So many characters of a text are in the name of the button that copies it."""
+
 _SIGNS = {
     "+": "created", "-": "dropped", "~": "changed", "*": "updated", "!": "attention",
     "?": "open question",
@@ -131,21 +134,16 @@ def _pieces(report: Report, drawing: str) -> Iterator[_Piece]:
         "objects": [*_graph(report), *_objects(report)],
         "steps": list(_program(report, drawing)),
     }
+    shown = {part for part, pieces in parts.items() if pieces}
     for number, section in enumerate(report.sections, start=1):
         if section.part == "steps":
             yield from parts.pop("objects", ())
-        if section.part == "objects" and report.objects:
-            continue
-        if parts.get(section.part):
-            yield from parts.pop(section.part)
-        elif section.part not in {"decisions", "steps"} or not _is_shown(report, section.part):
+        if section.part not in shown:
             yield _section(section, f"section-{number}")
-    for rest in ("decisions", "objects", "steps"):
-        yield from parts.pop(rest, ())
-
-
-def _is_shown(report: Report, part: Part) -> bool:
-    return bool(report.decisions if part == "decisions" else report.waves)
+        elif section.part != "objects":
+            yield from parts.pop(section.part, ())
+    for rest in parts.values():
+        yield from rest
 
 
 def _titled(report: Report, part: Part, default: str) -> tuple[str, str]:
@@ -231,7 +229,8 @@ def _copyable(label: str, text: str) -> str:
     """A text with its button, which the script shows: it does nothing without."""
     return (
         f'<div class="copyable"><span class="label">{_text(label)}</span><pre>{_text(text)}</pre>'
-        '<button type="button" class="copy" hidden>Copy</button></div>'
+        f'<button type="button" class="copy" aria-label="Copy {_text(text[:_TOLD])}" hidden>Copy'
+        "</button></div>"
     )
 
 

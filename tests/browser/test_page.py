@@ -294,12 +294,13 @@ def test_hostile_names_are_read_as_they_are(open_page: Open) -> None:
 
 
 def test_paper_has_every_change_and_no_controls(open_page: Open, tmp_path: Path) -> None:
-    """Printing unfolds the panels of all that changes, and folds them again."""
+    """Printing shows all steps, unfolds the panels of all that changes, and folds them again."""
     page = open_page(reports.postgres())
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
     assert page.locator("#panels .panel").count() == 66
     assert page.locator("#panels .panel:not([open])").count() == 0
+    assert page.locator(".steps li").count() == 137
     for hidden in (".contents", ".filters", "button"):
         assert page.locator(f"{hidden}:visible").count() == 0
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

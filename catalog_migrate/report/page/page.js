@@ -81,7 +81,7 @@
 
   const copyable = (label, text) => make("div", { className: "copyable" },
     make("span", { className: "label" }, label), make("pre", {}, text),
-    make("button", { type: "button", className: "copy", "aria-label": `Copy this text: ${label}` },
+    make("button", { type: "button", className: "copy", "aria-label": `Copy ${text.slice(0, 60)}` },
       "Copy"));
 
   // ---- what the lists leave out
@@ -132,8 +132,13 @@
     }
     list.append(...added);
     place.remove();
-    list.children[shown].tabIndex = -1;
-    list.children[shown].focus();
+    return list.children[shown];
+  }
+
+  function showMoreOf(button) {
+    const first = showMore(button);
+    first.tabIndex = -1;
+    first.focus();
   }
 
   // ---- one object
@@ -302,7 +307,8 @@
   const KEYS = {
     name: (each) => each.key, kind: (each) => each.kind,
     action: (each) => rank(ACTIONS, each.action), risk: (each) => RISKS.indexOf(each.risk),
-    absent: (each) => Number(each.absent.match(/\d+/)?.[0] ?? Infinity), rows: (each) => each.rows ?? -1, bytes: (each) => each.bytes ?? -1,
+    absent: (each) => Number(each.absent.match(/[\d,]+/)?.[0].replaceAll(",", "") ?? Infinity),
+    rows: (each) => each.rows ?? -1, bytes: (each) => each.bytes ?? -1,
   };
   const usual = [...objects].sort((one, other) => isChanged(other) - isChanged(one));
 
@@ -489,10 +495,11 @@
     redraw();
   }
 
-  // ---- printing: every object that changes, unfolded
+  // ---- printing: every step, and every object that changes, unfolded
 
   let opened = [];
   addEventListener("beforeprint", () => {
+    for (const button of document.querySelectorAll("button[data-more]")) showMore(button);
     if (!objects.length) return;
     addRows(Math.max(found.filter(isChanged).length - rowsShown, 0));
     addPanels(found.length);
@@ -510,7 +517,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button?.matches(".copy")) copy(button);
-    else if (button?.dataset.more) showMore(button);
+    else if (button?.dataset.more) showMoreOf(button);
     const to = event.target.closest('a[href^="#object-"]');
     if (to) show(Number(to.hash.slice(8)));
   });
