@@ -147,9 +147,10 @@ def _pieces(report: Report, drawing: str) -> Iterator[_Piece]:
 
 
 def _titled(report: Report, part: Part, default: str) -> tuple[str, str]:
-    """The title of a part, and the notes of the sections that it replaces."""
+    """The titles of the sections that a part replaces, as one, and their notes."""
     found = [section for section in report.sections if section.part == part]
-    title = found[0].title if found else default
+    first, *others = [section.title for section in found] or [default]
+    title = " and ".join((first, *(f"{each[:1].lower()}{each[1:]}" for each in others)))
     return title, "".join(map(_note, found))
 
 
@@ -205,7 +206,8 @@ def _sign(sign: str) -> str:
     if not sign.strip():
         return ""
     label = _text(_SIGNS.get(sign, sign))
-    return f'<span class="sign" role="img" aria-label="{label}">{_text(sign)}</span> '
+    tone = {"!": " bad", "?": " open"}.get(sign, "")
+    return f'<span class="sign{tone}" role="img" aria-label="{label}">{_text(sign)}</span> '
 
 
 def _details(details: Sequence[str]) -> str:

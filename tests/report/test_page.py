@@ -132,6 +132,16 @@ def test_parts_come_in_one_order() -> None:
     ]
 
 
+def test_obstacles_and_decisions_are_one_part() -> None:
+    """Both sections of the text are there, in its order, each text once."""
+    page = Page(page_of(CASES["blocked"]))
+    titles = [text for path, text in page.texts if path[-1:] == ("h2",)]
+    assert "What stands in the way and how to decide" in titles
+    texts = [text for path, text in page.texts if path[-1:] == ("pre",)]
+    assert texts == ["rename or drop that object", "DROPPED (flag)"]
+    assert page.text("main").count("[UNRESOLVED_COLUMN] flag, line 1") == 1
+
+
 def test_a_text_to_write_is_one_block() -> None:
     """Its lines are lines there, without what marks them in the text."""
     page = Page(page_of(reports.small()))
