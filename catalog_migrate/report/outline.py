@@ -221,14 +221,16 @@ def _visible_difference(each: Difference) -> Difference:
 def _visible(section: Section) -> Section:
     return Section(
         section.title,
-        tuple(
-            Entry(one_line(entry.head), entry.sign, tuple(map(one_line, entry.details)))
-            for entry in section.entries
-        ),
+        tuple(map(_visible_entry, section.entries)),
         None if section.note is None else one_line(section.note),
         section.more,
         section.part,
+        rest=tuple(map(_visible_entry, section.rest)),
     )
+
+
+def _visible_entry(entry: Entry) -> Entry:
+    return Entry(one_line(entry.head), entry.sign, tuple(map(one_line, entry.details)))
 
 
 def amount(change: Change) -> str:
@@ -592,8 +594,9 @@ def _absences(plan: Plan) -> Section:
             f" {counted(len(plan.replaced), 'view')} {verb} replaced: on a metastore that is a drop"
             " and a create."
         )
-    shown = tuple(entries[:_ABSENT_SHOWN])
-    return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
+    shown, rest = tuple(entries[:_ABSENT_SHOWN]), tuple(entries[_ABSENT_SHOWN:])
+    title = "Which names are absent, in this order"
+    return Section(title, shown, note, len(rest), rest=rest)
 
 
 def _interruption(name: str, number: int, back: int | None) -> str:
@@ -619,12 +622,12 @@ def _no_return(plan: Plan) -> Section:
         return Section(title)
     sign = "!" if point.after == "commit" else ""
     shown = [Entry(name, sign) for name in point.names[:_ABSENT_SHOWN]]
-    more = len(point.names) - len(shown)
+    rest = tuple(Entry(name, sign) for name in point.names[_ABSENT_SHOWN:])
     if point.kept:
         number = counted(len(point.kept), "table")
         tables = f"and, seven days later, the old directories of {number}"
         shown.append(Entry(tables, details=point.kept[:_ABSENT_SHOWN]))
-    return Section(title, tuple(shown), point.meaning or None, more)
+    return Section(title, tuple(shown), point.meaning or None, len(rest), rest=rest)
 
 
 def _shipments(plan: Plan) -> Section:
@@ -640,7 +643,8 @@ def _validation(plan: Plan) -> Section:
     """What was proven, and object by object what only Spark can prove."""
     waiting = [Entry(line, "?") for line in unproven_lines(plan)]
     shown = (*(Entry(line, "!") for line in unparsed_lines(plan)), *waiting[:_ABSENT_SHOWN])
-    return Section("Validation", shown, _proof(plan), max(len(waiting) - _ABSENT_SHOWN, 0))
+    rest = tuple(waiting[_ABSENT_SHOWN:])
+    return Section("Validation", shown, _proof(plan), len(rest), rest=rest)
 
 
 def _proof(plan: Plan) -> str:

@@ -24,6 +24,12 @@ WAVES_SHOWN = 60
 STEPS_SHOWN = 12
 """How many are HTML; the script shows the others when it is asked to."""
 
+ENTRIES_SHOWN = 500
+"""How many of those that a text only counts a section lists."""
+
+ENTRIES_IN_ROWS = 12
+"""More than so many lines without a word below them stand in columns."""
+
 _TOLD = 60
 """So many characters of a text are in the name of the button that copies it."""
 
@@ -163,12 +169,15 @@ def _frame(anchor: str, title: str, inside: str, classes: str) -> str:
 
 def _section(section: Section, anchor: str) -> _Piece:
     """A section as it is; how it is marked follows from the signs in it."""
-    signs = {entry.sign for entry in section.entries}
+    entries = (*section.entries, *section.rest[:ENTRIES_SHOWN])
+    signs = {entry.sign for entry in entries}
     tone = "alarm" if "!" in signs else "ask" if "?" in signs else "calm"
-    items = "".join(map(_entry, section.entries))
-    if section.more:
-        items += f"<li>… and {section.more:,} more (--format json lists all)</li>\n"
-    plain = not signs - {""} and not any(entry.details for entry in section.entries)
+    items = "".join(map(_entry, entries))
+    more = section.more - len(section.rest[:ENTRIES_SHOWN])
+    if more:
+        items += f"<li>… and {more:,} more (--format json lists all)</li>\n"
+    is_short = not any(entry.details for entry in entries) and "!" not in signs
+    plain = is_short and (signs == {""} or len(entries) > ENTRIES_IN_ROWS)
     listed = f'<ul class="{"plain" if plain else "entries"}">\n{items}</ul>\n' if items else ""
     inside = _note(section) + _table(section) + listed
     return anchor, section.title, 0, _frame(anchor, section.title, inside, f"card {tone}")

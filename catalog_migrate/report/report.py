@@ -43,8 +43,9 @@ class Section(msgspec.Struct, frozen=True):
     """A titled list of entries, most important first; ``note`` is the text under the title.
 
     ``table`` has rows of cells, its head first; cells of numbers are told by what is in them.
-    ``more`` counts entries that are left out already. ``part`` names the part of the page that
-    shows the same in full; text and Markdown have no such parts and lay the entries out.
+    ``more`` counts entries that are left out already; ``rest`` has those of them that a page lists
+    as well, which has the room. ``part`` names the part of the page that shows the same in full;
+    text and Markdown have no such parts and lay the entries out.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Section(msgspec.Struct, frozen=True):
     more: int = 0
     part: Part = ""
     table: tuple[tuple[str, ...], ...] = ()
+    rest: tuple[Entry, ...] = ()
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report import lay_out, render
 from catalog_migrate.report.page_data import TEXT_LIMIT
-from catalog_migrate.report.report import Difference, Report
+from catalog_migrate.report.report import Difference, Entry, Report, Section
 from tests.browser import reports
 from tests.report.test_report import CASES
 
@@ -130,6 +130,18 @@ def test_parts_come_in_one_order() -> None:
         "What could be lost", "Users' objects", "Point of no return", "How to decide", "Graph",
         "Objects", "What will happen", "Steps, in this order", "What is not touched", "Validation",
     ]
+
+
+def test_a_page_lists_what_a_text_only_counts() -> None:
+    """Of 63 absent names a text has 12, the page all; of thousands the page counts the others."""
+    text = lay_out(reports.postgres(), "text")
+    assert "  … and 51 more (--format json lists all)\n" in text
+    page = page_of(reports.postgres())
+    assert page.count(" steps)</div></li>") + page.count(" step)</div></li>") == 63
+    section = Section("Which", (Entry("first"),), more=2_000, rest=(Entry("other"),) * 2_000)
+    report = replace(reports.nothing(), sections=(section,))
+    assert page_of(report).count("<div>other</div>") == 500
+    assert "… and 1,500 more (--format json lists all)" in page_of(report)
 
 
 def test_obstacles_and_decisions_are_one_part() -> None:
