@@ -55,7 +55,7 @@ def test_export_and_inject(
     file.write_text(json.dumps(exported))
     assert main([*inject, "--plan"]) == 0
     out = capsys.readouterr().out
-    assert "positions are the next record to read" in out
+    assert "Positions are the next record to read." in out
     assert "3 records doubled, 0 skipped; 0 already expired" in out
     assert stage.positions() == {0: 8, 1: 4}
     assert main(inject) == 3  # nobody said yes
