@@ -177,25 +177,31 @@ def test_a_group_of_thousands_opens_as_far_as_300_boxes_go(open_page: Callable[.
 
 def test_it_is_walked_with_keys(open_page: Callable[..., Page]) -> None:
     """Tab leads to one box, arrows to its neighbours, Enter chooses an object or opens a group."""
-    page = open_page(page_of(chain(12, 1, {4})))
+    page = open_page(page_of(chain(31, 1, set(range(31)))))
     for _ in range(20):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.classList.contains('box')"):
             break
-    assert focused(page) == "s0.t0 (table); uses 0, used by 1"
+    assert focused(page) == "s0.t0 (table): migrate; uses 0, used by 1"
     page.keyboard.press("ArrowRight")
-    assert focused(page) == "s0.t1 (view); uses 1, used by 1"
+    assert focused(page) == "s0.t1 (view): migrate; uses 1, used by 1"
     page.keyboard.press("Enter")
     assert page.evaluate("window.chosen") == ["s0.t1"]
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     page.keyboard.press("End")
-    assert focused(page) == "s0: 12 objects shown"
+    assert focused(page) == "s0: 31 objects shown"
     page.keyboard.press("Enter")
-    assert focused(page) == "s0: 12 objects, 1 migrate"
+    assert focused(page) == "s0: 31 objects, 31 migrate"
     page.keyboard.press(" ")
-    assert page.locator(".box").count() == 13
+    assert page.locator(".box").count() == 32
     assert page.locator(".box[tabindex='0']").count() == 1
+
+
+def test_a_small_picture_has_no_box_to_close_a_group(open_page: Callable[..., Page]) -> None:
+    """Of thirty objects all are shown, and nothing else is."""
+    page = open_page(page_of(chain(30, 1, set(range(30)))))
+    assert page.locator(".box").count() == 30
 
 
 def test_a_click_chooses_an_object(open_page: Callable[..., Page]) -> None:

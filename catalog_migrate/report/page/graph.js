@@ -121,7 +121,7 @@ const graphLayers = (() => {
 function startGraph(root, picture, options = {}) {
   // ---- what report/boxes.py and report/svg.py have, too
 
-  const MOST = 300, GROUPS = 100, LABELS = 40, LETTERS = 24, LONG = 8;
+  const MOST = 300, GROUPS = 100, LABELS = 40, LETTERS = 24, LONG = 8, FEW = 30;
   const WIDTH = 208, HEIGHT = 40, BETWEEN = 72, LABELLED = 140, BESIDE = 20, BELOW = 16, MARGIN = 16;
   const ACROSS = WIDTH + BESIDE, DOWN = HEIGHT + BELOW, LEAST = 680, ASPECT = 1.6;
   const OTHERS = "";
@@ -461,8 +461,9 @@ function startGraph(root, picture, options = {}) {
     const rest = new Set(boxes.filter((box) => box.node === null).map((box) => box.group));
     for (const group of new Set(groups)) {
       const count = rest.has(group) ? 0 : membersOf(group).length;
-      // a group that is wholly shown has a box, too: it is what closes it again
-      if (count > 1) boxes.push({ group, members: [], node: null, shown: count, isOpen: true });
+      // a group that is wholly shown has a box, too, which closes it again; a small picture needs none
+      const isLong = nodes.length > FEW || state.shown.has(group);
+      if (count > 1 && isLong) boxes.push({ group, members: [], node: null, shown: count, isOpen: true });
     }
     const layout = placeBoxes(boxes, arrows, state.side, top);
     const labelled = countLabels(arrows);
