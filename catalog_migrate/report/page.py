@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from catalog_migrate.model.wording import counted, visible
+from catalog_migrate.model.wording import counted, one_line, visible
 from catalog_migrate.report.page_data import encode_data
 from catalog_migrate.report.report import GOES_ON, Decision, Entry, Part, Report, Section, Wave
 from catalog_migrate.report.svg import draw_picture, encode_picture
@@ -240,8 +240,8 @@ def _copyable(label: str, text: str) -> str:
     """A text with its button, which the script shows: it does nothing without."""
     return (
         f'<div class="copyable"><span class="label">{_text(label)}</span><pre>{_text(text)}</pre>'
-        f'<button type="button" class="copy" aria-label="Copy {_text(text[:_TOLD])}" hidden>Copy'
-        "</button></div>"
+        f'<button type="button" class="copy" aria-label="Copy {_text(one_line(text[:_TOLD]))}"'
+        " hidden>Copy</button></div>"
     )
 
 
