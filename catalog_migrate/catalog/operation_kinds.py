@@ -327,6 +327,8 @@ def wrong_transitions(state: State, before: State) -> Iterator[str]:
         if key != RECONCILE:
             yield from _moved(f"operation {key}", was, now)
         if now is not None:
+            if was is not None and not was.program and state.serial > before.serial:
+                was = None  # a word that names of a session failed gives way to the next migration
             yield from _programmed(f"operation {key}", key == RECONCILE, was, now)
     for key in _changed(state, before, "intent"):
         old, new = before.intents.get(key), state.intents.get(key)

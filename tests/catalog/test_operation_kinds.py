@@ -179,6 +179,17 @@ class TestCommitted:
         assert is_refused(memory, put(RECONCILE, to_reconcile("bring in serial 2", other)))
         assert not is_refused(memory, put(RECONCILE, to_reconcile("bring in serial 1")))
 
+    def test_a_word_of_a_session_gives_way_to_the_next_one(self, memory: MemoryLog) -> None:
+        """That names of a session could not be made stays on record, without a program, when all
+        else is done: the next migration puts its own there, by the commit that raises the serial
+        and by no other."""
+        word = OperationRecord(RECONCILE, FAILED, {"phase": "session", "step": "create s.t"})
+        leave(memory, put(RECONCILE, word))
+        other = put(RECONCILE, to_reconcile("bring in serial 1", CREATE))
+        assert is_refused(memory, other)
+        other.raise_serial()
+        assert not is_refused(memory, other)
+
 
 class TestPrograms:
     """A stored program has operations of its kind, and stays while the state does."""
