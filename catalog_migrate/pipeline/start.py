@@ -207,17 +207,20 @@ def opened(
     try:
         return read_state(log), None
     except CatalogNotFound:
-        place = _free_place(log, options.warehouse)
-    first = planned_from(Baseline.empty(), release, options)
-    if not first.plan.applyable:
-        raise blocked(first.plan)
-    first = validate(replace(work, warehouse=place), None, first)
+        pass
     try:
+        place = _free_place(log, options.warehouse)
+        first = planned_from(Baseline.empty(), release, options)
+        if not first.plan.applyable:
+            raise blocked(first.plan)
+        first = validate(replace(work, warehouse=place), None, first)
         state = create_catalog(
             log, warehouse=place, ansi=options.ansi, time_zone=options.time_zone
         )
-    except CommitConflict:  # another process created it in this very moment
-        return read_state(log), None
+    except CatalogMigrateError:
+        if not log.exists():
+            raise
+        return read_state(log), None  # another process made it meanwhile: rows and names are of it
     return state, rebased(first, Baseline.outline(state, uri=log.uri).base)
 
 
