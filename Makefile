@@ -22,7 +22,7 @@ SPARK_TESTS := $(if $(SAMPLE),tests/engine/test_contract.py tests/bootstrap/test
   tests/streams/checkpoint/test_restarts.py tests/streams/running/test_alter_under_queries.py::test_rotation,\
   tests/engine tests/bootstrap tests/streams/checkpoint tests/streams/spark tests/streams/running)
 
-.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs delta-features users-views screenshots lock wheel clean
+.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate simulate-table mutants crash crash-streams crash-unsafe crash-faults docs delta-features users-views screenshots lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,8 @@ help:
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there, ONLY=postgres one group"
 	@echo "make simulate        N=$(N) random schedules on the simulated engine; JOBS=…"
+	@echo "make simulate-table  docs/simulation.md: what 20,000 schedules reach (some minutes)"
+	@echo "make mutants         change the product in 400 places, one at a time, and see which tests fail; hours"
 	@echo "make crash           kill upgrades at every step, on real Spark; CRASH_FIRST=n goes on at a point"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times; random DDL upstream"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
@@ -125,6 +127,12 @@ bench: jars
 
 simulate: install
 	$(BIN)/python -m tests.simulation.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/simulation/seeds
+
+simulate-table: install
+	$(BIN)/python -m tests.simulation.simulate 20000 $(if $(JOBS),--jobs $(JOBS)) --table docs/simulation.md
+
+mutants: install compile
+	nice -n 15 $(BIN)/python -m bench.mutants $(MUTANTS) --page docs/testing.md
 
 crash: jars build/spark-classes.jsa
 	CRASH_ALL=1 $(BIN)/python -m pytest -s --soak tests/crash

@@ -62,6 +62,7 @@ class Run:
             shape.name: number for draft in chain for number, shape in draft.tables.items()
         }
         self.known_paths: list[tuple[int, str]] = []
+        self.killed_at: list[str] = []
         self.starts = self.crashes = self.rows = self.rollbacks = 0
         self._looked = 0
         self._items: object = None
@@ -109,6 +110,7 @@ class Run:
             require("I7", line != "followed", "followed, and there is nobody else")
         except SimulatedCrash as crashed:
             self.crashes += 1
+            self.killed_at.append(point.calls[-1])
             line = str(crashed)
         except PrepareFailed as failure:
             if populating != "fails":

@@ -63,8 +63,9 @@ class Start(msgspec.Struct, frozen=True):
 class Fault(msgspec.Struct, frozen=True):
     """What happens to process number ``process`` at its ``call``-th call, counted from 1.
 
-    With ``of``, the name of a call, it waits for the first such call from there on. ``amount``:
-    seconds, or steps for a commit in flight.
+    With ``of``, the name of a call, it waits for the first such call from there on; with
+    ``during``, what the name of a state begins with, for the first one while the process has an
+    operation in hand that is in it. ``amount``: seconds, or steps for a commit in flight.
     """
 
     process: int
@@ -72,6 +73,7 @@ class Fault(msgspec.Struct, frozen=True):
     kind: FaultKind
     amount: float = 0.0
     of: str = ""
+    during: str = ""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -167,15 +169,21 @@ LONG, LONG_AT = 50, 37
 """Of so many seeds this one is of a long chain, gone up and down again and again."""
 
 
+AIMED = (1, 5, 7)
+"""Of so many schedules (:data:`USERS`) these aim at what is seldom come to."""
+
+
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     if seed % LONG == LONG_AT:
         return back_and_forth(seed)
+    if seed % USERS in AIMED:
+        return draw_aimed(seed)
     drawn = _drawn(seed)
     if seed % USERS == USERS - 1:
         return _with_sources(Random(f"users {seed}"), drawn)
     if seed % USERS == OBJECTS:
-        return draw_users(seed)
+        return _repairing(draw_users(seed)) if seed % LONG == OBJECTS else draw_users(seed)
     return drawn
 
 
@@ -286,6 +294,104 @@ def back_and_forth(seed: int) -> Scenario:
     )
 
 
+_COPIED, _IN_PLACE_ONLY = ("add NOT NULL column", "narrow column"), ("rename column", "drop column")
+_LEADING: tuple[tuple[str, tuple[str, ...], tuple[str, ...], int], ...] = (
+    ("building", _COPIED, ("create_shard", "copy_rows", "create_shadow_table"), 2),
+    ("sealing", (*_COPIED, "partition"), ("seal", "copy_tail", "count_rows"), 2),
+    ("abandoned", _COPIED, ("fence", "unseal", "delete_shard"), 4),
+    ("later attempt", ("add derived table",), ("create_shard", "populate"), 3),
+    ("later attempt", _IN_PLACE_ONLY, ("create_shard", "copy_rows", "seal"), 6),
+    ("failed", ("add view", "rewrite view", "add nullable column"), ("observe", "create_view"), 9),
+    ("committed, sealed", ("add filled table",), ("unseal", "evolve"), 3),
+    ("committed, evolve pending", (*_IN_PLACE_ONLY, "add nullable column"), ("evolve",), 3),
+    ("committed, tombstones pending", ("rename table", "drop view", "drop table"),
+     ("drop", "observe"), 3),
+    ("committed, reconciling", ("rewrite view", "add view", "call function"),
+     ("create_view", "observe"), 5),
+    ("", ("add derived table",), ("populate",), 1),
+    ("", ("add filled table",), ("fill_rows", "unseal"), 1),
+    ("", ("drop table", "narrow column"), ("delete_shard_data",), 2),
+    ("", ("move table",), ("drop_schema_if_empty",), 3),
+    ("", ("rename column",), ("evolve", "create_shadow_table"), 1),
+    ("", ("add function", "rewrite function"), ("create_function",), 1),
+    ("", ("comment", "add check", "drop check"), ("alter",), 2),
+    ("", _COPIED, ("truncate_shard",), 1),
+    ("", _COPIED, ("copy_tail", "seal", "renew"), 2),
+    ("", (*_COPIED, "add view"), ("audit", "audit", "bind", "names", "read", "append"), 4),
+    ("", ("add derived table",), ("audit",), 3),
+    ("", ("add view", "rename table"), ("drop", "register_table", "create_view"), 1),
+    ("", ("add view",), ("create",), 1),
+)
+"""States of a migration, what a release changes so that one comes to them, the calls that are made
+in them, and how many of the schedules that aim are for each. Without a state a call is aimed at."""
+
+_STRUCK: tuple[FaultKind, ...] = (
+    "crash", "crash", "pause", "suspend", "fail", "fail", "fail", "in flight"
+)
+
+
+def draw_aimed(seed: int) -> Scenario:
+    """One process is struck in a state or at a call that is seldom come to; others go on."""
+    random = Random(f"aimed {seed}")
+    state, changes, calls, _ = random.choices(_LEADING, [weight for *_, weight in _LEADING])[0]
+    groups: tuple[tuple[str, ...], ...] = (
+        (random.choice(changes), *random.sample(list(MUTATIONS), random.choice((0, 1)))),
+    )
+    if random.random() < 0.8:  # a third release
+        groups = (*groups, (random.choice(list(MUTATIONS)),))
+    back = bool(state) and random.random() < 0.5
+    late, call = random.choice((20.0, 60.0, 130.0)), random.choice(calls)
+    derived = "derived" in changes[0] and call != "populate"
+    kind: FaultKind = random.choice(_STRUCK) if state else "crash"
+    of, amount = "", 0.0
+    if kind == "in flight":
+        of, amount = "append", random.choice((3.0, 20.0))
+    elif kind == "fail":
+        of, amount = random.choice(("append", "append.done", call)), random.choice((0.0, 1.0))
+    elif kind != "crash":
+        amount = 200.0
+    elif not state or random.random() < 0.5:
+        of = call + random.choice(("", ".done"))
+    late_data = call == "delete_shard_data"
+    fills: Populating = "absent" if derived else "fills"
+    starts = [Start(1, populating=fills)] * ((derived and bool(state)) or back or late_data)
+    struck = len(starts)
+    faults: list[Fault] = []
+    starts.append(Start(
+        0 if back else 1, 150.0 * struck, "absent" if derived and not state else "fills",
+        back=int(back),
+    ))
+    if state == "abandoned":
+        first = random.choice(("copy_rows", "seal", "create_shard.done", "bind"))
+        faults.append(Fault(struck, 1, "fail", 1.0, first))
+    elif state == "failed":
+        step = random.choice(("create_view", "evolve", "drop", "register_table", "observe"))
+        faults.append(Fault(struck, 1, "fail", 1.0, step, "committed"))
+        if random.random() < 0.8:  # it is the next one that is struck
+            starts.append(Start(random.choice((1, len(groups))), starts[-1].at + late))
+            struck += 1
+    elif state == "later attempt" and not derived:
+        faults.append(Fault(struck, 1, "refuse", of="evolve", during="committed"))
+    elif call == "truncate_shard":
+        faults.append(Fault(struck, 1, "fail", 0.0, "copy_rows.done"))
+    elif late_data:
+        faults.append(Fault(struck, 1, "skew", 30 * 86_400.0))
+    faults.append(Fault(
+        struck, random.choice((1, 1, random.randint(1, 60))), kind, amount, of, state
+    ))
+    for _ in range(random.choice((1, 1, 2))):
+        starts.append(Start(random.choice((1, 0, len(groups))), starts[-1].at + late))
+    outside = tuple(
+        Outside(step, random.choice(("row", "row by name")), random.randrange(1_000_000))
+        for step in _gaps(random, 35, CALLS * len(starts))
+    )
+    return Scenario(
+        chain=seed, groups=groups, starts=tuple(starts), faults=tuple(faults), outside=outside,
+        persistent=random.random() < 0.8, installed=call != "create",
+        first=seed // SHARED,
+    )
+
+
 _IN_PLACE = ("rename column", "rename column", "add nullable column", "drop column", "relax column")
 """Changes that a table may take in place."""
 
@@ -392,6 +498,15 @@ def draw_users(seed: int) -> Scenario:
         drawn, groups=(*earlier, (random.choice(_SEEN), *last[:1])), starts=starts, persistent=True,
         installed=True, outside=(*outside, *acts),
     )
+
+
+def _repairing(drawn: Scenario) -> Scenario:
+    """Each process repairs what users have, and is killed at its first one."""
+    starts = tuple(replace(start, repairs=True) for start in drawn.starts)
+    done = ".done" * (drawn.chain // LONG % 2)
+    return replace(drawn, starts=starts, faults=(*drawn.faults, *(
+        Fault(process, 1, "crash", of=f"replace_text{done}") for process in range(len(starts))
+    )))
 
 
 def _with_sources(random: Random, drawn: Scenario) -> Scenario:

@@ -55,6 +55,7 @@ from tests.simulation.run import Run
 from tests.simulation.scenario import Fault, Scenario
 from tests.simulation.scheduler import Endless, ProcessClock, Scheduler, Task
 from tests.simulation.sinks import Sinks
+from tests.simulation.sometimes import MigrationWatch, Starter, killed_at
 from tests.simulation.sources import Sources
 from tests.simulation.users import KINDS, Users
 
@@ -130,6 +131,7 @@ class Process:
         self.dead = False
         self.touched = False
         self.epoch: int | None = None
+        self.starter = Starter(self.holder, bool(self.start.back))
         self.lives: dict[str, tuple[Column, ...]] = {}
         """The tables that a session lives with after its start: columns by path."""
 
@@ -150,6 +152,7 @@ class Process:
             play.scheduler.fail(error)
         except CatalogMigrateError as error:
             play.trace(f"{self} ends: {type(error).__name__}: {error.message}")
+            play.sometimes.end(self.starter, type(error).__name__)
             if not self.excused(error):
                 play.scheduler.fail(error)
 
@@ -159,6 +162,8 @@ class Process:
         release = min(start.release, len(play.run.chain) - 1)
         draft = play.run.chain[release]
         play.trace(f"{self} starts with release {draft.name}", start.read_only and "read-only")
+        self.starter.release = release
+        play.sometimes.find(self.starter)
         if (play.scenario.chain + self.number) % CHECKED == 0:
             play.guarded(lambda: play.run.check_plan(release, shuffled=True, read_only=False))
         objects = play.random(self.number).sample(draft.objects, len(draft.objects))
@@ -180,6 +185,8 @@ class Process:
         to = serials[-min(self.start.back, len(serials))] if serials else None
         draft = play.run.chain[0] if to is None else history[to].draft
         play.trace(f"{self} rolls back to serial {to} (release {draft.name})")
+        self.starter.release = int(draft.name) - 1
+        play.sometimes.find(self.starter)
         return play.run.place.back(
             to, engine=self.engine, log=self.log, clock=self.clock, holder=self.holder,
             approve=play.run.approvals_back(draft), repairs=self.start.repairs,
@@ -189,6 +196,7 @@ class Process:
         """It came to its end; a session lives on."""
         self.play.trace(f"{self} ends: {report.outcome}")
         self.play.run.starts += 1
+        self.play.sometimes.end(self.starter, report.outcome)
         said = None if report.plan is None else report.plan.users
         if report.outcome in ("migrated", "rolled_back") and not self.play.disturbed:
             self.play.guarded(lambda: self.play.users.said(self.name, said))
@@ -250,8 +258,9 @@ class Process:
         """Every fault that this call was drawn for."""
         due = [
             fault for fault in self.faults
-            if (fault.call <= self.calls and fault.of == call if fault.of
+            if (fault.call <= self.calls and fault.of in ("", call) if fault.of or fault.during
                 else fault.call == self.calls)
+            and (not fault.during or self.play.sometimes.holds(self.starter, fault.during))
         ]  # fmt: skip
         for fault in due:
             self.faults.remove(fault)
@@ -264,6 +273,8 @@ class Process:
         where = play.where(call, about)
         if fault.kind == "crash":
             self.touched = self.dead = True
+            play.sometimes.suffer(self.starter, "killed")
+            play.sometimes.reach(killed_at(call))
             play.trace(f"{self} is killed {where}")
             raise SimulatedCrash(f"{self} is killed {where}")
         if fault.kind in ("pause", "suspend"):
@@ -296,12 +307,15 @@ class Process:
             self.touched = True
             if call == "append.done":
                 play.trace(f"{self}: the reply is lost {where}")
+                play.sometimes.suffer(self.starter, "its reply is lost")
                 raise OSError("the reply is lost")
             if fault.kind == "in flight":
                 play.trace(f"{self}: no answer, the commit is under way {where}")
+                play.sometimes.suffer(self.starter, "its commit is under way")
                 play.landing.append((play.scheduler.step + max(1, int(fault.amount)), self))
                 raise InFlight
             play.trace(f"{self}: refused {where}")
+            play.sometimes.suffer(self.starter, "its commit is refused")
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         if call.partition(".")[0] in LOG_CALLS or call == "populate":
             return
@@ -312,6 +326,7 @@ class Process:
         if call in NAMED:
             play.program.unknown(self.name)
         play.trace(f"{self}: the statement fails {where}")
+        play.sometimes.suffer(self.starter, "its statement fails")
         raise EngineFailure(
             "the connection broke", condition="CONNECTION_LOST", transient=fault.amount == 0.0
         )
@@ -347,6 +362,8 @@ class ScenarioRun:
         self.landing: list[tuple[int, Process]] = []
         self.late_names = False
         self.program = ProgramWatch()
+        self.sometimes = MigrationWatch()
+        self.starters: dict[str, Starter] = {}
         self._seen = 0
         self._commits = self.run.place.log.history
         # the next one last; of two at one step the first one drawn comes first
@@ -373,6 +390,7 @@ class ScenarioRun:
             self.look()
             run.write(3, must=True)
         self.players = [Process(self, number) for number in range(len(self.scenario.starts))]
+        self.starters = {player.holder: player.starter for player in self.players}
         self.scheduler.run()
         self.land(None)
         self.look()
@@ -395,11 +413,16 @@ class ScenarioRun:
         target = max(run.release_in_force(), 0)
         self.trace(f"at rest, a process of release {target + 1} starts")
         clock = ProcessClock(self.scheduler, began=50_000.0)
+        last = Starter("the last one", back=False, release=target)
+        self.starters[last.holder] = last
+        self.sometimes.find(last)
         engine, report = run.place.start(
-            run.chain[target], run.releases[target], populate=run.place.populate(), clock=clock
+            run.chain[target], run.releases[target], populate=run.place.populate(), clock=clock,
+            holder=last.holder,
         )
         run.starts += 1
         self.look()
+        self.sometimes.end(last, report.outcome)
         if run.place.persistent and (self.late_names or self.others.meddled):
             self.repair(engine, clock)
         run.check_settled(
@@ -546,6 +569,7 @@ class ScenarioRun:
         state = self.run.place.state()
         if state is not None:
             self.program.see(state)
+            self.sometimes.see(state, self._commits[-1][1]["kind"], self.starters)
             check_retired(self.run.place.world, state, self.run.ledger, WAREHOUSE)
             self.sinks.check(state)
             self.sources.check(state)

@@ -41,13 +41,15 @@ POPULATING: tuple[Populating, ...] = ("fills", "fills", "fills", "fails", "absen
 
 
 class ScheduleReport(msgspec.Struct, frozen=True):
-    """What a schedule did; ``trace`` has one line a start, for reading a failure."""
+    """What a schedule did; ``trace`` has one line a start, for reading a failure. ``killed_at`` are
+    the calls at which one was killed."""
 
     seed: int
     starts: int
     crashes: int
     rows: int
     trace: tuple[str, ...]
+    killed_at: tuple[str, ...]
 
 
 class ScheduleFailed(AssertionError):
@@ -81,7 +83,9 @@ class _Schedule:
         for target in range(len(run.chain)):
             self.reach(target)
             run.write(self.random.randint(0, 4), must=True)
-        return ScheduleReport(self.seed, run.starts, run.crashes, run.rows, tuple(run.trace))
+        return ScheduleReport(
+            self.seed, run.starts, run.crashes, run.rows, tuple(run.trace), tuple(run.killed_at)
+        )
 
     def reach(self, target: int) -> None:
         """Bring one release in force, through crashes, and check what it left."""

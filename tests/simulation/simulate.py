@@ -13,19 +13,30 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import cycle, islice
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.wording import counted
 from tests.simulation.scenario import Scenario, decode, draw, draw_users
 from tests.simulation.schedule import ScheduleFailed, compare_paths, run_schedule
 from tests.simulation.shrink import explain, failure_of, keep, shrink
+from tests.simulation.sometimes import (
+    POINTS,
+    SCHEDULES,
+    Points,
+    Reached,
+    killed_at,
+    merge,
+    missed,
+    page,
+    with_page,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
@@ -36,14 +47,17 @@ if TYPE_CHECKING:
 ALONE = 8
 """Every so many schedules are of one process at a time, checked after each."""
 
-STREAMS = 25
-"""Every so many schedules are of runtimes, clients and producers."""
+STREAMS, STREAMS_AT = 25, (5, 18, 24)
+"""Of so many schedules these are of runtimes, clients and producers."""
 
 MOVES = (3, 5)
 """Which of eight schedules of streams move sources from topic to topic."""
 
 DATABASES = (1,)
 """Which of them have a source on PostgreSQL."""
+
+AIMED = (0, 2, 4, 6)
+"""Which of them have runtimes that are struck in states that are seldom come to."""
 
 CATALOGS = (7,)
 """Which of them have a mirror of tables that are altered upstream."""
@@ -65,8 +79,17 @@ PARTS = 8
 """Into how many parts the work of each process is cut."""
 
 
-def simulate(schedules: int, *, seed: int = 0, users: bool = False) -> tuple[int, int, int]:
-    """Run schedules ``seed`` … ``seed + schedules - 1``; (starts, crashes, rows written).
+class Counts(NamedTuple):
+    """What schedules had: starts, crashes, rows written, and the points that they reached."""
+
+    starts: int
+    crashes: int
+    rows: int
+    reached: Points
+
+
+def simulate(schedules: int, *, seed: int = 0, users: bool = False) -> Counts:
+    """Run schedules ``seed`` … ``seed + schedules - 1``.
 
     ``users``: all of them with users' objects (:func:`~tests.simulation.scenario.draw_users`).
     Raises ScheduleFailed at the first violation.
@@ -74,30 +97,44 @@ def simulate(schedules: int, *, seed: int = 0, users: bool = False) -> tuple[int
     from tests.simulation.scenario_run import Firsts
 
     starts = crashes = rows = 0
+    reached: dict[str, Reached] = {}
     firsts = Firsts()
     with collector_paused():
         for number in range(seed, seed + schedules):
             counts = _played(number, draw_users(number), firsts) if users else _one(number, firsts)
-            starts += counts[0]
-            crashes += counts[1]
-            rows += counts[2]
+            starts += counts.starts
+            crashes += counts.crashes
+            rows += counts.rows
+            for point in counts.reached:
+                held = reached.get(point)
+                reached[point] = (
+                    Reached(1, number) if held is None else Reached(held.times + 1, held.seed)
+                )
             if number % EVERY == 0 and not users:
                 compare_paths(number)
             if number % COLLECTED == COLLECTED - 1:
                 gc.collect()
-    return starts, crashes, rows
+    return Counts(starts, crashes, rows, reached)
 
 
-def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
+class _Played(NamedTuple):
+    starts: int
+    crashes: int
+    rows: int
+    reached: Collection[str] = ()
+
+
+def _one(number: int, firsts: Firsts | None = None) -> _Played:
     if number % ALONE == 0:
         report = run_schedule(number)
-        return report.starts, report.crashes, report.rows
-    if number % STREAMS == STREAMS - 1:
+        reached = POINTS & set(map(killed_at, report.killed_at))
+        return _Played(report.starts, report.crashes, report.rows, reached)
+    if number % STREAMS in STREAMS_AT:
         return _streams(number)
     return _played(number, draw(number), firsts)
 
 
-def _played(number: int, scenario: Scenario, firsts: Firsts | None) -> tuple[int, int, int]:
+def _played(number: int, scenario: Scenario, firsts: Firsts | None) -> _Played:
     from tests.simulation.scenario_run import ScenarioRun
 
     play = ScenarioRun(scenario, firsts=firsts)
@@ -105,32 +142,41 @@ def _played(number: int, scenario: Scenario, firsts: Firsts | None) -> tuple[int
         run = play.run_to_end()
     except Exception as error:
         raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
+    reached = play.sometimes.points
     play.let_go()
-    return run.starts, run.crashes, run.rows
+    return _Played(run.starts, run.crashes, run.rows, reached)
 
 
 def _streams_of(number: int) -> StreamScenario:
     """Two of eight are of sinks that lag and topics that come again: those take three times as
     long as the others."""
     from tests.simulation.stream_scenario import (
+        draw_aimed,
         draw_catalog,
         draw_database,
         draw_moves,
         draw_streams,
         on_object_store,
+        strike,
     )
 
     kind = number // STREAMS % 8
-    if kind in DATABASES:
-        drawn = draw_database(number)
+    if kind in AIMED:
+        name, drawn = "", draw_aimed(number)
+    elif kind in DATABASES:
+        name, drawn = "database", draw_database(number)
     elif kind in CATALOGS:
-        drawn = draw_catalog(number)
+        name, drawn = "catalog", draw_catalog(number)
+    elif kind in MOVES:
+        name, drawn = "moves", draw_moves(number)
     else:
-        drawn = (draw_moves if kind in MOVES else draw_streams)(number)
-    return on_object_store(drawn) if number // STREAMS % STORES == 0 else drawn
+        name, drawn = "", draw_streams(number)
+    if number // STREAMS % STORES == 0:
+        drawn = on_object_store(drawn)
+    return strike(drawn, name) if name and number // STREAMS // 8 % 2 else drawn
 
 
-def _streams(number: int) -> tuple[int, int, int]:
+def _streams(number: int) -> _Played:
     from tests.simulation.stream_run import StreamRun
 
     play = StreamRun(_streams_of(number))
@@ -141,14 +187,15 @@ def _streams(number: int) -> tuple[int, int, int]:
     crashes = sum(fault.kind == "crash" for fault in play.scenario.faults)
     rows = sum(len(table.rows) for table in play.world.tables.values())
     starts = len(play.scenario.runtimes) + 1
+    reached = play.sometimes.points
     play.let_go()
-    return starts, crashes, rows
+    return _Played(starts, crashes, rows, reached)
 
 
 def spread(
     schedules: int, *, seed: int = 0, jobs: int = 1, users: bool = False,
     on_progress: Callable[[int, int], None] = lambda *_: None,
-) -> tuple[int, int, int]:
+) -> Counts:
     """:func:`simulate` on ``jobs`` processes; the same schedules however many there are.
 
     The work is cut into parts, and each ends at its first violation: ``on_progress`` hears how many
@@ -176,7 +223,7 @@ def spread(
             for size in (parts[part + 1] - parts[part],)
         }
         failures: list[ScheduleFailed] = []
-        counts: list[tuple[int, int, int]] = []
+        counts: list[Counts] = []
         ended = 0
         for future in as_completed(running):
             try:
@@ -189,8 +236,10 @@ def spread(
         first, *others = sorted(failures, key=lambda failure: failure.seed)
         first.others = tuple(str(other).partition("\n")[0] for other in others)
         raise first
-    starts, crashes, rows = (sum(column) for column in zip(*counts, strict=True))
-    return starts, crashes, rows
+    return Counts(
+        sum(each.starts for each in counts), sum(each.crashes for each in counts),
+        sum(each.rows for each in counts), merge(*(each.reached for each in counts)),
+    )
 
 
 def _cores() -> Sequence[int]:
@@ -251,6 +300,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--users", action="store_true", help="users have views and functions in every schedule"
     )
+    parser.add_argument(
+        "--table", type=Path, help="the page in which the tables of what was reached are written"
+    )
     options = parser.parse_args(arguments)
     if options.replay is not None:
         return replay(decode(options.replay.read_bytes()))
@@ -258,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return replay((draw_users if options.users else draw)(options.seed))
     began, before = time.perf_counter(), sum(os.times()[:4])
     try:
-        starts, crashes, rows = spread(
+        counts = spread(
             options.schedules, seed=options.seed, jobs=options.jobs, users=options.users,
             on_progress=partial(_told, options.schedules),
         )
@@ -267,11 +319,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - before
     print(
-        f"{options.schedules} schedules, {starts} starts, {crashes} crashes, {rows} rows"
+        f"{options.schedules} schedules, {counts.starts} starts, {counts.crashes} crashes,"
+        f" {counts.rows} rows"
         f" in {seconds:.1f} s: {options.schedules / max(seconds, 1e-9):.0f} schedules/s,"
         f" {1000 * cpu / max(options.schedules, 1):.1f} ms of processor time each"
     )
-    return 0
+    if options.users:
+        return 0
+    print(f"{len(counts.reached)} of {len(POINTS)} points reached")
+    if options.table is not None:
+        text = options.table.read_text(encoding="utf-8")
+        options.table.write_text(with_page(text, counts.reached), encoding="utf-8")
+    if options.seed or options.schedules < SCHEDULES:
+        return 0
+    print(page(counts.reached))
+    return _report_missed(missed(counts.reached))
+
+
+def _report_missed(points: Sequence[str]) -> int:
+    """Tell what too few schedules reached, and the command that shows it; the exit code."""
+    for point in points:
+        print(f"not reached: {point}", file=sys.stderr)
+    if points:
+        print(f"replay: python -m tests.simulation.simulate {SCHEDULES}", file=sys.stderr)
+    return int(bool(points))
 
 
 def _told(schedules: int, ended: int, failed: int) -> None:
@@ -292,7 +363,7 @@ def _report(failure: ScheduleFailed, directory: str, *, users: bool) -> None:
     if users:
         _report_small(draw_users(failure.seed), failure.seed, directory)
         return
-    if failure.seed % STREAMS == STREAMS - 1 and failure.seed % ALONE:
+    if failure.seed % STREAMS in STREAMS_AT and failure.seed % ALONE:
         _report_streams(failure.seed)
         return
     scenario = draw(failure.seed)

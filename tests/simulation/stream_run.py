@@ -52,6 +52,7 @@ from tests.simulation.object_store import (
 )
 from tests.simulation.scenario import Fault
 from tests.simulation.scheduler import ProcessClock, Scheduler, Task
+from tests.simulation.sometimes import StreamWatch, killed_at, stream_call
 from tests.simulation.stream_faults import NO_FAULT, StreamFault
 from tests.simulation.stream_ports import (
     NoLog,
@@ -173,19 +174,27 @@ class Actor(ABC):
         self.play.after(self, call)
         for fault in [
             each for each in self.faults
-            if (call.startswith(each.of) and self.calls >= each.call if each.of
+            if (call.startswith(each.of) and self.calls >= each.call if each.of or each.during
                 else each.call == self.calls)
+            and (not each.during or self.holds(each, call))
         ]:
             self.faults.remove(fault)
             self.suffer(fault, call)
         if not call.startswith(("read", *READS)):
             self.play.acts += 1  # what was announced is done next, before anybody else has a turn
 
+    def holds(self, fault: Fault, call: str) -> bool:
+        """Whether a fault of a state may strike: not at the end of the commit that led there."""
+        led = call.endswith(".done") and not fault.of.endswith(".done")
+        return not led and self.play.sometimes.holds(self.name, fault.during)
+
     def suffer(self, fault: Fault, call: str) -> None:
         """What the scenario wants here."""
         play = self.play
         if fault.kind == "crash":
             self.dead = True
+            play.sometimes.suffer(self.name, "killed")
+            play.sometimes.reach(killed_at(stream_call(call)))
             play.trace(f"{self.name} is killed at {call}")
             raise SimulatedCrash(f"{self.name} is killed")
         if fault.kind in ("pause", "suspend"):
@@ -202,9 +211,11 @@ class Actor(ABC):
             self.be_answered(fault, call)
         elif call == "append":
             play.trace(f"{self.name}: the commit is refused ({self.log.about})")
+            play.sometimes.suffer(self.name, "its commit is refused")
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         elif call == "append.done":
             play.trace(f"{self.name}: the reply is lost ({self.log.about})")
+            play.sometimes.suffer(self.name, "its reply is lost")
             raise OSError("the reply is lost")
 
     def be_answered(self, fault: Fault, call: str) -> None:
@@ -221,6 +232,7 @@ class Actor(ABC):
             raise SlowDown
         if fault.kind == "in flight" and not done and not call.startswith(READS):
             self.dead = True
+            play.sometimes.suffer(self.name, "killed")
             play.trace(f"{self.name} is killed, {fault.amount} s in flight: {call}")
             raise InFlight(fault.amount)
         if fault.kind == "refuse" and put:
@@ -355,6 +367,7 @@ class StreamRun:
         self.ended: list[Actor] = []
         self.clients: list[ClientActor] = []
         self.untried = False
+        self.sometimes = StreamWatch()
         self.acts = 0
         self._quiet = (-1, False)
         self._seen = self._rows = 0
@@ -486,6 +499,9 @@ class StreamRun:
             except InvariantBroken as broken:
                 self.scheduler.fail(broken)
         if call == "append.done":
+            with self.looking():
+                living = [each.name for each in self.actors if not (each.dead or each.task.ended)]
+                self.sometimes.see(self.state(), actor.name, living)
             self.trace(f"{actor.name} commits: {actor.log.about}")
             if isinstance(actor, ClientActor) and actor.log.about == "alter":
                 self.untried = True

@@ -273,6 +273,75 @@ def draw_streams(seed: int) -> StreamScenario:
     )
 
 
+_LEADING = (
+    ("validating", (0, 1, 6, 4)), ("trial", (0, 6, 1)), ("trial, started", (0, 6, 1)),
+    ("trial, setting back", (2, 3)), ("requested", (7, 9)), ("stopping", (7, 8, 9, 10)),
+    ("committed", (7, 9, 10)), ("backfilling", (12,)),
+)
+"""States of an operation, and statements that lead there."""
+
+_CALLS = (
+    "append", "append.done", "renew", "renew.done", "stop", "offsets", "rows", "commits",
+    "file: write", "file: sync", "file: rename", "file: make", "file: put", "file: copy",
+    "file: remove",
+)
+
+
+def draw_aimed(seed: int) -> StreamScenario:
+    """That of a seed with processes that are struck in states that are seldom come to."""
+    random = Random(f"aimed {seed}")
+    if random.random() < 0.15:
+        return draw_streams(seed)
+    clients: list[Client] = []
+    faults: list[Fault] = []
+    runtimes: tuple[float, ...] = (0.0, 20.0, 40.0)
+    more: list[tuple[int, int]] = []
+    untried = random.random() < 0.1
+    if untried:  # a definition that nothing was tried on gives way to one that works as little
+        runtimes = (20.0, 40.0)
+        clients.append(Client(4, 1.0))
+        clients.append(Client(random.choice((2, 3, 5)), 100.0))
+    for number in range(2 * (not untried)):  # who lost the cluster in the first has not the second
+        state, statements = random.choice((*_LEADING, _LEADING[-1])[: None if not number else -2])
+        at = 300.0 * number + 10.0
+        if state == "backfilling":  # what it skips comes right then
+            at = 2.0
+            more = [(random.randint(60, 300), 2 * random.randrange(500)) for _ in range(60)]
+        clients.append(Client(random.choice(statements), at))
+        kind: FaultKind = random.choice(("crash", "crash", "suspend", "pause", "fail", "fail"))
+        of = random.choice(("append", "append", "append.done")) if kind == "fail" else ""
+        process = range(number + 1)
+        if of == "append.done" and state in ("validating", "requested"):
+            process = range(len(runtimes), len(runtimes) + 2)  # of clients: it is they who ask
+        if kind == "crash" and random.random() < 0.6:
+            of, state = random.choice(_CALLS), ""
+            if clients[-1].statement in _LEADING[-1][1]:
+                of = random.choice(("chunk 0", "chunk 0.done", "chunk 0.done"))
+        call = random.choice((1, random.randint(1, 200))) if of in _CALLS else 1
+        faults += (Fault(each, call, kind, 200.0, of, state) for each in process)
+    records = tuple((random.randint(1, 900), random.randrange(1000)) for _ in range(12))
+    return StreamScenario(
+        seed=seed, runtimes=runtimes, clients=tuple(clients), faults=tuple(faults),
+        records=tuple(sorted((*records, *more))),
+    )
+
+
+_RARE = {
+    "moves": ("send", "send", "file: copy", "file: remove", "renew"),
+    "database": ("advance", "load", "load 1.done", "manifest", "copy"),
+    "catalog": ("advance", "decode", "decode", "load 1.done"),
+}
+
+
+def strike(scenario: StreamScenario, kind: str) -> StreamScenario:
+    """A scenario whose first runtime is killed at a call that is seldom come to, too."""
+    random = Random(f"struck {scenario.seed}")
+    calls = _RARE[kind] + (f"{REQUEST}delete", f"{REQUEST}delete.done") * 3 * bool(scenario.page)
+    call = random.choice((1, 1, random.randint(1, 300)))
+    fault = Fault(0, call, "crash", of=random.choice(calls))
+    return replace(scenario, faults=(fault, *scenario.faults))
+
+
 def draw_moves(seed: int) -> StreamScenario:
     """That of a seed with sinks that lag, topics that come again, and moves between topics."""
     drawn = draw_streams(seed)
