@@ -166,8 +166,8 @@ def _tell(place: Place) -> None:
     screen = Screen()
     began = time.monotonic()
     screen.say(
-        "PostgreSQL's own system catalog, 208 tables and views with the rows of a real server, is"
-        " upgraded from release 15 to 16 to 18. This takes about a minute.\n"
+        "PostgreSQL's own system catalog, 208 tables and views with the rows of a real server, is\n"
+        "upgraded from release 15 to 16 to 18, in about a minute.\n"
     )
     _require_java(place, screen)
 
@@ -204,8 +204,7 @@ def _tell(place: Place) -> None:
     screen.chapter("Are all rows there? Each is compared with the server's, column by column")
     tables, rows, left_out = compare_rows(catalog, fixtures() / "rows_15")
     screen.figure(
-        f"{rows:,} rows of {tables} tables are equal; left out: {', '.join(left_out)},"
-        " which release 18 drops"
+        f"{rows:,} rows of {tables} tables are equal, without {', '.join(left_out)}, which 18 drops"
     )
     seconds = time.monotonic() - began
     screen.say(f"\nDone in {seconds:.0f} s: {_in_force(catalog)}, no row is lost.\n")
@@ -216,14 +215,14 @@ def _say_what_next(place: Place, report: Path, screen: Screen) -> None:
     command = "catalog-migrate"
     if shutil.which(command) is None:
         command = os.path.relpath(Path(sys.executable).with_name(command))
-    screen.say(f"report: {_near(report)}")
-    screen.say("    what 16 to 18 changes, object by object; open it in a browser")
+    screen.say("report of 16 to 18, object by object, for a browser:")
+    screen.say(f"    {_near(report)}")
     if not place.passes:
-        screen.say(f"catalog: {_near(place.catalog)}")
+        screen.say("the catalog is left there to look at:")
         where = shlex.quote(_near(place.catalog))
         for verb in ("history", "show pg_catalog.pg_attribute"):
             screen.say(f"    {command} {verb} --catalog {where}")
-    screen.say("next: your own release in five minutes, README.md")
+    screen.say("your own release, in five minutes: README.md")
 
 
 def _near(place: str | Path) -> str:
@@ -286,8 +285,9 @@ class Screen:
         if sys.stdout.isatty():
             self._columns = min(WIDTH, shutil.get_terminal_size().columns) - 1
 
-    def say(self, text: str) -> None:
-        self._write("\n".join(textwrap.fill(line, WIDTH) for line in text.split("\n")) + "\n")
+    def say(self, line: str) -> None:
+        """A line as it is: a path or a command stays whole."""
+        self._write(f"{line}\n")
 
     def chapter(self, title: str) -> None:
         self._chapter += 1
