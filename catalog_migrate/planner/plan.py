@@ -234,6 +234,8 @@ class Plan(msgspec.Struct, frozen=True):
     that read what changes: None where there may be some and the catalog was not looked at, UNSET
     where the plan is for no catalog that could have any. ``graph`` has every object before and
     after, by name; empty where nothing is to do, and in plans of format 1.3 and before.
+    ``details_hash`` is that of a file: of what ``plan_hash`` leaves out of changes, and of the
+    graph.
     """
 
     format_version: str
@@ -262,6 +264,7 @@ class Plan(msgspec.Struct, frozen=True):
     replaced: tuple[Replaced, ...] = ()
     users: tuple[UserObject, ...] | msgspec.UnsetType | None = msgspec.UNSET
     graph: tuple[GraphObject, ...] = ()
+    details_hash: str = ""
 
     @property
     def is_empty(self) -> bool:

@@ -18,7 +18,7 @@ from catalog_migrate.release.release import Release
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
              "point_of_no_return", "fenced_out", "unparsed", "locks_out", "unproven",
-             "replaced", "users", "graph")
+             "replaced", "users", "graph", "details_hash")
 # what becomes of bundled connections depends on users, who may ALTER them after the approval;
 # a plan bound by Spark's analyser is the same plan: approving either approves both; whether a
 # release may go back is asked again, and answered by the flag of whoever applies it; users' objects
@@ -27,6 +27,10 @@ _UNHASHED_IN_CHANGES = (
     "rows", "bytes", "files", "seconds", "copied_because", "before", "after"
 )
 # definitions are covered by the manifest hash; a directory and its manifest spell them differently
+
+
+_SINCE = 4
+"""Minor of the first format with definitions, a graph, and a hash of both."""
 
 
 class StalePlan(CatalogMigrateError, RuntimeError):
@@ -93,6 +97,15 @@ def _without_users(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _hash_details(document: dict[str, Any]) -> str:
+    """Hash what a plan shows beside what its hash covers: definitions, sizes, who uses what."""
+    changes = [
+        [change.get(key) for key in _UNHASHED_IN_CHANGES] for change in document["changes"]
+    ]
+    details = [document.get("graph", ()), changes]
+    return hashlib.sha256(msgspec.json.encode(details, order="sorted")).hexdigest()
+
+
 def same_plan(approved: Plan, plan: Plan) -> bool:
     """Whether the plan that was made now is the approved one.
 
@@ -107,8 +120,13 @@ def same_plan(approved: Plan, plan: Plan) -> bool:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """A plan as a file: indented JSON, keys in their documented order, ending in a line feed."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+    """Encode a plan as a file: indented JSON, keys in their documented order, a line feed.
+
+    A hash of the details that the plan's own leaves out is added, so that edited ones are refused.
+    """
+    document = msgspec.to_builtins(plan)
+    document["details_hash"] = _hash_details(document)
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def decode_plan(data: bytes) -> Plan:
@@ -151,6 +169,13 @@ def decode_plan(data: bytes) -> Plan:
             expected=plan.plan_hash,
             actual=actual,
         )
+    details = _hash_details(document)
+    if plan.details_hash != details and (plan.details_hash or _has_details(version)):
+        raise EditedPlan(
+            "the plan was changed after it was made: its definitions, sizes or its graph are not"
+            " those that it was saved with",
+            remedy=again, expected=plan.details_hash, actual=details,
+        )
     said, follows = _bare(plan.point_of_no_return), _bare(point_of_no_return(plan.changes))
     if said != follows:
         raise EditedPlan(
@@ -158,7 +183,16 @@ def decode_plan(data: bytes) -> Plan:
             f" the file says {said}",
             remedy=again, expected=str(follows), actual=str(said),
         )
-    return plan
+    if not _has_details(version):  # what is in a file of then was not in it when it was made
+        plan = replace(plan, graph=(), changes=tuple(
+            replace(change, before=None, after=None, copied_because=()) for change in plan.changes
+        ))
+    return replace(plan, details_hash="")
+
+
+def _has_details(version: str) -> bool:
+    """Whether files of this format have definitions, and a hash of them."""
+    return _minor(version) >= _SINCE
 
 
 def _minor(version: str) -> int:

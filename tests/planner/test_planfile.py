@@ -17,6 +17,7 @@ from catalog_migrate.planner.planfile import (
     EditedPlan,
     decode_plan,
     encode_plan,
+    hash_document,
     plan_hash,
     same_plan,
 )
@@ -118,6 +119,38 @@ def test_steps_edited_by_hand_are_refused(plan: Plan, edit: str) -> None:
     }[edit]
     with pytest.raises(EditedPlan, match="changed after it was made"):
         decode_plan(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("after", None), ("before", {"schema": "s", "kind": "table", "name": "t"}), ("rows", 5),
+        ("copied_because", ["no reason"]), ("graph", []), ("details_hash", None),
+    ],
+)
+def test_what_a_report_shows_cannot_be_edited(plan: Plan, part: str, value: Any) -> None:
+    """A definition, a size or the graph of a file is what it was saved with, or it is refused."""
+    document = json.loads(encode_plan(plan))
+    if part in document:
+        document[part] = value
+        if value is None:
+            del document[part]
+    else:
+        next(each for each in document["changes"] if each["after"])[part] = value
+    with pytest.raises(EditedPlan, match="its definitions, sizes or its graph are not those"):
+        decode_plan(json.dumps(document).encode())
+
+
+def test_a_file_of_a_format_without_definitions_shows_none(plan: Plan) -> None:
+    """What was written into a plan of format 1.3 since is not shown: no hash vouches for it."""
+    document = json.loads(encode_plan(plan)) | {"format_version": "1.3"}
+    del document["details_hash"]
+    document["plan_hash"] = hash_document(document)
+    read = decode_plan(json.dumps(document).encode())
+    assert read.graph == ()
+    assert {(each.before, each.after, each.copied_because) for each in read.changes} == {
+        (None, None, ())
+    }
 
 
 def test_unknown_keys_of_a_newer_minor_are_ignored(plan: Plan) -> None:
