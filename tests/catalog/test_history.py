@@ -29,6 +29,7 @@ from catalog_migrate.catalog.records import OperationRecord, ReleaseRecord, iden
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.store.address import Storage
 
 
 def book(key: str) -> Callable[[State], Changes]:
@@ -338,3 +339,10 @@ class TestAudit:
         assert log.keep_audit() == 6
         assert log.keep_audit() == 0
         assert [entry.version for entry in log.audit] == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_cannot_write_a_table_beside_the_log_is_told_why(tmp_path: Path) -> None:
+    """The store's own words; without any, that others were faster."""
+    table = side_tables.Renewals(str(tmp_path / "beats"), Storage())
+    assert "no space left" in table.refused(OSError("no space left")).message
+    assert "faster every time" in table.refused(None).message

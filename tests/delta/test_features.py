@@ -111,6 +111,14 @@ def test_an_empty_table_of_a_form_has_a_time_too(timed: str, tmp_path: Path) -> 
     assert len(times(str(tmp_path / "shadow"))) == 1
 
 
+def test_an_empty_table_of_a_form_has_a_checksum(tmp_path: Path) -> None:
+    """Of its one commit, where that has no time of its own."""
+    path = str(tmp_path / "t")
+    write_commit(path, 0, protocol(), metadata())
+    create_empty(str(tmp_path / "shadow"), form_of(view_table(path)))
+    assert (tmp_path / "shadow" / "_delta_log" / f"{0:020d}.crc").is_file()
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from arro3.core import Array, DataType, Table
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from catalog_migrate.delta.files import rows_added
-from catalog_migrate.delta.log import is_same_commit, read_change, refuse_damaged_log
+from catalog_migrate.delta.log import commit_log, is_same_commit, read_change, refuse_damaged_log
 from catalog_migrate.delta.table import commit_transactions
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.store.address import Storage
 
 
 @pytest.fixture
@@ -92,6 +93,17 @@ def test_an_empty_commit_carries_transactions(table: str) -> None:
     change = read_change(table, 5)
     assert change.transactions == {"a": 7, "b": 1}
     assert (change.adds, change.removes, change.redefines) == (False, False, False)
+
+
+def test_a_commit_says_whose_it_is(tmp_path: Path) -> None:
+    """Its id is told apart from the rest of what we wrote into it; others' words are left out."""
+    rows = Table.from_pydict({"id": Array([1], DataType.int64())})
+    write_deltalake(tmp_path, rows, commit_properties=CommitProperties(custom_metadata={
+        "catalog_migrate.commit": "c1", "catalog_migrate.kind": "seal", "other": "x",
+    }))
+    log = commit_log(str(tmp_path), Storage(), lambda *said: AssertionError(said))
+    found = log.commit(0)
+    assert (found.commit_id, dict(found.metadata)) == ("c1", {"kind": "seal"})
 
 
 def test_a_commit_that_is_not_there(table: str) -> None:

@@ -487,6 +487,15 @@ def test_probable_column_rename_is_a_question(make: Any) -> None:
     assert [one.column for one in plan.blocked] == ["memo"]
 
 
+def test_the_only_column_gone_is_asked_about_wherever_the_new_one_is(make: Any) -> None:
+    """Their names may be unlike and their places other ones; of two that came neither is meant."""
+    old = make.table("t", "a INT, memo STRING, b INT")
+    plan, _ = move(make, old, make.table("t", "a INT, b INT, xyz STRING"))
+    assert plan.questions == (Question("s.t", "memo", "xyz", "xyz STRING RENAMED FROM memo"),)
+    plan, _ = move(make, old, make.table("t", "a INT, b INT, xyz STRING, zyx STRING"))
+    assert plan.questions == ()
+
+
 def test_table_reached_by_a_change_keeps_its_shard(make: Any) -> None:
     """A table that only got a new id through what it uses takes its shard over untouched."""
     old = [make.table("a"), make.table("t", depends_on=("s.a",))]

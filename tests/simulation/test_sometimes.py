@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.simulation.scenario import Fault, Scenario, Start
 from tests.simulation.scenario_run import ScenarioRun
 from tests.simulation.simulate import Counts, main
 from tests.simulation.sometimes import (
+    BEGIN,
+    END,
     NEEDED,
     NEXT,
     POINTS,
@@ -25,7 +28,9 @@ from tests.simulation.sometimes import (
     killed_at,
     merge,
     missed,
+    page,
     stream_call,
+    with_page,
 )
 from tests.simulation.stream_run import StreamRun
 from tests.simulation.stream_scenario import Client, StreamScenario
@@ -84,8 +89,8 @@ def test_what_too_few_schedules_reach_fails_the_run(
     monkeypatch.setattr(simulate_module, "spread", lambda *_, **__: Counts(1, 1, 1, short))
     assert main([str(SCHEDULES)]) == 1
     assert capsys.readouterr().err == (
-        "not reached: ends migrated: in 4 of 5 schedules\n"
-        "not reached: ends resumed: in 0 of 5 schedules\n"
+        "not reached: ends migrated: in 1 of 2 schedules\n"
+        "not reached: ends resumed: in 0 of 2 schedules\n"
         "replay: python -m tests.simulation.simulate 20000\n"
     )
     assert main([str(SCHEDULES - 1)]) == 0  # too few schedules to say
@@ -102,3 +107,17 @@ def test_what_cannot_be_reached_is_a_point_with_a_reason() -> None:
     assert set(UNREACHED) <= set(POINTS)
     assert all(reason.endswith(".") for reason in UNREACHED.values())
     assert missed(ENOUGH) == []
+
+
+def test_the_tables_have_every_point_often_enough() -> None:
+    """docs/simulation.md is what the command writes, for the points that there are now."""
+    written = DOCS.read_text(encoding="utf-8")
+    tables = written.split(BEGIN)[1].split(END)[0]
+
+    def without_counts(text: str) -> str:
+        return re.sub(r"(?<=[ |])\d[\d,]*(?=[ ,|\n])", "n", text)
+
+    assert without_counts(tables).strip() == without_counts(page(ENOUGH)).strip()
+    counts = re.findall(r"(?<=[ ])\d[\d,]*(?= \||, )", tables)
+    assert min(int(each.replace(",", "")) for each in counts) >= NEEDED
+    assert with_page(written, ENOUGH).count("\n") == written.count("\n")
