@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from catalog_migrate.model.wording import visible
-from catalog_migrate.report.report import GOES_ON, Entry, Report, Section
+from catalog_migrate.report.report import Entry, Report, Section
 
 LIMIT = 65_536
 """Characters a comment may have; a report has fewer."""
@@ -71,17 +71,24 @@ def _row(cells: Sequence[str], *, escape: bool = True) -> str:
 def _item(entry: Entry) -> str:
     lines = [f"- {_mark(entry.sign)}{_escape(_clip(entry.head))}\n"]
     shown = entry.details[:_DETAILS_SHOWN]
-    for detail in shown:
-        key, colon, value = _clip(detail).partition("write: ")
-        if colon:
-            lines.append(f"  - {_escape(key)}write: {_code(value)}\n")
-        elif detail.startswith(GOES_ON):
-            lines += [f"  - {_code(_clip(detail).strip())}\n"] if detail.strip() else []
-        else:
-            lines.append(f"  - {_escape(key)}\n")
+    lines += [f"  - {_escape(_clip(detail))}\n" for detail in shown]
     if len(entry.details) > len(shown):
         lines.append(f"  - … and {len(entry.details) - len(shown):,} more\n")
+    lines += _verbatim(entry.lines)
+    lines += _verbatim(entry.text.splitlines(), f"{_escape(entry.verb)}: ")
     return "".join(lines)
+
+
+def _verbatim(lines: Sequence[str], lead: str = "") -> list[str]:
+    """Lines as code, ``lead`` before the first; blank ones say nothing."""
+    written = [line for line in map(_clip, lines) if line.strip()]
+    found = [
+        f"  - {'' if number else lead}{_code(line)}\n"
+        for number, line in enumerate(written[:_DETAILS_SHOWN])
+    ]
+    if len(written) > len(found):
+        found.append(f"  - … and {len(written) - len(found):,} more\n")
+    return found
 
 
 def _mark(sign: str) -> str:

@@ -39,7 +39,7 @@ from catalog_migrate.report.report import (
     ReportObject,
     Risk,
     Section,
-    write,
+    make_visible,
 )
 from catalog_migrate.report.user_objects import SHOWN, user_lines, user_note
 from catalog_migrate.report.verdict import (
@@ -230,7 +230,7 @@ def _visible(section: Section) -> Section:
 
 
 def _visible_entry(entry: Entry) -> Entry:
-    return Entry(one_line(entry.head), entry.sign, tuple(map(one_line, entry.details)))
+    return make_visible(entry)
 
 
 def amount(change: Change) -> str:
@@ -313,7 +313,8 @@ def _happens(plan: Plan) -> Section:
         below = folded.pop(change.name, [])
         if not below and change.old_name:
             below = folded.pop(change.old_name, [])
-        details = [*_details(change), *_dependents(below)]
+        words, lines = _details(change)
+        details = [*words, *_dependents(below)]
         rank = (*_weight(change, below), change.name)
         head, sign = _head(change), _SIGNS.get(change.action, "*")
         before = became.get(change.name)
@@ -321,7 +322,7 @@ def _happens(plan: Plan) -> Section:
             head, sign = f"{change.name} ({change.kind}) create, {_former(before)}", "~"
             if change.kind == "table" and change.contents == "none":
                 details.insert(0, f"starts empty: a {before.kind} has no rows of its own")
-        entries.append((rank, Entry(head, sign, tuple(details))))
+        entries.append((rank, Entry(head, sign, tuple(details), tuple(lines))))
     for root, below in folded.items():
         head = f"because of {root}" if root else "without a named cause"
         heaviest = (0, 0, -len(below), root)
@@ -399,7 +400,8 @@ def _moves(change: Change) -> str:
     return f"{words}: {'; '.join(change.copied_because)}" if change.copied_because else words
 
 
-def _details(change: Change) -> list[str]:
+def _details(change: Change) -> tuple[list[str], list[str]]:
+    """What changes in an object, in words and as lines of SQL."""
     lines = [_moves(change)] if change.contents in _MOVES else []
     if change.action != "create":
         swapped = _swapped(change)
@@ -422,7 +424,7 @@ def _details(change: Change) -> list[str]:
         + (_of_feature(option, change) if change.kind == "table" else "")
         for option in change.options
     ]
-    return lines + list_changed_lines(differences)
+    return lines, list_changed_lines(differences)
 
 
 def _of_feature(option: OptionChange, change: Change) -> str:
@@ -492,7 +494,7 @@ def _users(plan: Plan) -> Section:
     """What becomes of the views and functions of users that read what changes."""
     lines, more = user_lines(plan)
     entries = tuple(
-        Entry(line.head, line.sign, (*line.details, *write(line.text))) for line in lines
+        Entry(line.head, line.sign, line.details, text=line.text) for line in lines
     )
     return Section("Users' objects", entries, user_note(plan), more)
 
@@ -519,7 +521,7 @@ def _decide(plan: Plan) -> Section:
         Entry(
             f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]",
             "?",
-            write(entry.remedy.splitlines()),
+            text=entry.remedy,
         )
         for entry in shown
     )
@@ -543,7 +545,9 @@ def _questions(plan: Plan) -> Section:
         old = question.old_name
         new = _where(question.name, question.column)
         entries.append(
-            Entry(f"is {new} the former {old}?", "?", (f"if so, write: {question.remedy}",))
+            Entry(
+                f"is {new} the former {old}?", "?", text=question.remedy, verb="if so, write"
+            )
         )
     return Section("Probable renames, not guessed", tuple(entries))
 

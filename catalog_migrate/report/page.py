@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from catalog_migrate.model.wording import counted, one_line, visible
 from catalog_migrate.report.page_data import encode_data
-from catalog_migrate.report.report import GOES_ON, Decision, Entry, Part, Report, Section, Wave
+from catalog_migrate.report.report import Decision, Entry, Part, Report, Section, Wave
 from catalog_migrate.report.svg import draw_picture, encode_picture
 from catalog_migrate.report.verdict import Verdict
 
@@ -176,7 +176,7 @@ def _section(section: Section, anchor: str) -> _Piece:
     more = section.more - len(section.rest[:ENTRIES_SHOWN])
     if more:
         items += f"<li>… and {more:,} more (--format json lists all)</li>\n"
-    is_short = not any(entry.details for entry in entries) and "!" not in signs
+    is_short = not any(map(_below, entries)) and "!" not in signs
     plain = is_short and (signs == {""} or len(entries) > ENTRIES_IN_ROWS)
     listed = f'<ul class="{"plain" if plain else "entries"}">\n{items}</ul>\n' if items else ""
     inside = _note(section) + _table(section) + listed
@@ -207,7 +207,7 @@ def _note(section: Section) -> str:
 
 def _entry(entry: Entry) -> str:
     return (
-        f"<li>{_sign(entry.sign)}<div>{_text(entry.head)}{_details(entry.details)}</div></li>\n"
+        f"<li>{_sign(entry.sign)}<div>{_text(entry.head)}{_below(entry)}</div></li>\n"
     )
 
 
@@ -219,21 +219,15 @@ def _sign(sign: str) -> str:
     return f'<span class="sign{tone}" role="img" aria-label="{label}">{_text(sign)}</span> '
 
 
-def _details(details: Sequence[str]) -> str:
-    """Lines under an entry; the lines of a text to write are one block that can be copied."""
-    items: list[tuple[str, str]] = []
-    for line in details:
-        before, found, text = line.partition("write: ")
-        if found:
-            items.append((f"{before}write:", text))
-        elif items and items[-1][0] and line.startswith(GOES_ON):
-            items[-1] = (items[-1][0], f"{items[-1][1]}\n{line.removeprefix(GOES_ON)}")
-        else:
-            items.append(("", line))
-    shown = "".join(
-        f"<li>{_copyable(label, text) if label else _text(text)}</li>" for label, text in items
+def _below(entry: Entry) -> str:
+    """What is under the head of an entry; the text to copy is one block."""
+    details = "".join(f"<li>{_text(line)}</li>" for line in entry.details)
+    lines = "\n".join(entry.lines)
+    return (
+        (f'<ul class="details">{details}</ul>' if details else "")
+        + (f'<pre class="details">{_text(lines)}</pre>' if lines else "")
+        + (_copyable(f"{entry.verb}:", entry.text) if entry.text else "")
     )
-    return f'<ul class="details">{shown}</ul>' if shown else ""
 
 
 def _copyable(label: str, text: str) -> str:

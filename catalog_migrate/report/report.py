@@ -6,7 +6,7 @@ control characters, but for the texts to copy and the lines of a difference, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -22,21 +22,19 @@ Risk = Literal["", "absent", "loses", "decide", "blocked"]
 Part = Literal["", "objects", "steps", "decisions"]
 
 
-GOES_ON = " " * len("write: ")
-"""What a line under an entry starts with that belongs to the text to write above it."""
-
-
-def write(text: Sequence[str]) -> tuple[str, ...]:
-    """Mark the lines of a text that is to be copied, as lines under an entry."""
-    return tuple(f"{GOES_ON if number else 'write: '}{line}" for number, line in enumerate(text))
-
-
 class Entry(msgspec.Struct, frozen=True):
-    """One line of a section: a sign (``+ - ~ * ! ?`` or none), a text, and lines under it."""
+    """One line of a section: a sign (``+ - ~ * ! ?`` or none), a text, and lines under it.
+
+    ``details`` are in words, ``lines`` are SQL or a difference, whose blanks and breaks stay as
+    they are; ``text`` is to be copied, and ``verb`` says what for.
+    """
 
     head: str
     sign: str = ""
     details: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    text: str = ""
+    verb: str = "write"
 
 
 class Section(msgspec.Struct, frozen=True):

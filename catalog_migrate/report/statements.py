@@ -193,7 +193,7 @@ def _sections(case: _Case) -> Iterator[Section]:
     yield _validation(case)
     for item_id in list_changed_items(case.effect):
         lines = tuple(write_definition(case.found.after, item_id).splitlines())
-        yield Section("Definition afterwards", (Entry(case.text(item_id), details=lines),))
+        yield Section("Definition afterwards", (Entry(case.text(item_id), lines=lines),))
 
 
 def _notices(case: _Case) -> Section:

@@ -59,12 +59,18 @@ def _text_entry(entry: Entry, color: bool, width: int) -> list[str]:
         lines[0] = f"  {_paint(entry.sign, entry.sign)} " + lines[0][len(lead):]
     for detail in entry.details:
         lines += _wrap(detail, " " * 6, " " * 8, width)
+    lines += [f"      {line}".rstrip() for line in entry.lines]
+    lead = f"      {entry.verb}: "
+    lines += [
+        f"{' ' * len(lead) if number else lead}{line}".rstrip()
+        for number, line in enumerate(entry.text.splitlines())
+    ]
     return lines
 
 
 def _wrap(text: str, first: str, rest: str, width: int) -> list[str]:
-    """Break at blanks only; text that is to be copied (it has two blanks in a row) stays whole."""
-    if len(first) + len(text) <= width or "  " in text:
+    """Break at blanks only."""
+    if len(first) + len(text) <= width:
         return [first + text]
     return textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=rest,

@@ -185,7 +185,7 @@ def _item_sections(item: ItemPlan, part: ItemRequest) -> Iterator[Section]:
         )
     if item.definition:
         lines = tuple(item.definition.splitlines())
-        yield Section("Definition afterwards", (Entry(name, details=lines),))
+        yield Section("Definition afterwards", (Entry(name, lines=lines),))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

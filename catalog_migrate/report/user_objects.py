@@ -31,7 +31,7 @@ class UserLine(msgspec.Struct, frozen=True):
     sign: str
     head: str
     details: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
+    text: str = ""
 
 
 def user_note(plan: Plan, verb: str = "plan") -> str | None:
@@ -99,18 +99,18 @@ def _describe(user: UserObject, sign: str, words: str) -> UserLine:
         details.append(f"… and {counted(len(user.columns) - _COLUMNS_SHOWN, 'column')} more")
     if user.remedy is not None:
         details.append(f"remedy: {user.remedy}")
-    return UserLine(sign, head, tuple(details), tuple(_text_of(user)))
+    return UserLine(sign, head, tuple(details), _text_of(user))
 
 
-def _text_of(user: UserObject) -> list[str]:
+def _text_of(user: UserObject) -> str:
     """The beginning of the statement that has it bind again, line by line; empty without one."""
     if user.repaired is None:
-        return []
+        return ""
     text = f"ALTER VIEW {user.name} AS {user.repaired}" if user.kind == "view" else user.repaired
     shown = text[:_TEXT_SHOWN].splitlines()
     if len(text) <= _TEXT_SHOWN and len(shown) <= _LINES_SHOWN:
-        return shown
-    return [*shown[:_LINES_SHOWN], "… (--format json has all of it)"]
+        return text
+    return "\n".join((*shown[:_LINES_SHOWN], "… (--format json has all of it)"))
 
 
 def _describe_column(column: UserColumn) -> str:

@@ -30,7 +30,6 @@ from catalog_migrate.report.report import (
     Risk,
     Section,
     Wave,
-    write,
 )
 from catalog_migrate.report.verdict import Verdict
 
@@ -126,10 +125,9 @@ def small() -> Report:
                 Entry("shop.orders: the values of column customer_id go (1,250,000 rows)", "!"),
             )),
             Section("Users' objects", (
-                Entry("team.cities breaks: customer_id is missing", "!", (
-                    "because: shop.orders -> team.cities",
-                    *write(("ALTER VIEW team.cities AS", "SELECT buyer_id FROM shop.orders")),
-                )),
+                Entry("team.cities breaks: customer_id is missing", "!",
+                      ("because: shop.orders -> team.cities",),
+                      text="ALTER VIEW team.cities AS\nSELECT buyer_id FROM shop.orders"),
             ), "1 of users' views and functions reads what changes: 1 breaks.", more=3),
             Section("Point of no return", (Entry("shop.orders"),), (
                 "When the old directories of these tables are removed: seven days after the commit."
@@ -235,7 +233,7 @@ def hostile() -> Report:
         texts[0], Verdict("blocked", "BLOCKED", f"BLOCKED: {texts[0]}"), texts[1],
         tuple((text, text) for text in texts),
         (
-            *(Section(text, (Entry(text, "!", (text, *write((text, text)))),), text)
+            *(Section(text, (Entry(text, "!", (text,), (text,), f"{text}\n{text}"),), text)
               for text in texts),
             Section("Steps", part="steps"),
         ),

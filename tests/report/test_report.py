@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from pathlib import Path
@@ -32,9 +33,10 @@ from catalog_migrate.program.operations import (
     Operation,
     SealTable,
 )
-from catalog_migrate.report import render
+from catalog_migrate.report import lay_out, render
 from catalog_migrate.report.outline import amount, outline, size
-from catalog_migrate.report.verdict import failed_proofs, verdict
+from catalog_migrate.report.report import Entry, Report, Section
+from catalog_migrate.report.verdict import Verdict, failed_proofs, verdict
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -481,5 +483,27 @@ def test_a_text_to_copy_is_code_whatever_is_in_it() -> None:
     """Names with backticks in backticks, and a text of several lines, are never markup."""
     found = render(CASES["users_asked"], "markdown")
     assert "  - write: ``` --approve team.`<b>``*x*` ```\n" in found
-    assert "  - write: `ALTER VIEW team.cities AS SELECT town,`\n  - `mark AS flag`\n" in found
+    assert "  - write: `ALTER VIEW team.cities AS SELECT town,`\n  - `  mark AS flag`\n" in found
     assert "a \\& \\~b\\~" in found
+
+
+def test_only_what_is_to_be_copied_is_a_text_to_copy() -> None:
+    """A line with ``write: `` in it is a line, and one of SQL stays whole, with its blanks."""
+    line, sql = "column c COMMENT: overwrite: x -> y", "query: +-- time of write: UTC"
+    entry = Entry("shop.v", "~", (line,), (sql, "       +       a"), "DROPPED (a)\n  b")
+    report = Report(
+        "t", Verdict("safe", "SAFE", "SAFE"), "r", sections=(Section("What", (entry,)),)
+    )
+    assert lay_out(report, "text").splitlines()[3:] == [
+        "What", "  ~ shop.v", f"      {line}", f"      {sql}", "             +       a",
+        "      write: DROPPED (a)", "               b",
+    ]
+    assert lay_out(report, "markdown").splitlines()[-6:] == [
+        "- `~` shop.v", "  - column c COMMENT: overwrite: x -\\> y", f"  - `{sql}`",
+        "  - `       +       a`", "  - write: `DROPPED (a)`", "  - `  b`",
+    ]
+    page = lay_out(report, "html")
+    assert page.count('<div class="copyable">') == 1
+    assert f"<li>{html.escape(line)}</li>" in page
+    assert f'<pre class="details">{sql}\n       +       a</pre>' in page
+    assert "<pre>DROPPED (a)\n  b</pre>" in page
