@@ -49,6 +49,8 @@ class Movement(msgspec.Struct, frozen=True):
     """How the rows of one table get to its new shape, and what stands in the way.
 
     ``reshape`` and ``sets_properties`` are there for an ``evolve``: see ``Target``.
+    ``copied_because`` is there for a ``copy``: each thing that keeps the table from being changed
+    in place, or that its rows come from another shard.
     """
 
     contents: Contents = "none"
@@ -60,6 +62,7 @@ class Movement(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...] = ()
     fill: Fill | None = None
     sets_properties: bool = False
+    copied_because: tuple[str, ...] = ()
 
     @property
     def risk(self) -> str | None:
@@ -83,9 +86,7 @@ def created_contents(definition: ObjectDefinition) -> Contents:
 def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -> Movement:
     """How a table that is migrated or updated keeps its rows."""
     definition = compared.definition
-    storage_copies = storage_needs_copy(old.definition, definition)
-    in_place = fits_in_place(compared) and not storage_copies
-    if in_place:
+    if fits_in_place(compared) and not storage_needs_copy(compared, old.definition):
         return in_place_movement(compared, old, approvals)
     if definition.is_derived:
         return Movement("derived")
@@ -108,14 +109,10 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
             )
         else:
             blocked.append(_undecided_removal(compared.key, removed))
-    reshape = () if storage_copies else reshape_of(
+    reasons = list_copy_reasons(
         compared, old.definition, {column.name: each.expression for column, each in decided}
-    )
-    if reshape and not all(
-        approvals.bear("drop_in_place", compared.key, removed.name)
-        for removed in compared.delta.removed
-    ):
-        reshape = ()  # the policy pays for the way back with a copy
+    ) or list_kept_columns(compared, approvals)
+    reshape = () if reasons else list_continued(compared)
     return Movement(
         "evolve" if reshape else "copy",
         tuple(
@@ -129,6 +126,16 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
         tuple(risks),
         sets_properties=bool(reshape)
         and sets_by_spark(old.definition.properties, definition.properties),
+        copied_because=reasons,
+    )
+
+
+def list_kept_columns(compared: Compared, approvals: Approvals) -> tuple[str, ...]:
+    """List why columns are not dropped in place: the policy pays for the way back with a copy."""
+    return tuple(
+        f"column {quote_part(removed.name)} is dropped, which the policy does not allow in place"
+        for removed in compared.delta.removed
+        if not approvals.bear("drop_in_place", compared.key, removed.name)
     )
 
 
@@ -219,43 +226,11 @@ def _lengthens(compared: Compared, column: Column, before: Column) -> bool:
     return before.name.lower() not in _held_on_to(compared.old.definition, compared.definition)
 
 
-def reshape_of(
-    compared: Compared, old: ObjectDefinition, expressions: Mapping[str, str]
-) -> tuple[tuple[str, str], ...]:
-    """What each column continues, when renaming, dropping, adding and moving are all there is.
-
-    ``expressions`` are those of the columns over the old ones.
-
-    Empty when a value changes, when a renamed or dropped column is one that Delta holds on to (by
-    a CHECK, a generated column or the layout), and when nothing but partition columns would stay.
-    """
-    new = compared.definition
-    if old.clustered_by or not compared.delta.pairs:
-        return ()
-    if new.properties.get(MAPPING_MODE) == "none":
-        return ()
-    if any(
-        change.change == "retyped"
-        or (change.change == "nullability" and not change.new_nullable)
-        for change in compared.delta.changes
-    ):
-        return ()
-    continued: list[tuple[str, str]] = []
-    touched = {column.name.lower() for column in compared.delta.removed}
-    for column, before in compared.delta.pairs:
-        if before is None:
-            if not _adds_in_place(compared, column):
-                return ()
-            continue
-        if column.generated is None and expressions.get(column.name) != quote_sql(before.name):
-            return ()
-        continued.append((column.name, before.name))
-        if column.name.lower() != before.name.lower():
-            touched |= {column.name.lower(), before.name.lower()}
-    layout = {name.lower() for name in old.partitioned_by}
-    if all(before.lower() in layout for _, before in continued):
-        return ()
-    return () if touched & _held_on_to(old, new) else tuple(continued)
+def list_continued(compared: Compared) -> tuple[tuple[str, str], ...]:
+    """List the columns of a table that is changed in place, each with the one that it continues."""
+    return tuple(
+        (column.name, before.name) for column, before in compared.delta.pairs if before is not None
+    )
 
 
 def _held_on_to(*definitions: ObjectDefinition) -> set[str]:
@@ -283,29 +258,41 @@ def touches_shard(compared: Compared, old: BaselineObject) -> bool:
     )
 
 
-def storage_needs_copy(old: ObjectDefinition, new: ObjectDefinition) -> bool:
-    """Whether the layout, a property or a CHECK of ``new`` needs a new table."""
-    return next(_storage_reasons(old, new), None) is not None
+def storage_needs_copy(compared: Compared, old: ObjectDefinition) -> bool:
+    """Whether the layout, a property or a CHECK of the new definition needs a new table."""
+    return next(_storage_reasons(compared, old), None) is not None
 
 
-def _storage_reasons(old: ObjectDefinition, new: ObjectDefinition) -> Iterator[str]:
+def _storage_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
+    new = compared.definition
+    pairs = compared.delta.pairs
+    earlier = {
+        column.name.lower(): before.name.lower() for column, before in pairs if before is not None
+    }
     for word, field in (("partitioning", "partitioned_by"), ("clustering", "clustered_by")):
         before, after = (
             tuple(name.lower() for name in getattr(each, field)) for each in (old, new)
         )
-        if before != after:
+        if before == after:
+            continue
+        if before == tuple(earlier.get(name) for name in after):
+            for was, name in zip(getattr(old, field), getattr(new, field), strict=True):
+                if was.lower() != name.lower():
+                    yield f"{word} column {_renamed(was, name)}"
+        else:
             yield f"the {word} changes"
-    had, has = (
-        {each.name.lower(): each.generated for each in definition.columns
-         if each.generated is not None}
-        for definition in (old, new)
-    )
-    for column in new.columns:
-        name = column.name.lower()
-        if had.get(name) != has.get(name):
+    for column, held in pairs:
+        if held is None:
+            if column.generated is not None:
+                yield f"generated column {quote_part(column.name)} is new"
+            continue
+        if held.generated != column.generated:
             yield f"how column {quote_part(column.name)} is generated changes"
-    if had.keys() - {column.name.lower() for column in new.columns}:
-        yield "a generated column goes"
+        elif column.generated is not None and held.name.lower() != column.name.lower():
+            yield f"generated column {_renamed(held.name, column.name)}"
+    for column in compared.delta.removed:
+        if column.generated is not None:
+            yield f"generated column {quote_part(column.name)} is dropped"
     if old.properties != new.properties and needs_copy(old.properties, new.properties):
         yield "a property changes that only a new table can have"
     # A new CHECK could fail on an old row; after the commit there would be no way back.
@@ -315,26 +302,75 @@ def _storage_reasons(old: ObjectDefinition, new: ObjectDefinition) -> Iterator[s
             yield f"CHECK {quote_part(check.name)} is new, and every row has to meet it"
 
 
-def list_copy_reasons(compared: Compared, old: ObjectDefinition) -> tuple[str, ...]:
-    """List why a table is copied instead of being changed in place; empty where it need not be."""
-    found = list(_storage_reasons(old, compared.definition))
+def _renamed(before: str, after: str) -> str:
+    return f"{quote_part(before)} is renamed to {quote_part(after)}"
+
+
+def list_copy_reasons(
+    compared: Compared, old: ObjectDefinition, expressions: Mapping[str, str]
+) -> tuple[str, ...]:
+    """List why a table is copied; empty where renaming, dropping, adding and moving do.
+
+    ``expressions`` are those of the columns over the old ones. What Delta cannot do in place is
+    listed where nothing else needs the copy.
+    """
+    found = list(_storage_reasons(compared, old))
     for column, before in compared.delta.pairs:
         name = quote_part(column.name)
         if before is None:
-            if not _adds_in_place(compared, column):
-                found.append(f"new column {name} gets a value in every row")
-        elif before.type != column.type and not _lengthens(compared, column, before) and (
+            if column.generated is None and not _adds_in_place(compared, column):
+                found.append(
+                    f"new column {name} gets a value in every row"
+                    if not column.nullable or _fill(compared, column)
+                    else f"the type of new column {name} needs a table feature that the table does"
+                    " not have"
+                )
+            continue
+        if before.type != column.type and not _lengthens(compared, column, before) and (
             not _gains_fields(compared, column, before)
         ):
             found.append(f"the values of column {name} turn from {before.type} to {column.type}")
-        if before is not None and before.nullable and not column.nullable:
+        if before.nullable and not column.nullable:
             found.append(f"column {name} becomes NOT NULL, and every row has to meet it")
-    if not found and compared.delta.changes:
-        found.append(
-            "columns are renamed, moved or dropped that a CHECK, a generated column, the layout or"
-            " the policy holds on to"
+        elif before.type == column.type and column.generated is None and (
+            expressions.get(column.name) != quote_sql(before.name)
+        ):
+            found.append(f"the values of column {name} are replaced")
+    return tuple(found or _list_obstacles(compared, old))
+
+
+def _list_obstacles(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
+    """Yield why Delta does not rename, drop, add or move these columns in place."""
+    new, pairs = compared.definition, compared.delta.pairs
+    if old.clustered_by:
+        yield (
+            "the table is clustered, so its columns are not renamed, dropped or moved in place, nor"
+            " added before others"
         )
-    return tuple(found)
+    if new.properties.get(MAPPING_MODE) == "none":
+        yield (
+            f"{MAPPING_MODE} is none, without which columns are not renamed, dropped or moved in"
+            " place, nor added before others"
+        )
+    layout = {name.lower() for name in old.partitioned_by}
+    if all(before is None or before.name.lower() in layout for _, before in pairs):
+        yield "only partition columns would stay"
+    held = _held_on_to(old, new)
+    use = "and a CHECK, a generated column or the partitioning uses that name"
+    for column, before in pairs:
+        if before is None:
+            continue
+        if before.type != column.type:
+            yield (
+                f"the type of column {quote_part(column.name)} changes, which is done in place only"
+                " where no column is renamed, dropped or moved, nor added before others"
+            )
+        names = {before.name.lower(), column.name.lower()}
+        if len(names) > 1 and names & held:
+            yield f"column {_renamed(before.name, column.name)}, {use}"
+    for removed in compared.delta.removed:
+        if removed.name.lower() in held:
+            yield f"column {quote_part(removed.name)} is dropped, {use}"
 
 
 def _fill(compared: Compared, column: Column) -> str | None:

@@ -21,7 +21,6 @@ from catalog_migrate.planner.contents import (
     created_contents,
     ignored_rename,
     likeness,
-    list_copy_reasons,
     movement_of,
     undecided_drop,
 )
@@ -510,8 +509,7 @@ class _Planning:
             files=size.files,
             seconds=size.seconds if move == "copy" else None,
             risk=movement.risk,
-            copied_because=list_copy_reasons(compared, old.definition)
-            if old is not None and move == "copy" else (),
+            copied_because=movement.copied_because,
             before=before,
             after=after,
         )

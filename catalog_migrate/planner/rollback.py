@@ -26,7 +26,9 @@ from catalog_migrate.planner.contents import (
     Movement,
     fits_in_place,
     in_place_movement,
-    reshape_of,
+    list_continued,
+    list_copy_reasons,
+    list_kept_columns,
     storage_needs_copy,
 )
 from catalog_migrate.planner.diff import Compared
@@ -51,6 +53,8 @@ _ROWS_CHANGED = (
     "go back to a serial after the change of the table, or apply the release (`apply "
     "--allow-downgrade`) and insert what you need from the retired shard"
 )
+_FROM_SHARDS = ("its rows come from the retired shard of the earlier state",)
+_COPIED_BEFORE = ("the table was copied since the earlier state, and going back copies it too",)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -192,7 +196,7 @@ def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Appr
         if not definition.is_derived:
             return _from_then(definition, origin, approvals)
         if base.whole(definition):
-            return Movement("copy", segments=(_whole(base, definition),))
+            return _from_shards((_whole(base, definition),))
     if definition.is_derived:
         return Movement("derived")
     losses = _Losses(definition.key, approvals)
@@ -220,7 +224,7 @@ def movement_back(
         return _from_then(definition, origin, approvals)
     in_place = (
         fits_in_place(compared)
-        and not storage_needs_copy(old.definition, definition)
+        and not storage_needs_copy(compared, old.definition)
         and all(before is not None for _, before in pairs)
     )
     as_it_is = in_place_movement(compared, old, approvals)
@@ -229,22 +233,25 @@ def movement_back(
     whole = origin.base is not None and origin.gone is None
     if definition.is_derived:
         if whole and origin.base is not None and origin.base.whole(definition):
-            return Movement("copy", segments=(_whole(origin.base, definition),))
+            return _from_shards((_whole(origin.base, definition),))
         return Movement("derived")
     if whole and not origin.rewritten:
         return _from_then(definition, origin, approvals)
     moved = _from_now(compared, pairs, origin, approvals, empty=rows == 0)
     if in_place:
         return msgspec.structs.replace(as_it_is, blocked=moved.blocked, risks=moved.risks)
-    if origin.base is None and not storage_needs_copy(old.definition, definition):
-        # it is the very shard of then: what an upgrade does in place is taken back in place
-        reshape = reshape_of(compared, old.definition, dict(moved.projection))
-        if reshape and all(
-            approvals.bear("drop_in_place", compared.key, removed.name)
-            for removed in compared.delta.removed
-        ):
-            return msgspec.structs.replace(moved, contents="evolve", reshape=reshape)
-    return moved
+    reasons = list_copy_reasons(compared, old.definition, dict(moved.projection))
+    if origin.base is not None:
+        return msgspec.structs.replace(moved, copied_because=reasons or _COPIED_BEFORE)
+    # it is the very shard of then: what an upgrade does in place is taken back in place
+    reasons = reasons or list_kept_columns(compared, approvals)
+    if reasons:
+        return msgspec.structs.replace(moved, copied_because=reasons)
+    return msgspec.structs.replace(moved, contents="evolve", reshape=list_continued(compared))
+
+
+def _from_shards(segments: tuple[Segment, ...]) -> Movement:
+    return Movement("copy", segments=segments, copied_because=_FROM_SHARDS)
 
 
 def _whole(base: Source, definition: ObjectDefinition) -> Segment:
@@ -300,9 +307,9 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
     segments = [_whole(origin.base, definition)]
     for tail in origin.tails:
         segments.append(_tail(definition, tail, losses))
-    return Movement(
-        "copy", projection=segments[-1].projection or (), blocked=losses.blocked,
-        risks=losses.risks, segments=tuple(segments),
+    return msgspec.structs.replace(
+        _from_shards(tuple(segments)), projection=segments[-1].projection or (),
+        blocked=losses.blocked, risks=losses.risks,
     )
 
 

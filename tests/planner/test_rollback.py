@@ -109,6 +109,31 @@ def test_rows_changed_since() -> None:
     assert approved.projection == (("a", "`a`"), ("b", "CAST(NULL AS INT)"))
 
 
+BASE = source("p", None, 7, -1, A, B)
+SHARD = "its rows come from the retired shard of the earlier state"
+
+
+@pytest.mark.parametrize(
+    ("then", "origin", "reasons"),
+    [
+        ((A, B), Origin(BASE, (source("q", 2, None, 3, A),)), (SHARD,)),
+        ((column("a", "STRING"),), Origin(source("p", None, 7, -1, column("a", "STRING"))),
+         (SHARD,)),
+        ((A, B), Origin(BASE, (source("q", 2, None, -1, A),), rewritten=True),
+         ("the table was copied since the earlier state, and going back copies it too",)),
+        ((column("a", "STRING"),), Origin(), ("the values of column a turn from INT to STRING",)),
+        ((), Origin(), ()),
+    ],
+)
+def test_a_copy_back_says_why(
+    then: tuple[Column, ...], origin: Origin, reasons: tuple[str, ...]
+) -> None:
+    """Rows that come from an earlier shard are the reason, not what differs between the shapes."""
+    now = release("2", A, *(() if then else (C,)))
+    (change,) = planned(release("1", *(then or (A,))), now, {"a": "a"}, origin, "s.t").plan.changes
+    assert (change.contents, change.copied_because) == ("copy" if reasons else "evolve", reasons)
+
+
 @pytest.mark.parametrize(
     ("origin", "reason"),
     [

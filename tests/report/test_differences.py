@@ -145,14 +145,54 @@ def test_a_copy_says_why(tmp_path: Path, before: str, after: str, reason: str) -
     assert reason in change.copied_because
 
 
-def test_a_copy_for_what_delta_holds_on_to_says_so(tmp_path: Path) -> None:
-    """A column of a clustered table is renamed: no clause and no value changes."""
-    old = "CREATE TABLE s.t (a INT, d INT) CLUSTER BY (a);"
-    plan = plan_between(tmp_path, old, old.replace("d INT", "e INT RENAMED FROM d"))
-    assert [(change.contents, change.copied_because) for change in plan.changes] == [("copy", (
-        "columns are renamed, moved or dropped that a CHECK, a generated column, the layout or the"
-        " policy holds on to",
-    ))]
+CLUSTERED = (
+    "the table is clustered, so its columns are not renamed, dropped or moved in place, nor added"
+    " before others"
+)
+UNMAPPED = (
+    "delta.columnMapping.mode is none, without which columns are not renamed, dropped or moved in"
+    " place, nor added before others"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("a INT, d INT) CLUSTER BY (a)", "a INT, e INT RENAMED FROM d) CLUSTER BY (a)", CLUSTERED),
+        ("a INT, d INT) CLUSTER BY (a)", "a INT, n INT, d INT) CLUSTER BY (a)", CLUSTERED),
+        ("a INT, d INT) CLUSTER BY (a)", "b INT RENAMED FROM a, d INT) CLUSTER BY (b)",
+         "clustering column a is renamed to b"),
+        ("a INT, d INT) PARTITIONED BY (a)", "b INT RENAMED FROM a, d INT) PARTITIONED BY (b)",
+         "partitioning column a is renamed to b"),
+        ("a INT, d INT) WITH ('delta.columnMapping.mode' = 'none')",
+         "d INT, a INT) WITH ('delta.columnMapping.mode' = 'none')", UNMAPPED),
+        ("a INT)", "a INT, v VARIANT)",
+         "the type of new column v needs a table feature that the table does not have"),
+        ("a INT, g INT GENERATED ALWAYS AS (a + 1))",
+         "a INT, h INT GENERATED ALWAYS AS (a + 1) RENAMED FROM g)",
+         "generated column g is renamed to h"),
+        ("a INT, g INT GENERATED ALWAYS AS (a + 1))", "a INT, g INT GENERATED ALWAYS AS (a + 2))",
+         "how column g is generated changes"),
+        ("a INT)", "a INT, g INT GENERATED ALWAYS AS (a + 1))", "generated column g is new"),
+        ("a INT, d INT, CONSTRAINT pos CHECK (a > 0))",
+         "b INT RENAMED FROM a, d INT, CONSTRAINT pos CHECK (b > 0))",
+         "CHECK pos is new, and every row has to meet it"),
+        ("a INT, d INT, CONSTRAINT pos CHECK (a > d))",
+         "a INT, n INT RENAMED FROM d USING d + 1, CONSTRAINT pos CHECK (a > d))",
+         "the values of column n are replaced"),
+        ("a VARCHAR(5), d INT)", "d INT, a VARCHAR(9))",
+         "the type of column a changes, which is done in place only where no column is renamed,"
+         " dropped or moved, nor added before others"),
+    ],
+)  # fmt: skip
+def test_a_copy_says_the_one_thing_that_needs_it(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    """Nothing is a reason that does not hold: no value changes where a name does."""
+    plan = plan_between(tmp_path, f"CREATE TABLE s.t ({old};", f"CREATE TABLE s.t ({new};")
+    assert [(change.contents, change.copied_because) for change in plan.changes] == [
+        ("copy", (reason,))
+    ]
 
 
 def test_long_texts_are_not_compared() -> None:
