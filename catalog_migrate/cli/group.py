@@ -56,6 +56,9 @@ GROUPS = {
 VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()}
 """All verbs in the order of :data:`GROUPS`."""
 
+LOOKING = frozenset({"plan", "check", "status", "history", "show", "graph", "diff", "source"})
+"""Verbs that change nothing, whatever they are given."""
+
 _MODULES = {
     verb: module
     for module, verbs in {

@@ -19,6 +19,8 @@ INTERRUPT = (
     "interrupted: run the same command again, it finishes what was begun"
     " (catalog-migrate status says what is pending)"
 )
+NOTHING_BEGUN = "interrupted: nothing was changed"
+"""What is said of a verb that only looks."""
 FORMATS = ("text", "json")
 
 
@@ -66,7 +68,7 @@ def _verb(args: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - each is told
-        return _failed(error)
+        return _failed(error, args)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -96,7 +98,15 @@ def _not_printed(reason: str, code: int) -> int:
     return code or error.exit_code
 
 
-def _failed(error: BaseException) -> int:
+def _describe_interrupt(args: list[str]) -> str:
+    """What Ctrl-C leaves: a verb that only looks has begun nothing."""
+    from catalog_migrate.cli.group import LOOKING, VERBS
+
+    verb = next((arg for arg in args if arg in VERBS), None)
+    return NOTHING_BEGUN if verb in LOOKING else INTERRUPT
+
+
+def _failed(error: BaseException, args: list[str]) -> int:
     """Tell an error as configured; its exit code. What is no error of ours is a defect."""
     import logging
 
@@ -112,7 +122,8 @@ def _failed(error: BaseException) -> int:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         # a verb may know better what is left; click wraps what it says
         said = error.__cause__ if isinstance(error, click.Abort) else error
-        message = str(said) if isinstance(said, KeyboardInterrupt) and str(said) else INTERRUPT
+        message = str(said) if isinstance(said, KeyboardInterrupt) else ""
+        message = message or _describe_interrupt(args)
         logs.log(logging.WARNING, "interrupted", message, {"exit_code": INTERRUPTED})
         return INTERRUPTED
     if not logs.is_json():

@@ -144,7 +144,13 @@ def _connected(
         return graph, None
     root = parse_reference(name)
     if root not in graph:
-        raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [str(graph.key(each)) for each in graph], n=3)
+        raise InvalidName(
+            f"nothing is called {name}",
+            remedy=f"did you mean {' or '.join(near)}?" if near else "see `catalog-migrate graph`",
+        )
     part = graph.part({root} | graph.dependencies([root]) | graph.dependents([root]))
     return part, one_line(str(graph.key(root)))
 

@@ -289,17 +289,26 @@ def test_a_lease_of_a_process_that_is_gone_is_told_as_such(call: Call, tmp_path:
     assert json.loads(call(*status, "--format", "json").out)["lease"]["gone"] is True
 
 
-def test_interruption_exits_130_and_says_that_work_resumes(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("config", "show"), "run the same command again"),
+        (("apply", "--yes"), "run the same command again"),
+        (("plan", "--bind"), "interrupted: nothing was changed\n"),
+        (("diff", "old", "new"), "interrupted: nothing was changed\n"),
+    ],
+)
+def test_interruption_exits_130_and_says_what_is_left(
+    call: Call, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], said: str
 ) -> None:
-    """Ctrl-C in a verb is answered with a sentence, not a traceback."""
+    """Ctrl-C is answered with a sentence, not a traceback; a verb that only looks left nothing."""
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("catalog_migrate.cli.options.settings", interrupted)
-    answer = call("config", "show")
+    answer = call(*args)
     assert answer.code == 130
-    assert "run the same command again" in answer.err
+    assert said in answer.err
 
 
 def test_init_writes_a_release_that_plans_and_never_overwrites(call: Call, tmp_path: Path) -> None:
@@ -537,6 +546,7 @@ def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -
     assert call("graph", "s.none", "--release", "r", "--format", "svg").err.startswith(
         "error CM0121: nothing is called s.none"
     )
+    assert "did you mean s.orders?" in call("graph", "s.ordrs", "--release", "r").err
     only = call("graph", "secret:s.pw", "--release", "r").out
     assert [line.split()[0] for line in only.splitlines()] == [
         "connection:s.base", "connection:s.c", "s.orders", "secret:s.pw", "sink:s.k",
