@@ -496,6 +496,16 @@ def test_the_only_column_gone_is_asked_about_wherever_the_new_one_is(make: Any) 
     assert plan.questions == ()
 
 
+def test_a_table_to_be_mapped_by_name_can_be_copied_instead(make: Any) -> None:
+    """Delta's ALTER maps its columns by name, and may be refused: the plan has what a copy takes.
+    Other properties it needs no ALTER for."""
+    mapped, told = {"delta.columnMapping.mode": "name"}, {"x": "1"}
+    _, target = move(make, make.table("t"), make.table("t", properties=mapped))
+    assert (target.contents, target.projection) == ("evolve", (("a", "`a`"),))
+    _, target = move(make, make.table("t"), make.table("t", properties=told))
+    assert (target.contents, target.projection) == ("evolve", ())
+
+
 def test_table_reached_by_a_change_keeps_its_shard(make: Any) -> None:
     """A table that only got a new id through what it uses takes its shard over untouched."""
     old = [make.table("a"), make.table("t", depends_on=("s.a",))]

@@ -9,8 +9,12 @@ import pytest
 
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.plan import OptionChange
+from catalog_migrate.reconciler.execution_context import PrepareFailed, Progress
+from catalog_migrate.reconciler.prepare import Populate
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.starts import migrate
 from tests.simulation.draft import ColumnShape, DraftedRelease, TableShape
-from tests.simulation.installation import Installation, release_of
+from tests.simulation.installation import WAREHOUSE, Installation, release_of
 from tests.simulation.ledger import derived_rows
 from tests.simulation.run import Run
 
@@ -73,3 +77,27 @@ def test_who_makes_the_rows_is_a_change_of_its_own() -> None:
     assert state is not None
     assert [item.definition.contents for item in state.items.values()] == ["derived"]
     assert list(engine.read(KEPT.item_name)) == [{"k1": 7}]
+
+
+def test_progress_of_a_refill_and_of_its_cleaning_up() -> None:
+    """Each table that was filled, counted from one; what a failed attempt left, before and after
+    it is removed."""
+    place = Installation(persistent=True)
+    heard: list[Progress] = []
+
+    def start(populate: Populate | None) -> None:
+        heard.clear()
+        migrate(
+            SimulatedEngine(place.world, persistent=True), place.log.attach(), release_of(WITH),
+            warehouse=WAREHOUSE, clock=place.clock, holder="one", populate=populate,
+            token=place.token, on_progress=heard.append,
+        )
+
+    start(None)
+    with pytest.raises(PrepareFailed):
+        start(place.populate(fails=True))
+    assert [(each.done, each.total) for each in heard if each.phase == "clean up"] == [
+        (0, 1), (1, 1)
+    ]
+    start(place.populate())
+    assert [(each.done, each.total) for each in heard if each.phase == "populate"] == [(1, 1)]
