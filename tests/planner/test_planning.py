@@ -7,12 +7,14 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Validation
+from catalog_migrate.planner.plan_validation import Proof
 from catalog_migrate.planner.plan_validation import blocked as refusal
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
@@ -459,3 +461,11 @@ def test_planning_without_a_change_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("kind", "what"), [("function", "its body"), ("view", "the column list")])
+def test_what_is_to_be_corrected_where_spark_refuses_a_text(kind: str, what: str) -> None:
+    """A function has a body, a view has columns."""
+    entry = Proof("s.x", kind, "no such column").as_blocked("1")
+    assert entry.reason == f"the {kind} does not bind: no such column"
+    assert entry.remedy == f"correct the SQL or {what} of s.x in the release"

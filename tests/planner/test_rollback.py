@@ -104,9 +104,11 @@ def test_rows_changed_since() -> None:
     origin = Origin(source("p", None, 7, -1, A, B), (source("q", 2, None, -1, A),), rewritten=True)
     then, now = release("1", A, B), release("2", A)
     assert codes(planned(then, now, {"a": "a"}, origin)) == [(ROWS_CHANGED, "b")]
-    approved = planned(then, now, {"a": "a"}, origin, "s.t.b").targets[0]
+    migration = planned(then, now, {"a": "a"}, origin, "s.t.b")
+    approved = migration.targets[0]
     assert approved.segments == ()
     assert approved.projection == (("a", "`a`"), ("b", "CAST(NULL AS INT)"))
+    assert "it is NULL everywhere" in (migration.plan.changes[0].risk or "")
 
 
 BASE = source("p", None, 7, -1, A, B)
