@@ -229,7 +229,7 @@ def check(
         format_ = form_of(out, format_, otherwise="text")
     found = check_release(settings, against=against, approve=approve, bind=bind, on_note=note)
     if isinstance(found, InvalidRelease):
-        if format_ == "text":
+        if format_ in ("text", "svg"):  # it has no picture
             raise found
         emit(_invalid(found, format_), out)
         return found.exit_code

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from catalog_migrate.errors import UsageError
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -39,7 +41,10 @@ def render(
 
 
 def lay_out(report: Report, format_: str, *, color: bool = False, width: int = 100) -> str:
-    """Lay ``report`` out in any of :data:`FORMATS` but JSON; arguments as in :func:`render`."""
+    """Lay ``report`` out in any of :data:`FORMATS` but JSON; arguments as in :func:`render`.
+
+    Raises UsageError for the SVG of a report that has no picture.
+    """
     if format_ == "markdown":
         from catalog_migrate.report.markdown import lay_out_markdown
 
@@ -49,6 +54,10 @@ def lay_out(report: Report, format_: str, *, color: bool = False, width: int = 1
 
         return lay_out_page(report)
     if format_ == "svg":
+        if not report.picture.nodes:
+            raise UsageError(
+                f"{report.title}: this report has no picture", remedy="use --format html"
+            )
         from catalog_migrate.report.svg import draw_picture
 
         return draw_picture(report.picture, title=report.title)

@@ -128,6 +128,9 @@ def test_a_release_with_errors_is_exit_1_in_every_form(run: Check, tmp_path: Pat
     assert code == 1
     assert out.startswith("**INVALID**: release release has ")
     assert "- `!` orders.sql:1:" in out
+    code, out, err = run("check", "release", "--format", "svg")  # of errors there is no picture
+    assert (code, out) == (1, "")
+    assert "orders.sql:1:" in err
 
 
 def test_an_error_in_the_base_names_its_place_in_the_repository(

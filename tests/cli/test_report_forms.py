@@ -176,8 +176,15 @@ def test_a_page_of_what_is_done_is_none(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("form", MARKS)
 def test_drift_in_every_form(capsys: pytest.CaptureFixture[str], form: str) -> None:
-    """Also where no name outlives the session."""
+    """Also where no name outlives the session; a picture of no names is refused, not empty."""
     capsys.readouterr()
+    if form == "svg":
+        assert main(["drift", "--format", form]) == 64
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "this report has no picture" in told.err
+        assert "use --format html" in told.err
+        return
     assert main(["drift", "--format", form]) == 0
     begins = {**MARKS, "text": "NOTHING TO DO: no names", "markdown": "**NOTHING TO DO**"}[form]
     assert capsys.readouterr().out.startswith(begins)

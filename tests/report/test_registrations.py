@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.api.registrations import Comparison
+from catalog_migrate.errors import UsageError
 from catalog_migrate.program.operations import CreateName, DropName, Executed
 from catalog_migrate.reconciler.actions import Drift
 from catalog_migrate.report import lay_out
@@ -79,11 +80,15 @@ def test_after_a_repair() -> None:
     ],
 )
 def test_nothing_to_do(found: Comparison | None, line: str) -> None:
-    """Said in the first line, in every form."""
+    """Said in the first line, in every form but a picture, of which there is none."""
     report = report_drift(found)
     assert report.verdict.line == line
-    for form in ("text", "markdown", "html", "svg"):
+    for form in ("text", "markdown", "html"):
         assert lay_out(report, form)
+    with pytest.raises(UsageError) as raised:
+        lay_out(report, "svg")
+    assert raised.value.message == "Drift: NOTHING TO DO: this report has no picture"
+    assert raised.value.remedy == "use --format html"
 
 
 def test_hostile_names() -> None:
