@@ -249,8 +249,6 @@ def _differences(item: ItemPlan, part: ItemRequest) -> Iterator[Difference]:
             )
             note = f"; {row.note}" if row.note else ""
             yield Difference("position", row.name, row.written(row.current), after + note)
-    if item.definition:
-        yield Difference("definition", "", None, item.definition)
 
 
 def _jobs(plan: UnsafePlan) -> Sequence[Job]:

@@ -110,3 +110,16 @@ def test_nothing_to_do(stage: Stage) -> None:
     """A position that it has already moves nothing."""
     report = report_of(stage, BACK.replace("= 1", "= 3"))
     assert report.verdict.line == "NOTHING TO DO: nothing changes, nothing restarts"
+
+
+def test_a_changed_property_is_no_new_definition(stage: Stage) -> None:
+    """The option before and after; the statement afterwards is a section, not a thing added."""
+    report = report_of(
+        stage, "ALTER SOURCE s0 UNSAFE SET (BROKER = 'far:9092'), RESET SPLITS"
+        " WITH (ACCEPT NEW TOPIC = true) REASON 'moved'"
+    )
+    assert [
+        (each.aspect, each.name, each.after) for each in report.objects[0].differences
+        if each.aspect != "position"
+    ] == [("option", "BROKER", "far:9092")]
+    assert "Definition afterwards" in [each.title for each in report.sections]
