@@ -432,11 +432,7 @@ class Catalog:
 
     def graph(self, *, system: bool = True) -> DependencyGraph:
         """What uses what, in force now; our own built-ins too unless ``system`` is False."""
-        state = self.state()
-        if system:
-            return state.graph
-        owners = {name: state.items[item_id].owner for name, item_id in state.item_ids.items()}
-        return state.graph.part(name for name, owner in owners.items() if owner != "system")
+        return self.state().select_graph(system=system)
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:
         """Where the names in Spark's catalog are not what is committed."""

@@ -400,6 +400,13 @@ class State:
         found: DependencyGraph = self._found[question]
         return found
 
+    def select_graph(self, *, system: bool) -> DependencyGraph:
+        """Return :attr:`graph`, without our own built-ins unless ``system``."""
+        if system:
+            return self.graph
+        owners = {name: self.items[item_id].owner for name, item_id in self.item_ids.items()}
+        return self.graph.part(name for name, owner in owners.items() if owner != "system")
+
     @property
     def serial(self) -> int:
         """Raised by every commit that changes mappings, items or committed shards."""

@@ -28,7 +28,6 @@ from catalog_migrate.cli.output import (
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import one_line
 from catalog_migrate.report import FORMATS, GRAPH_FORMATS
-from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
@@ -563,6 +562,7 @@ def graph(
       catalog-migrate graph shop.orders --release release
       catalog-migrate graph --program plan.json --format svg --out plan.svg
     """
+    from catalog_migrate.report.facts import list_base, list_facts
     from catalog_migrate.report.pictures import draw_graph, draw_program
 
     at = now()
@@ -584,21 +584,15 @@ def graph(
         return
     settings = options.settings()
     if options.given("release.path") is None:
-        opened = open_catalog(settings)
-        found = opened.graph(system=system)
-        of = " in the catalog"
-        release, serial = opened.state().release_in_force(), opened.state().serial
-        facts = (
-            ("Catalog", settings.text("catalog.uri") or ""), ("Serial", str(serial)),
-            ("Release", release.name if release else "none"),
-        )
+        state, catalog = open_catalog(settings).state(), settings.text("catalog.uri")
+        found, of = state.select_graph(system=system), " in the catalog"
+        release = state.release_in_force()
+        called = release.name if release else "none"
     else:
         from catalog_migrate.api.releases import release_graph
 
+        state, catalog = None, None
         called, found = release_graph(settings)
-        of, facts = f" in release {called}", (("Release", called),)
-    facts = (
-        *facts, ("Made with", f"catalog-migrate {__version__}"),
-        ("Made at", at.strftime("%Y-%m-%d %H:%M:%S UTC")),
-    )
+        of = f" in release {called}"
+    facts = (*list_base(release=called), *list_facts(state, catalog=catalog, at=at))
     emit(draw_graph(found, format_, name, of=of, facts=facts), out)

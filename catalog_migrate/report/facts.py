@@ -14,13 +14,27 @@ from catalog_migrate.version import __version__
 def list_facts(
     state: State | None, *, catalog: str | None = None, at: datetime | None = None
 ) -> Iterator[tuple[str, str]]:
-    """List pairs of a label and a value: which catalog and how it stands, the tool, the time."""
+    """List pairs of a label and a value: which catalog at which serial, the tool, the time."""
+    yield from list_base(
+        catalog=catalog, catalog_id=None if state is None else state.lineage,
+        serial=None if state is None else state.serial,
+    )
+    yield from list_making(__version__, at)
+
+
+def list_base(
+    *, release: str | None = None, catalog: str | None = None, catalog_id: str | None = None,
+    serial: int | None = None,
+) -> Iterator[tuple[str, str]]:
+    """List what a report is of; None leaves a line out."""
+    if release is not None:
+        yield "Release", release
     if catalog is not None:
         yield "Catalog", catalog
-    if state is not None:
-        yield "Catalog id", state.lineage
-        yield "Serial", str(state.serial)
-    yield from list_making(__version__, at)
+    if catalog_id is not None:
+        yield "Catalog id", catalog_id
+    if serial is not None:
+        yield "Serial", str(serial)
 
 
 def list_making(version: str, at: datetime | None) -> Iterator[tuple[str, str]]:

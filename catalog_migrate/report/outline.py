@@ -26,7 +26,7 @@ from catalog_migrate.report.differences import (
     list_changed_lines,
     list_differences,
 )
-from catalog_migrate.report.facts import list_making, schema_of
+from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.program import describe_absences, list_waves
 from catalog_migrate.report.report import (
     Decision,
@@ -116,13 +116,10 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
 def describe_plan(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
     """Yield what a report is of, as labels and values, for one who finds it later."""
     base = plan.base
-    yield "Release", f"{base.release or 'none'} \u2192 {plan.target.release}"
-    if base.catalog is not None:
-        yield "Catalog", base.catalog
-    if base.lineage is not None:
-        yield "Catalog id", base.lineage
-    if base.serial is not None:
-        yield "Serial", str(base.serial)
+    yield from list_base(
+        release=f"{base.release or 'none'} \u2192 {plan.target.release}",
+        catalog=base.catalog, catalog_id=base.lineage, serial=base.serial,
+    )
     yield "Plan hash", plan.plan_hash
     yield from list_making(plan.tool_version, at)
 

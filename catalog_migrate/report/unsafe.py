@@ -8,7 +8,7 @@ from datetime import datetime
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.wording import counted
 from catalog_migrate.program.operations import Operation, numbered
-from catalog_migrate.report.facts import list_facts, list_making, schema_of
+from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.options import list_options
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import (
@@ -70,19 +70,14 @@ def report_unsafe(
 def _facts(
     plan: UnsafePlan, state: State | None, catalog: str | None, at: datetime | None
 ) -> Iterator[tuple[str, str]]:
-    if state is not None:
-        yield from list_facts(state, catalog=catalog)
-    else:
-        if catalog is not None:
-            yield "Catalog", catalog
-        yield "Catalog id", plan.lineage
-        yield from list_making(__version__, None)
+    yield from list_base(
+        catalog=catalog, catalog_id=plan.lineage, serial=None if state is None else state.serial
+    )
     if plan.reason:
         yield "Reason", plan.reason
     if plan.at:
         yield "Planned at", plan.at
-    if at is not None:
-        yield from tuple(list_making(__version__, at))[1:]
+    yield from list_making(__version__, at)
 
 
 def _route(plan: UnsafePlan) -> str:

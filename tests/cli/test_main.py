@@ -543,6 +543,7 @@ def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -
     assert f"<dt>Catalog</dt><dd>{tmp_path / 'c'}</dd>" in page
     serial = json.loads(call("status", "--catalog", "c", "--format", "json").out)["serial"]
     assert f"<dt>Serial</dt><dd>{serial}</dd>" in page
+    assert "<dt>Catalog id</dt><dd>" in page
     assert call("graph", "s.none", "--release", "r", "--format", "svg").err.startswith(
         "error CM0121: nothing is called s.none"
     )
