@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.model.wording import counted, visible
+from catalog_migrate.model.wording import counted, describe_duration, describe_size, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -202,13 +202,11 @@ def describe_figures(progress: Progress) -> str:
     """Rows and bytes of copies, and how long the rest may take, as far as that is known."""
     if progress.rows is None or progress.total_rows == 0:
         return ""
-    from catalog_migrate.report.outline import duration, size
-
     if progress.total_rows is None or progress.bytes is None or progress.total_bytes is None:
         return counted(progress.rows, "row")
-    left = f", {duration(progress.seconds_left)} left" if progress.seconds_left else ""
+    left = f", {describe_duration(progress.seconds_left)} left" if progress.seconds_left else ""
     return (
-        f"{size(progress.bytes)} of {size(progress.total_bytes)}{left},"
+        f"{describe_size(progress.bytes)} of {describe_size(progress.total_bytes)}{left},"
         f" {progress.rows:,} of {counted(progress.total_rows, 'row')}"
     )
 

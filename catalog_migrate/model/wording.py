@@ -10,6 +10,24 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def describe_size(count: int) -> str:
+    """Write bytes in the largest binary unit that keeps the number at one or more."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def describe_duration(seconds: float) -> str:
+    """Write ``about 40 s``, ``about 12 min``, ``about 3.5 h``: an estimate, not a promise."""
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} s"
+    minutes = seconds / 60
+    return f"about {minutes:.0f} min" if minutes < 90 else f"about {minutes / 60:.1f} h"
+
+
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 

@@ -249,6 +249,11 @@ def interruptions(program: Sequence[Operation]) -> list[tuple[str, int, int | No
     return found[::-1]
 
 
+def describe_interruption(number: int, back: int | None, *, lasting: str = "for good") -> str:
+    """Write from which step to which a name is absent or a query is stopped."""
+    return f"from step {number} {lasting}" if back is None else f"from step {number} to step {back}"
+
+
 def numbered(
     program: Sequence[Operation], shown: int | None = None
 ) -> list[tuple[str, str]]:

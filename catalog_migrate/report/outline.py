@@ -9,7 +9,13 @@ from datetime import datetime
 import msgspec
 
 from catalog_migrate.model.table_properties import features_of
-from catalog_migrate.model.wording import counted, one_line, visible
+from catalog_migrate.model.wording import (
+    counted,
+    describe_duration,
+    describe_size,
+    one_line,
+    visible,
+)
 from catalog_migrate.planner.plan import (
     Blocked,
     Change,
@@ -20,7 +26,13 @@ from catalog_migrate.planner.plan import (
 )
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.planner.user_objects import list_user_decisions
-from catalog_migrate.program.operations import PREPARE, CreateName, interruptions, numbered
+from catalog_migrate.program.operations import (
+    PREPARE,
+    CreateName,
+    describe_interruption,
+    interruptions,
+    numbered,
+)
 from catalog_migrate.report.differences import (
     describe_clauses,
     list_changed_lines,
@@ -236,20 +248,10 @@ def amount(change: Change) -> str:
     if change.rows is not None and change.rows >= 0:
         parts.append(counted(change.rows, "row"))
     if change.bytes is not None:
-        parts.append(size(change.bytes))
+        parts.append(describe_size(change.bytes))
     if change.files is not None:
         parts.append(counted(change.files, "file"))
     return ", ".join(parts)
-
-
-def size(count: int) -> str:
-    """Bytes in the largest binary unit that keeps the number at one or more."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def column_line(column: ColumnChange) -> str:
@@ -364,16 +366,8 @@ def _head(change: Change) -> str:
     moved = change.contents in ("copy", "evolve", "derived", "fill")
     held = amount(change) if moved or change.action == "drop" else ""
     if change.contents == "copy" and change.seconds is not None:
-        held += f", {duration(change.seconds)}"
+        held += f", {describe_duration(change.seconds)}"
     return f"{change.name} ({change.kind}) {change.action}{renamed}{': ' + held if held else ''}"
-
-
-def duration(seconds: float) -> str:
-    """``about 40 s``, ``about 12 min``, ``about 3.5 h``: an estimate, not a promise."""
-    if seconds < 90:
-        return f"about {max(round(seconds), 1)} s"
-    minutes = seconds / 60
-    return f"about {minutes:.0f} min" if minutes < 90 else f"about {minutes / 60:.1f} h"
 
 
 def _work(plan: Plan) -> str | None:
@@ -383,11 +377,11 @@ def _work(plan: Plan) -> str | None:
     if not measured:
         return None
     rows = sum(max(change.rows or 0, 0) for change in copied)
-    volume = size(sum(change.bytes or 0 for change in copied))
+    volume = describe_size(sum(change.bytes or 0 for change in copied))
     return (
         f"{counted(len(copied), 'table')} {'is' if len(copied) == 1 else 'are'} copied:"
-        f" {counted(rows, 'row')}, {volume}, {duration(sum(measured))} by the last copies of this"
-        " catalog."
+        f" {counted(rows, 'row')}, {volume}, {describe_duration(sum(measured))} by the last copies"
+        " of this catalog."
     )
 
 
@@ -601,9 +595,8 @@ def _absences(plan: Plan) -> Section:
 
 
 def _interruption(name: str, number: int, back: int | None) -> str:
-    if back is None:
-        return f"{name}: from step {number} for good"
-    return f"{name}: from step {number} to step {back} ({counted(back - number, 'step')})"
+    length = "" if back is None else f" ({counted(back - number, 'step')})"
+    return f"{name}: {describe_interruption(number, back)}{length}"
 
 
 def _moment(view: Replaced) -> str:

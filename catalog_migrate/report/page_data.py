@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.model.wording import visible
+from catalog_migrate.model.wording import describe_duration, describe_size, visible
 from catalog_migrate.report.report import Decision, Difference, Report, ReportObject, Wave
 
 TEXT_LIMIT = 20_000
@@ -70,7 +70,8 @@ class _Encoder:
             "old": visible(each.old_name or ""),
             "because": self._path(each.because),
             "files": each.files,
-            "seconds": each.seconds,
+            "size": None if each.bytes is None else describe_size(each.bytes),
+            "duration": None if each.seconds is None else describe_duration(each.seconds),
             "moves": self._word(each.moves) if each.moves else None,
             "lost": list(map(visible, each.lost)),
             "absent": visible(each.absent),

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 
 from catalog_migrate.model.wording import one_line
-from catalog_migrate.program.operations import STREAMS, Operation, interruptions
+from catalog_migrate.program.operations import (
+    STREAMS,
+    Operation,
+    describe_interruption,
+    interruptions,
+)
 from catalog_migrate.report.report import Wave
 
 _ABSENT_SHOWN = 20
@@ -50,10 +55,6 @@ def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
 
 def describe_absences(steps: Sequence[Operation]) -> dict[str, str]:
     """Map each name that a program takes away to the steps between which it is absent."""
-    return {name: _describe(number, back) for name, number, back in interruptions(steps)}
-
-
-def _describe(number: int, back: int | None) -> str:
-    if back is None:
-        return f"from step {number} for good"
-    return f"from step {number} to step {back}"
+    return {
+        name: describe_interruption(number, back) for name, number, back in interruptions(steps)
+    }

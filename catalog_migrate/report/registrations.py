@@ -9,7 +9,7 @@ from typing import Literal
 
 from catalog_migrate.api.registrations import Comparison
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.operations import interruptions, numbered
+from catalog_migrate.program.operations import describe_interruption, interruptions, numbered
 from catalog_migrate.reconciler.actions import Drift
 from catalog_migrate.report.facts import list_facts, schema_of
 from catalog_migrate.report.pictures import list_neighbours, make_picture
@@ -97,8 +97,7 @@ def _sections(found: Comparison) -> Iterator[Section]:
         more=len(found.steps) - len(shown), part="steps",
     )
     absent = [
-        Entry(f"{name}: from step {number}" + (" for good" if back is None else f" to step {back}"),
-              "-")
+        Entry(f"{name}: {describe_interruption(number, back)}", "-")
         for name, number, back in interruptions(found.steps)
     ]
     yield Section(

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.operations import interruptions, numbered
+from catalog_migrate.program.operations import describe_interruption, interruptions, numbered
 from catalog_migrate.report.differences import compare_lines
 from catalog_migrate.report.facts import list_facts
 from catalog_migrate.report.options import list_options
@@ -324,16 +324,12 @@ def _steps(case: _Case) -> Section:
 def _stops(found: Explanation) -> Section:
     """Which queries stand still, from which step to which."""
     stopped = [
-        Entry(f"{name}: {_describe_stop(number, back)}", "-")
+        Entry(f"{name}: {describe_interruption(number, back, lasting='on')}", "-")
         for name, number, back in interruptions(found.program)
     ]
     return Section(
         "What is stopped meanwhile", tuple(stopped[:_SHOWN]), more=max(len(stopped) - _SHOWN, 0)
     )
-
-
-def _describe_stop(number: int, back: int | None) -> str:
-    return f"from step {number} on" if back is None else f"from step {number} to step {back}"
 
 
 def _validation(case: _Case) -> Section:
@@ -375,7 +371,7 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
         each.item_id: [each.reason] for each in case.effect.restarts
     }
     stops = {
-        name: f"stopped {_describe_stop(number, back)}"
+        name: f"stopped {describe_interruption(number, back, lasting='on')}"
         for name, number, back in interruptions(found.program)
     }
     for item_id in case.actions:

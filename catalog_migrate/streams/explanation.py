@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.program.operations import interruptions
+from catalog_migrate.program.operations import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
@@ -168,7 +168,7 @@ def _steps(program: Program) -> list[str]:
     if not program:
         return []
     still = [
-        f"  {name}: from step {number}" + (" on" if back is None else f" to step {back}")
+        f"  {name}: {describe_interruption(number, back, lasting='on')}"
         for name, number, back in interruptions(program)
     ]
     told = ["stand still meanwhile:", *still] if still else []

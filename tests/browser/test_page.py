@@ -130,7 +130,7 @@ def test_a_row_leads_to_the_panel_of_its_object(open_page: Open) -> None:
     text = orders.inner_text()
     for part in (
         "the values of column customer_id go", "rows are copied into a new table",
-        "1,250,000 rows, 392.9 MiB, 38 files", "about 74 seconds", "from step 4 to step 5",
+        "1,250,000 rows, 392.9 MiB, 38 files", "about 74 s", "from step 4 to step 5",
         "DROPPED (customer_id)", "its own definition changes",
     ):
         assert part in text

@@ -203,6 +203,8 @@ def test_words_and_names_are_numbers() -> None:
         )]],
     }
     assert data["objects"][0][6]["decisions"] == [1, 2]
+    (measured,) = [each[6] for each in data["objects"] if each[5] == 412_000_000]
+    assert (measured["size"], measured["duration"]) == ("392.9 MiB", "about 74 s")
     assert data["waves"] == [[[]]] * 6
 
 

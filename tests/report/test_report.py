@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from catalog_migrate.model.wording import describe_duration, describe_size
 from catalog_migrate.planner.plan import (
     Base,
     Blocked,
@@ -34,7 +35,7 @@ from catalog_migrate.program.operations import (
     SealTable,
 )
 from catalog_migrate.report import lay_out, render
-from catalog_migrate.report.outline import amount, outline, size
+from catalog_migrate.report.outline import amount, outline
 from catalog_migrate.report.report import Entry, Report, Section
 from catalog_migrate.report.verdict import Verdict, failed_proofs, verdict
 
@@ -324,7 +325,17 @@ def test_nothing_in_a_name_or_reason_becomes_markup() -> None:
 )
 def test_sizes_are_told_in_binary_units(count: int, words: str) -> None:
     """The largest unit that keeps the number at one or more."""
-    assert size(count) == words
+    assert describe_size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "about 1 s"), (89, "about 89 s"), (90, "about 2 min"), (5_399, "about 90 min"),
+     (5_400, "about 1.5 h")],
+)
+def test_durations_are_estimates(seconds: float, words: str) -> None:
+    """Never less than a second; each unit up to ninety of it."""
+    assert describe_duration(seconds) == words
 
 
 def test_unknown_rows_are_not_told() -> None:

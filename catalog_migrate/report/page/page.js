@@ -42,22 +42,8 @@
     setTimeout(() => { $("live").textContent = text; }, 50);
   }
 
-  const size = (count) => {
-    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let at = 0;
-    for (; count >= 1024 && at < units.length - 1; at += 1) count /= 1024;
-    return at ? `${count.toFixed(1)} ${units[at]}` : `${count} B`;
-  };
-
-  const duration = (seconds) => {
-    if (seconds < 1) return "less than a second";
-    if (seconds < 100) return `about ${counted(Math.round(seconds), "second")}`;
-    if (seconds < 6000) return `about ${counted(Math.round(seconds / 60), "minute")}`;
-    return `about ${counted(Math.round(seconds / 3600), "hour")}`;
-  };
-
   const counts = (each) => [each.rows === null ? "" : counted(each.rows, "row"),
-    each.bytes === null ? "" : size(each.bytes)].filter(Boolean).join(", ");
+    each.more.size ?? ""].filter(Boolean).join(", ");
 
   // ---- copying
 
@@ -238,7 +224,7 @@
       ["Was called", more.old ? [make("span", { className: "name" }, more.old)] : null],
       ["Rows", more.moves === undefined ? null : [data.words[more.moves]]],
       ["Now has", [held.filter(Boolean).join(", ")].filter(Boolean)],
-      ["Copy takes", more.seconds === undefined ? null : [duration(more.seconds)]],
+      ["Copy takes", more.duration === undefined ? null : [more.duration]],
       ["Absent", each.absent ? [each.absent] : null],
     ]);
   }
@@ -352,7 +338,7 @@
     ["risk", "Risk", (each) => make("span", {}, ...riskBadges(
       [...each.risks].filter((risk) => risk !== "absent" || each.risks.size === 1)))],
     ["rows", "Rows", (each) => (each.rows === null ? "" : number(each.rows))],
-    ["bytes", "Size", (each) => (each.bytes === null ? "" : size(each.bytes))],
+    ["bytes", "Size", (each) => (each.more.size ?? "")],
     ["absent", "Absent", (each) => each.absent.replace(/^from step (.*) to step (.*)$/, "steps\u00a0$1\u00a0to\u00a0$2")],
     ["", "What changes", summary],
   ].filter(([key]) => (key === "name" || key === "kind" ? true
