@@ -101,3 +101,6 @@ def test_progress_of_a_refill_and_of_its_cleaning_up() -> None:
     ]
     start(place.populate())
     assert [(each.done, each.total) for each in heard if each.phase == "populate"] == [(1, 1)]
+    place = Installation(persistent=True)
+    start(place.populate())
+    assert [(each.done, each.total) for each in heard if each.phase == "populate"] == [(1, 1)]
