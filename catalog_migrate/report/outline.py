@@ -376,12 +376,21 @@ def _work(plan: Plan) -> str | None:
     measured = [change.seconds for change in copied if change.seconds is not None]
     if not measured:
         return None
+    others = [change for change in copied if change.seconds is None]
     rows = sum(max(change.rows or 0, 0) for change in copied)
     volume = describe_size(sum(change.bytes or 0 for change in copied))
+    some = "at least " if others else ""
+    lacking = ""
+    if others:
+        largest = max(others, key=lambda change: change.bytes or 0).name
+        lacking = f"; no measure for {counted(len(others), 'table')}, the largest {largest}"
+        if len(others) == 1:
+            lacking = f"; no measure for {largest}"
+    apart = "" if len(measured) == 1 else " one after the other"
     return (
         f"{counted(len(copied), 'table')} {'is' if len(copied) == 1 else 'are'} copied:"
-        f" {counted(rows, 'row')}, {volume}, {describe_duration(sum(measured))} by the last copies"
-        " of this catalog."
+        f" {counted(rows, 'row')}, {volume}, {some}{describe_duration(sum(measured))}{apart}"
+        f" by the last copies of this catalog{lacking}."
     )
 
 

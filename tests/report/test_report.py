@@ -343,6 +343,36 @@ def test_unknown_rows_are_not_told() -> None:
     assert amount(Change("s.t", "table", "migrate", rows=-1)) == ""
 
 
+@pytest.mark.parametrize(
+    ("copies", "note"),
+    [
+        ([("s.a", 2, 2048, None)], None),
+        ([("s.a", 2, 2048, 4.0)],
+         "1 table is copied: 2 rows, 2.0 KiB, about 4 s by the last copies of this catalog."),
+        ([("s.a", 2, 2048, 4.0), ("s.b", 1, 0, 60.0)],
+         "2 tables are copied: 3 rows, 2.0 KiB, about 64 s one after the other by the last copies"
+         " of this catalog."),
+        ([("s.a", 2, 2048, 4.0), ("s.u", 1, 5 * 1024**3, None)],
+         "2 tables are copied: 3 rows, 5.0 GiB, at least about 4 s by the last copies of this"
+         " catalog; no measure for s.u."),
+        ([("s.a", 2, 2048, 4.0), ("s.w", 1, 1024, None), ("s.u", 1, 5 * 1024**3, None)],
+         "3 tables are copied: 4 rows, 5.0 GiB, at least about 4 s by the last copies of this"
+         " catalog; no measure for 2 tables, the largest s.u."),
+    ],
+)  # fmt: skip
+def test_the_time_of_all_copies_leaves_none_out_unsaid(
+    copies: list[tuple[str, int, int, float | None]], note: str | None
+) -> None:
+    """A sum over some of the tables is the least that it takes, and the others are counted."""
+    changes = tuple(
+        Change(name, "table", "update", because=(name,), contents="copy", rows=rows, bytes=held,
+               seconds=seconds)
+        for name, rows, held, seconds in copies
+    )
+    notes = {each.title: each.note for each in outline(a_plan(changes=changes)).sections}
+    assert notes["What will happen"] == note
+
+
 def test_the_proof_counts_views_alone() -> None:
     """A table's name that somebody else holds is no view that was refused."""
     held = Blocked("shop.new", "CM0331", "a table of others holds the name", "rename it")
