@@ -17,6 +17,8 @@ COMPARED = 200_000
 SQL: tuple[Aspect, ...] = ("query", "body", "definition", "filled from")
 """What of an object is SQL, of which lines are compared."""
 
+ONLY_ENDS = "… only the ends of lines differ"
+
 _CONTEXT = 2
 _LINES = 8
 _CLIPPED = 200
@@ -100,7 +102,7 @@ def list_changed_lines(differences: Sequence[Difference]) -> list[str]:
     for each in differences:
         if each.aspect not in SQL:
             continue
-        lines = [line for line in each.lines if line[:1] in "+-"] or ["too long to be compared"]
+        lines = _list_changed(each)
         shown = [_clip(line) for line in lines[:_LINES]]
         if len(lines) > len(shown):
             shown.append(f"… and {len(lines) - len(shown):,} more lines (--format html has them)")
@@ -109,6 +111,15 @@ def list_changed_lines(differences: Sequence[Difference]) -> list[str]:
             f"{' ' * len(lead) if number else lead}{line}" for number, line in enumerate(shown)
         ]
     return found
+
+
+def _list_changed(each: Difference) -> list[str]:
+    """List what of a text goes and comes; all of one that is new or dropped."""
+    if each.before is None or each.after is None:
+        sign, text = ("+", each.after) if each.before is None else ("-", each.before)
+        return [sign + line for line in (text or "").splitlines()]
+    changed = [line for line in each.lines if line[:1] in "+-"]
+    return changed or list(each.lines) or ["too long to be compared"]
 
 
 def pair_columns(change: Change) -> Iterator[tuple[Column | None, Column | None]]:
@@ -217,18 +228,22 @@ def _single(aspect: Aspect, before: str | None, after: str | None) -> Iterator[D
 
 def _texts(aspect: Aspect, before: str | None, after: str | None) -> Iterator[Difference]:
     if before != after:
-        yield Difference(aspect, "", before, after, compare_lines(before or "", after or ""))
+        yield Difference(aspect, "", before, after, compare_lines(before, after))
 
 
-def compare_lines(before: str, after: str) -> tuple[str, ...]:
+def compare_lines(before: str | None, after: str | None) -> tuple[str, ...]:
     """Compare two texts line by line, with some lines round each change.
 
-    Each line begins with ``-``, ``+`` or a blank; ``…`` is where equal lines are left out. Empty
-    where one of them is absent, or too long to be compared while a person waits.
+    Each line begins with ``-``, ``+`` or a blank; ``…`` is where equal lines are left out, and says
+    where nothing but the ends of lines differs. Empty where one side is absent, and where the texts
+    are too long to be compared while a person waits.
     """
-    if not before or not after or max(len(before), len(after)) > COMPARED:
+    if before is None or after is None or max(len(before), len(after)) > COMPARED:
         return ()
-    found = unified_diff(before.splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
+    old, new = before.splitlines(), after.splitlines()
+    if old == new:
+        return (ONLY_ENDS,)
+    found = unified_diff(old, new, n=_CONTEXT, lineterm="")
     hunks = islice(found, 2, None)  # the names of files
     lines = ["…" if line.startswith("@@") else line for line in hunks]
     return tuple(lines[1:] if lines[:1] == ["…"] else lines)

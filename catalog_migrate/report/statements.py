@@ -416,7 +416,7 @@ def _differences(case: _Case, item_id: str) -> tuple[Difference, ...]:
     if old is not None and new is not None and old.item_name != new.item_name:
         found.insert(0, Difference("name", "", str(old.item_name), str(new.item_name)))
     if before != after:
-        lines = compare_lines(before or "", after or "")
+        lines = compare_lines(before, after)
         found.append(Difference("definition", "", before, after, lines))
     return tuple(found)
 

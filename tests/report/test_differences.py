@@ -12,7 +12,12 @@ from catalog_migrate.planner.planfile import decode_plan, encode_plan
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.report import render
-from catalog_migrate.report.differences import COMPARED, compare_lines, list_differences
+from catalog_migrate.report.differences import (
+    COMPARED,
+    compare_lines,
+    list_changed_lines,
+    list_differences,
+)
 from catalog_migrate.report.outline import outline
 from catalog_migrate.report.report import Difference
 
@@ -195,11 +200,37 @@ def test_a_copy_says_the_one_thing_that_needs_it(
     ]
 
 
-def test_long_texts_are_not_compared() -> None:
-    """A text of megabytes is not compared by lines while a person waits."""
-    long = "SELECT 1;\n" * (COMPARED // 10 + 1)
-    assert compare_lines(long, long + "x") == ()
-    assert compare_lines("", "a") == ()
+LONG = "SELECT 1;\n" * (COMPARED // 10 + 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines", "told"),
+    [
+        (LONG, LONG + "x", (), ["query: too long to be compared"]),
+        (None, "a\nb", (), ["query: +a", "       +b"]),
+        ("a", None, (), ["query: -a"]),
+        ("", "a", ("+a",), ["query: +a"]),
+        ("a\nb", "a\r\nb\n", ("… only the ends of lines differ",),
+         ["query: … only the ends of lines differ"]),
+        ("a\nb", "a\nc", (" a", "-b", "+c"), ["query: -b", "       +c"]),
+    ],
+    ids=["long", "new", "dropped", "empty before", "ends", "changed"],
+)  # fmt: skip
+def test_a_text_is_too_long_only_where_it_is_long(
+    before: str | None, after: str | None, lines: tuple[str, ...], told: list[str]
+) -> None:
+    """A text that is absent on one side, and one whose line ends differ, are told as such."""
+    assert compare_lines(before, after) == lines
+    assert list_changed_lines([Difference("query", "", before, after, lines)]) == told
+
+
+def test_a_table_that_gains_a_filling_shows_it(tmp_path: Path) -> None:
+    """The query is new on a table that is not: each line of it comes."""
+    old = "CREATE TABLE s.a (x INT); CREATE TABLE s.t (x INT);"
+    new = old.replace("s.t (x INT)", "s.t (x INT, y INT) FILLED FROM (SELECT x, 1 FROM s.a)")
+    text = render(plan_between(tmp_path, old, new), "text", width=200)
+    assert "too long" not in text
+    assert "filled from: +SELECT x, 1 FROM s.a" in text
 
 
 def test_equal_lines_between_changes_are_left_out() -> None:
