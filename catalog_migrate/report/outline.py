@@ -86,6 +86,7 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
     lines of a difference.
     """
     found = verdict(plan)
+    waves = list_waves(plan.steps)
     if found.kind == "nothing":
         sections: tuple[Section, ...] = (_questions(plan),) if plan.questions else ()
     else:
@@ -99,7 +100,7 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
             _obstacles(plan),
             _decide(plan),
             _questions(plan),
-            _steps(plan),
+            _steps(plan, len(waves)),
             _absences(plan),
             _shipments(plan),
             Section("What is not touched", note=_untouched(plan)),
@@ -120,7 +121,7 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
                 for proof in failed_proofs(plan)
             ),
         ),
-        waves=list_waves(plan.steps),
+        waves=waves,
         picture=_picture(plan),
     )
 
@@ -552,12 +553,11 @@ def _questions(plan: Plan) -> Section:
     return Section("Probable renames, not guessed", tuple(entries))
 
 
-def _steps(plan: Plan) -> Section:
+def _steps(plan: Plan, waves: int) -> Section:
     """The program, step by step; steps of one wave may go side by side."""
     if not plan.steps:
         return Section("Steps")
     shown = tuple(Entry(line, sign) for sign, line in numbered(plan.steps, _STEPS_SHOWN))
-    waves = len({step.wave for step in plan.steps})
     before = sum(step.phase == PREPARE for step in plan.steps)
     note = f"{counted(len(plan.steps), 'step')} in {counted(waves, 'wave')}, " + (
         f"{before} of them before the commit: until then the old release stays in force."

@@ -57,20 +57,23 @@ def report_statement(
             catalog=catalog, at=at,
         )
     verdict = _judge(found)
+    waves = list_waves(found.program)
     report = Report(
         title=f"{_title(found)}: {verdict.word}",
         verdict=verdict,
         route="what the statement would do; nothing was done",
         header=tuple(list_facts(found.before, catalog=catalog, at=at)),
         decisions=tuple(_decisions(found)),
-        waves=list_waves(found.program),
+        waves=waves,
     )
     if found.effect is not None and found.effect.changes is not None:
         case = _Case.of(found, found.effect, found.effect.changes)
         picture = _picture(case)
         report = msgspec.structs.replace(
             report, objects=_objects(case, picture), picture=picture,
-            sections=tuple(each for each in _sections(case) if each.entries or each.note),
+            sections=tuple(
+                each for each in _sections(case, len(waves)) if each.entries or each.note
+            ),
         )
     return make_visible(report)
 
@@ -183,12 +186,12 @@ def _queries(number: int) -> str:
 # -- sections --------------------------------------------------------------------------------------
 
 
-def _sections(case: _Case) -> Iterator[Section]:
+def _sections(case: _Case, waves: int) -> Iterator[Section]:
     yield _obstacles(case.found)
     yield _notices(case)
     yield _changes(case)
     yield _restarts(case)
-    yield _steps(case)
+    yield _steps(case, waves)
     yield _stops(case.found)
     yield _validation(case)
     for item_id in list_changed_items(case.effect):
@@ -299,12 +302,11 @@ def _restarts(case: _Case) -> Section:
     )
 
 
-def _steps(case: _Case) -> Section:
+def _steps(case: _Case, waves: int) -> Section:
     found, effect = case.found, case.effect
     title = "Steps, in this order"
     if found.program:
         entries = tuple(Entry(line, sign) for sign, line in numbered(found.program, _STEPS_SHOWN))
-        waves = len({step.wave for step in found.program})
         note = (
             f"{counted(len(found.program), 'step')} in {counted(waves, 'wave')}, by the runtime:"
             " steps of one wave go side by side."

@@ -373,6 +373,22 @@ def test_the_time_of_all_copies_leaves_none_out_unsaid(
     assert notes["What will happen"] == note
 
 
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [((1, 1, 2), "3 steps in 2 waves"), ((0, 0, 0), "3 steps in 3 waves"),
+     ((5,), "1 step in 1 wave")],
+)  # fmt: skip
+def test_the_waves_that_are_counted_are_those_that_are_shown(
+    numbers: tuple[int, ...], words: str
+) -> None:
+    """Steps of a file that has no waves go one after the other."""
+    steps = tuple(DropName("view", f"s.v{at}", wave=wave) for at, wave in enumerate(numbers))
+    found = outline(a_plan(changes=(NEW,), steps=steps))
+    notes = {each.title: each.note for each in found.sections}
+    assert (notes["Steps, in this order"] or "").startswith(f"{words}, ")
+    assert f" in {len(found.waves)} wave" in words
+
+
 def test_the_proof_counts_views_alone() -> None:
     """A table's name that somebody else holds is no view that was refused."""
     held = Blocked("shop.new", "CM0331", "a table of others holds the name", "rename it")
