@@ -46,7 +46,7 @@ def estimate_seconds(size: int, copies: Sequence[Copied]) -> float | None:
     ) / spread
     start = mean_seconds - slope * mean_bytes
     if spread == 0 or start < 0:  # nothing to tell the two apart by, or no start to be seen
-        start, slope = 0.0, mean_seconds / mean_bytes
+        start, slope = (0.0, mean_seconds / mean_bytes) if mean_bytes else (mean_seconds, 0.0)
     elif slope < 0:
         start, slope = mean_seconds, 0.0
     return round(start + slope * size, 1)

@@ -45,13 +45,14 @@ class CopyProgress:
         """:func:`copy_bulk`, counted."""
         with self._lock:
             self._running[shard.path] = shard
+        rows = size = 0
         try:
             copied = copy_bulk(self._work, shard)
-            with self._lock:
-                self._rows += copied.rows
-                self._bytes += 0 if shard.size is None else shard.size.bytes
+            rows, size = copied.rows, 0 if shard.size is None else shard.size.bytes
         finally:
-            with self._lock:
+            with self._lock:  # at once, or a look in between would count its bytes twice
+                self._rows += rows
+                self._bytes += size
                 del self._running[shard.path]
                 self._written.pop(shard.path, None)
         return copied

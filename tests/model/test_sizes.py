@@ -16,6 +16,9 @@ MB = 1_000_000
         # one alone is a rate
         (50 * MB, [Copied(100 * MB, 8.0)], 4.0),
         (50 * MB, [Copied(100 * MB, 8.0), Copied(100 * MB, 4.0)], 3.0),
+        # copies of nothing say what starting one takes
+        (0, [Copied(0, 2.0), Copied(0, 4.0)], 3.0),
+        (1, [Copied(0, 2.0)], None),
         # what starting takes is told from what the bytes take
         (0, [Copied(1_000, 2.0), Copied(100 * MB, 12.0)], 2.0),
         (200 * MB, [Copied(1_000, 2.0), Copied(100 * MB, 12.0)], 22.0),

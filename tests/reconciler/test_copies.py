@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -164,19 +164,26 @@ class Copying:
         return CopyResult(70, 1)
 
 
-def test_a_table_that_is_being_copied_counts_by_the_bytes_that_are_written() -> None:
-    """Never beyond what it has; its rows count when it ends, and nothing is told behind the end."""
-    heard: list[Progress] = []
-    engine, clock, over = Copying(), SimulatedClock(), threading.Event()
+def begin_copy(
+    engine: Copying, clock: SimulatedClock, on_progress: OnProgress
+) -> tuple[CopyProgress, NewShard]:
+    """The figures of one table of 70 rows and 1,000 bytes, and what is to be copied."""
     work = ExecutionContext(
-        cast(Engine, engine), MemoryLog(), clock, "/w", MigratedStreams(), on_progress=heard.append
+        cast(Engine, engine), MemoryLog(), clock, "/w", MigratedStreams(), on_progress=on_progress
     )
     definition = load_texts([("t.sql", "CREATE TABLE s.t (id INT);")], name="1").objects[0]
     target = Target(
         definition, definition.identity, "i1", "s1", "", "", "", "", "", (), (), "migrate", None
     )
     shard = NewShard(target, "s/t/1", "s/t/0", size=TableSize(70, 1_000))
-    progress = CopyProgress(work, [shard])
+    return CopyProgress(work, [shard]), shard
+
+
+def test_a_table_that_is_being_copied_counts_by_the_bytes_that_are_written() -> None:
+    """Never beyond what it has; its rows count when it ends, and nothing is told behind the end."""
+    heard: list[Progress] = []
+    engine, clock, over = Copying(), SimulatedClock(), threading.Event()
+    progress, shard = begin_copy(engine, clock, heard.append)
 
     def middle() -> None:
         for seconds, written in ((10, 0), (10, 250), (10, 2_000)):
@@ -195,6 +202,32 @@ def test_a_table_that_is_being_copied_counts_by_the_bytes_that_are_written() -> 
         (1, 70, 70, 1_000, 1_000, 0.0),
     ]
     assert {one.name for one in heard} == {"s.t"}
+
+
+class Watched:
+    """A lock that looks at the figures whenever it is free again."""
+
+    def __init__(self, progress: CopyProgress) -> None:
+        self._progress = progress
+        self.seen: list[int | None] = []
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append(self._progress._with_figures(Progress("copy rows", 0, 1)).bytes)
+
+
+def test_a_table_that_ends_is_never_counted_twice() -> None:
+    """It stops to be one that is being copied at the moment that it counts as copied."""
+    engine, over = Copying(), threading.Event()
+    progress, shard = begin_copy(engine, SimulatedClock(), silent)
+    watched = Watched(progress)
+    progress._lock = cast(Any, watched)
+    engine.written = 900
+    engine.at_once = lambda: progress.look(over)
+    progress.copy(shard)
+    assert watched.seen == [0, 900, 900, 1_000]
 
 
 def test_one_table_of_unknown_size_leaves_the_totals_out(site: Site) -> None:
