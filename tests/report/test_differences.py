@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.plan import Change, Plan
 from catalog_migrate.planner.planfile import decode_plan, encode_plan
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_release
@@ -128,6 +128,22 @@ def test_the_text_report_says_what_changes_and_why_rows_are_copied(tmp_path: Pat
   * s.v (view) redefine
       query: -WHERE c > 0
              +WHERE c > 1"""  # noqa: E501
+
+
+def test_each_object_is_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of objects and what will happen show one comparison."""
+    plan = plan_between(tmp_path, OLD, OLD.replace("WHERE c > 0", "WHERE c > 1"))
+    compared: list[str] = []
+
+    def compare(change: Change) -> tuple[Difference, ...]:
+        compared.append(change.name)
+        return list_differences(change)
+
+    monkeypatch.setattr("catalog_migrate.report.outline.list_differences", compare)
+    found = outline(plan)
+    assert compared == [change.name for change in plan.changes]
+    (view,) = (each for each in found.objects if each.name == "s.v")
+    assert [each.aspect for each in view.differences] == ["query"]
 
 
 @pytest.mark.parametrize(
