@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -37,6 +37,7 @@ def report_drift(
 ) -> Report:
     """Make the report of a comparison; None is one without names that outlive the session."""
     verdict = _judge(found)
+    objects = () if found is None else _objects(found)
     sections = () if found is None else tuple(_sections(found))
     return make_visible(Report(
         title=f"Drift: {verdict.word}",
@@ -44,13 +45,13 @@ def report_drift(
         route="names in Spark's catalog, compared with what is committed",
         header=tuple(list_facts(None if found is None else found.state, catalog=catalog, at=at)),
         sections=tuple(each for each in sections if each.entries or each.note),
-        objects=() if found is None else _objects(found),
+        objects=objects,
         decisions=() if found is None else tuple(
             Decision(_name(each), "", each.reason, each.remedy, "remedy")
             for each in found.left if each.kind == "foreign"
         ),
         waves=() if found is None else list_waves(found.steps),
-        picture=Picture() if found is None else _picture(found),
+        picture=Picture() if found is None else _picture(found, objects),
     ))
 
 
@@ -137,12 +138,12 @@ def _objects(found: Comparison) -> tuple[ReportObject, ...]:
     ))
 
 
-def _picture(found: Comparison) -> Picture:
+def _picture(found: Comparison, objects: Sequence[ReportObject]) -> Picture:
     """The names that differ, with one hop round them in what is committed."""
     if found.state is None:
         return Picture()
     graph = found.state.graph
-    acted = {each.name: each.action for each in _objects(found)}
+    acted = {each.name: each.action for each in objects}
     actions = {
         name: action for name in graph
         for action in (acted.get(str(graph.key(name))),) if action is not None

@@ -209,7 +209,7 @@ def _notices(case: _Case) -> Section:
 def _obstacles(found: Explanation) -> Section:
     """What refuses it, and how it goes without the queries of it."""
     entries = [
-        Entry(_describe_finding(each), "!", (f"remedy: {each.remedy}",) if each.remedy else ())
+        Entry(each.text, "!", (f"remedy: {each.remedy}",) if each.remedy else ())
         for each in found.refusing
     ]
     note = None
@@ -246,12 +246,6 @@ def _decision(finding: Finding) -> Decision:
         finding.name, f"option {finding.option}" if finding.option else "",
         finding.message.removeprefix(f"{finding.name}: "), finding.remedy, "remedy",
     )
-
-
-def _describe_finding(finding: Finding) -> str:
-    """A finding without its remedy."""
-    remedy = f" (remedy: {finding.remedy})" if finding.remedy else ""
-    return str(finding).removesuffix(remedy)
 
 
 def _changes(case: _Case) -> Section:
@@ -348,7 +342,7 @@ def _validation(case: _Case) -> Section:
     )
     entries = [
         Entry(
-            ("sick before: " if each in found.judgement.sick else "") + _describe_finding(each),
+            ("sick before: " if each in found.judgement.sick else "") + each.text,
             "!" if each in found.refusing else "?",
             (f"remedy: {each.remedy}",) if each.remedy else (),
         )
@@ -381,7 +375,7 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
         notes.setdefault(item_id, []).extend([] if stop is None else [stop])
     for finding in found.judgement.verdicts:
         sick = "sick before: " if finding in found.judgement.sick else ""
-        told = f"validation: {sick}{_describe_finding(finding)}"
+        told = f"validation: {sick}{finding.text}"
         notes.setdefault(finding.item_id, []).append(told)
     listed = []
     for item_id, action in case.actions.items():

@@ -25,7 +25,8 @@ from catalog_migrate.report.report import (
 )
 from catalog_migrate.report.verdict import Verdict
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
-from catalog_migrate.streams.unsafe.planning import ItemPlan, Job, UnsafePlan
+from catalog_migrate.streams.unsafe.operation_row import Missing
+from catalog_migrate.streams.unsafe.planning import ItemPlan, Job, Refusal, UnsafePlan
 from catalog_migrate.streams.unsafe.render import (
     HEAD,
     NEXT,
@@ -41,7 +42,7 @@ _SHOWN = 50
 
 
 def report_unsafe(
-    plan: UnsafePlan, program: Sequence[Operation] = (), *, lacking: Sequence[str] = (),
+    plan: UnsafePlan, program: Sequence[Operation] = (), *, lacking: Sequence[Missing] = (),
     state: State | None = None, catalog: str | None = None, at: datetime | None = None,
 ) -> Report:
     """Make the report of a dry run.
@@ -117,7 +118,7 @@ def _behind(plan: UnsafePlan) -> str:
 
 
 def _sections(
-    plan: UnsafePlan, program: Sequence[Operation], lacking: Sequence[str]
+    plan: UnsafePlan, program: Sequence[Operation], lacking: Sequence[Missing]
 ) -> Iterator[Section]:
     if plan.changes:
         yield _losses(plan)
@@ -190,14 +191,14 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _decisions(plan: UnsafePlan, lacking: Sequence[str]) -> Iterator[Decision]:
+def _decisions(plan: UnsafePlan, lacking: Sequence[Missing]) -> Iterator[Decision]:
     for item in plan.items:
-        for finding in item.findings:
-            text, _, remedy = finding.partition(" (remedy: ")
-            yield Decision(f"{item.kind} {item.name}", "", text, remedy.removesuffix(")"), "remedy")
-    for each in lacking:
-        what, _, remedy = each.partition(": ")
-        yield Decision(plan.items[0].name, "", f"missing: {what}", remedy, "remedy")
+        # a plan of before has the remedy in the finding
+        refusals = item.refusals or tuple(Refusal(finding) for finding in item.findings)
+        for each in refusals:
+            yield Decision(f"{item.kind} {item.name}", "", each.text, each.remedy, "remedy")
+    for lack in lacking:
+        yield Decision(plan.items[0].name, "", f"missing: {lack.what}", lack.remedy, "remedy")
 
 
 # -- objects ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import Verdict, validate, with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.status import failing_queries, runtime_lives
-from catalog_migrate.streams.unsafe.operation_row import missing, unsafe_program
+from catalog_migrate.streams.unsafe.operation_row import Missing, list_missing, unsafe_program
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
@@ -40,7 +40,7 @@ class Explanation(msgspec.Struct, frozen=True):
     program: Program = ()
     judgement: Judgement = Judgement()
     unsafe: UnsafePlan | None = None
-    lacking: tuple[str, ...] = ()
+    lacking: tuple[Missing, ...] = ()
     reads: str = ""
 
     @property
@@ -87,7 +87,7 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> Explanati
 def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> Explanation:
     request = request_of(state, statement)
     plan = plan_unsafe(state, request, statement.reason, ports=ports, now=time.time(), at="")
-    lacking = missing(
+    lacking = list_missing(
         state, plan.cluster, reason=statement.reason, confirmed=True, said=statement.said,
         kind=statement.kind,
     )
@@ -97,7 +97,7 @@ def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> Explanation:
             state, request, plan.edited, runs=runtime_lives(state, plan.cluster)
         )
     return Explanation(
-        statement, state, state, program=program, unsafe=plan, lacking=tuple(lacking)
+        statement, state, state, program=program, unsafe=plan, lacking=lacking
     )
 
 

@@ -57,12 +57,17 @@ class Verdict(msgspec.Struct, frozen=True):
         """Whether it is of a source or a sink, not of a connection."""
         return self.name.partition(" ")[0] in st.QUERY_KINDS.values()
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The item, the option and the message, without the remedy."""
         where = f"{self.name}, option {self.option}" if self.option else self.name
         message = self.message.removeprefix(f"{self.name}: ")
         begins = not self.option and message.startswith(f"{self.name} ")  # it names the item itself
-        text = message if begins else f"{where}: {message}"
-        return f"{text} (remedy: {self.remedy})" if self.remedy and not self.ok else text
+        return message if begins else f"{where}: {message}"
+
+    def __str__(self) -> str:
+        remedied = self.remedy and not self.ok
+        return f"{self.text} (remedy: {self.remedy})" if remedied else self.text
 
 
 def validate(

@@ -29,7 +29,7 @@ from catalog_migrate.streams.runtime import OperationClient, operation_key
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.operation_row import (
-    missing,
+    list_missing,
     new_row,
     require,
     require_allowed,
@@ -84,13 +84,15 @@ class UnsafeClient(OperationClient):
         what, kind = "the unsafe operation", request.parts[0].after.kind
         asked = confirm is not nobody
         require(
-            missing(state, cluster, reason=reason, confirmed=asked, said=said, kind=kind), what
+            list_missing(state, cluster, reason=reason, confirmed=asked, said=said, kind=kind), what
         )
         plan = self.plan(request, reason or "")
         if not plan.changes:
             return Outcome(plan, None, None)
         require(
-            missing(state, cluster, reason=reason, confirmed=confirm(plan), said=said, kind=kind),
+            list_missing(
+                state, cluster, reason=reason, confirmed=confirm(plan), said=said, kind=kind
+            ),
             what,
         )
         if request.tolerance is not None and request.approved is None:

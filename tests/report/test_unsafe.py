@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Difference
 from catalog_migrate.report.unsafe import report_unsafe
-from catalog_migrate.streams.unsafe.planning import decode_plan, encode_plan
+from catalog_migrate.streams.unsafe.operation_row import Missing
+from catalog_migrate.streams.unsafe.planning import Refusal, decode_plan, encode_plan
 from tests.report.stages import report_of, wide_stage
 from tests.streams.test_operations import Stage
 
@@ -123,3 +125,23 @@ def test_a_changed_property_is_no_new_definition(stage: Stage) -> None:
         if each.aspect != "position"
     ] == [("option", "BROKER", "far:9092")]
     assert "Definition afterwards" in [each.title for each in report.sections]
+
+
+def test_words_in_a_finding_are_no_remedy(stage: Stage) -> None:
+    """What a broker or a name says is text, though it reads as the start of a remedy does."""
+    (result,) = stage.run(f"EXPLAIN {BACK}")
+    assert result.explanation is not None
+    plan = result.explanation.unsafe
+    assert plan is not None
+    (item,) = plan.items
+    text, remedy = "source s0: broker says (remedy: none)", "start the broker (or another)"
+    refused = msgspec.structs.replace(
+        item, findings=(f"{text} (remedy: {remedy})",), refusals=(Refusal(text, remedy),)
+    )
+    report = report_unsafe(
+        msgspec.structs.replace(plan, items=(refused,)),
+        lacking=(Missing("the gate of cluster `a: b` is closed", "start its runtime"),),
+    )
+    assert [(each.reason, each.text) for each in report.decisions] == [
+        (text, remedy), ("missing: the gate of cluster `a: b` is closed", "start its runtime"),
+    ]

@@ -52,7 +52,7 @@ from catalog_migrate.streams.unsafe.backfill import (
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.operation_row import (
     Prepared,
-    missing,
+    list_missing,
     prepared_in,
     require,
     unsafe_program,
@@ -124,7 +124,8 @@ class UnsafeOperation(OperationRun):
         request = request_in(row)
         assert row.unsafe is not None
         require(
-            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True), self.about(state)
+            list_missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+            self.about(state),
         )
         require_bound(state, request)
         require_checked(request)

@@ -96,7 +96,7 @@ def require_allowed(row: OperationRecord, state: State) -> None:
     assert row.unsafe is not None
     require_bound(state, request_in(row))
     require(
-        missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+        list_missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
         row.detail["summary"],
     )
 
@@ -159,33 +159,46 @@ def is_gate_open(state: State, cluster: str) -> bool:
     return row is not None and row.unsafe
 
 
-def missing(
+class Missing(msgspec.Struct, frozen=True):
+    """What is missing for an unsafe operation to begin, and how it is given."""
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}"
+
+
+def list_missing(
     state: State, cluster: str, *, reason: str | None, confirmed: bool, said: bool = True,
     kind: str = "source",
-) -> tuple[str, ...]:
-    """What is missing, in words. ``said``: the word UNSAFE, or the verb ``unsafe``, was given.
+) -> tuple[Missing, ...]:
+    """List what is missing. ``said``: the word UNSAFE, or the verb ``unsafe``, was given.
 
     ``kind`` is what the operation is on: its name is what is asked for.
     """
     found = []
     if not is_gate_open(state, cluster):
         name = dependencies.display(state, cluster) if cluster else "of it"
-        found.append(
-            f"the gate of cluster {name} is closed: start its runtime with {KEY} = true "
-            "(environment CATALOG_MIGRATE__STREAMS__ENABLE_UNSAFE_OPS=true)"
-        )
+        found.append(Missing(
+            f"the gate of cluster {name} is closed",
+            f"start its runtime with {KEY} = true "
+            "(environment CATALOG_MIGRATE__STREAMS__ENABLE_UNSAFE_OPS=true)",
+        ))
     if not said:
-        found.append(f"the word: UNSAFE after the name of the {kind}")
+        found.append(Missing("the word", f"UNSAFE after the name of the {kind}"))
     if not (reason or "").strip():
-        found.append("a reason: --reason TEXT, or REASON 'text'")
+        found.append(Missing("a reason", "--reason TEXT, or REASON 'text'"))
     if not confirmed:
-        found.append(f"the confirmation: --yes, or the {kind}'s name typed on a terminal")
+        found.append(
+            Missing("the confirmation", f"--yes, or the {kind}'s name typed on a terminal")
+        )
     return tuple(found)
 
 
-def require(found: Iterable[str], what: str) -> None:
+def require(found: Iterable[Missing], what: str) -> None:
     """:class:`UnsafeRefused` when anything is missing."""
-    listed = tuple(found)
+    listed = tuple(map(str, found))
     if listed:
         raise UnsafeRefused(
             f"{what} was refused, nothing was done", missing=listed,

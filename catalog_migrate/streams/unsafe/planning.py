@@ -72,6 +72,13 @@ class Job(msgspec.Struct, frozen=True):
     takes: str
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """What validation refused, and what to do about it."""
+
+    text: str
+    remedy: str = ""
+
+
 class ItemPlan(msgspec.Struct, frozen=True):
     """One item of a plan; ``topics`` are the ids that were found, ``foreign`` says which are new
     and why, ``findings`` is what validation of its new properties refused, ``definition`` the
@@ -80,7 +87,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     behind its position; it is left out where there are none, or nobody can say. ``stays`` counts
     the rows of a sink that stay in the system that it writes to though they go from its table.
     ``edited`` is there where positions change, ``snapshot`` where a POSTGRES source copies tables
-    anew: which ones."""
+    anew: which ones. ``refusals`` are the findings with their remedies apart."""
 
     item_id: str
     kind: str
@@ -99,6 +106,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     stays: int | msgspec.UnsetType = msgspec.UNSET
     edited: bool | msgspec.UnsetType = msgspec.UNSET
     snapshot: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    refusals: tuple[Refusal, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsafePlan(msgspec.Struct, frozen=True):
@@ -366,18 +374,19 @@ def plan_unsafe(
         shown = found.rows
         if with_times and not part.is_postgres:
             shown = _with_times(state, part, found.rows, ports.tables)
+        refusing = [each for each in verdicts if each.item_id == part.item_id and not each.ok]
         items.append(
             ItemPlan(
                 part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
                 dict(surveyed.survey.topics), dict(found.foreign), notes, jobs,
-                tuple(str(each) for each in verdicts
-                      if each.item_id == part.item_id and not each.ok),
+                tuple(map(str, refusing)),
                 create_statement(after, dependencies.by_id(after, part.item_id))
                 if part.redefines else "",
                 surveyed.restore is not None, unread or msgspec.UNSET,
                 found.stays or msgspec.UNSET,
                 bool(surveyed.survey.line) or msgspec.UNSET,
                 surveyed.survey.copied or msgspec.UNSET,
+                tuple(Refusal(each.text, each.remedy) for each in refusing) or msgspec.UNSET,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
