@@ -16,17 +16,17 @@ _DETAILS_SHOWN = 30
 _LINE_LIMIT = 2_000
 
 
-def lay_out_markdown(report: Report, *, limit: int = LIMIT) -> str:
-    """Lay ``report`` out in fewer than ``limit`` characters.
+def lay_out_markdown(report: Report) -> str:
+    """Lay ``report`` out in fewer than :data:`LIMIT` characters.
 
     Each section gets an even share of what the ones before it left over; what does not fit is
-    counted. ``limit`` is taken as at least 4,000.
+    counted.
     """
     found = report.verdict
     head = f"**{found.word}**{_escape(found.line[len(found.word):])}\n"
     if report.route:
         head += f"\n{_escape(report.route)}\n"
-    left = max(limit, 4_000) - len(head) - 1
+    left = LIMIT - len(head) - 1
     parts = [head]
     for number, section in enumerate(report.sections):
         text = _markdown_section(section, left // (len(report.sections) - number))

@@ -49,21 +49,14 @@ def draw_graph(
     if format_ in _GRAPHS:
         return _GRAPHS[format_](_list_uses(part))
     title = one_line(f"What uses what{of}")
-    return draw_picture_as(make_picture(part), format_, title=title, focus=root, facts=facts)
-
-
-def draw_picture_as(
-    picture: Picture, format_: str, *, title: str = "What uses what", focus: str | None = None,
-    facts: Facts = (),
-) -> str:
-    """Draw ``picture`` as ``html``, ``svg``, ``dot`` or ``mermaid``."""
+    picture = make_picture(part)
     if format_ == "html":
         return _lay_out_page(picture, title, facts)
     if format_ == "svg":
         from catalog_migrate.report.svg import draw_picture
 
-        return draw_picture(picture, focus=focus, title=title)
-    return _PICTURES[format_](picture)
+        return draw_picture(picture, focus=root, title=title)
+    return PICTURES[format_](picture)
 
 
 def draw_program(steps: Sequence[Operation], format_: str, *, facts: Facts = ()) -> str:
@@ -273,7 +266,8 @@ def _picture_mermaid(picture: Picture) -> str:
     return "\n".join([*lines, *_mermaid_classes(signs)]) + "\n"
 
 
-_PICTURES = {"dot": _picture_dot, "mermaid": _picture_mermaid}
+PICTURES = {"dot": _picture_dot, "mermaid": _picture_mermaid}
+"""How a picture is written for other tools that draw, by format."""
 _COMMA = ", "
 
 

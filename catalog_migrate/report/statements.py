@@ -29,7 +29,7 @@ from catalog_migrate.report.report import (
     Section,
     make_visible,
 )
-from catalog_migrate.report.unsafe import report_unsafe
+from catalog_migrate.report.unsafe import report_unsafe, show_definition
 from catalog_migrate.report.verdict import Verdict
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import KINDS
@@ -195,8 +195,7 @@ def _sections(case: _Case, waves: int) -> Iterator[Section]:
     yield _stops(case.found)
     yield _validation(case)
     for item_id in list_changed_items(case.effect):
-        lines = tuple(write_definition(case.found.after, item_id).splitlines())
-        yield Section("Definition afterwards", (Entry(case.text(item_id), lines=lines),))
+        yield show_definition(case.text(item_id), write_definition(case.found.after, item_id))
 
 
 def _notices(case: _Case) -> Section:

@@ -39,7 +39,7 @@ class _Absence(NamedTuple):
     back: int
 
 
-def draw_steps(steps: Sequence[Operation], *, title: str = "The program of a plan") -> str:
+def draw_steps(steps: Sequence[Operation]) -> str:
     """Draw a program from left to right, in several rows where there are many waves.
 
     A bar below them leads from the wave that takes a name away to the one that brings it back.
@@ -71,7 +71,7 @@ def draw_steps(steps: Sequence[Operation], *, title: str = "The program of a pla
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" {size}'
         f' viewBox="0 0 {width} {trim(y + _MARGIN)}" role="img"'
         ' aria-labelledby="program-title program-desc">'
-        f'<title id="program-title">{escape(title)}</title>'
+        '<title id="program-title">The program of a plan</title>'
         f'<desc id="program-desc">{escape(told)}</desc><style>{STYLE}</style>'
         f'<rect class="paper" {size}/>{"".join(parts)}</svg>\n'
     )

@@ -180,8 +180,12 @@ def _item_sections(item: ItemPlan, part: ItemRequest) -> Iterator[Section]:
             table=((first, *HEAD[1:-1], "note"), *(_cells(row) for row in item.rows[:_SHOWN])),
         )
     if item.definition:
-        lines = tuple(item.definition.splitlines())
-        yield Section("Definition afterwards", (Entry(name, lines=lines),))
+        yield show_definition(name, item.definition)
+
+
+def show_definition(name: str, statement: str) -> Section:
+    """Make the section of the statement that would create ``name`` afterwards."""
+    return Section("Definition afterwards", (Entry(name, lines=tuple(statement.splitlines())),))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

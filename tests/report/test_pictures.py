@@ -9,7 +9,7 @@ import pytest
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import ItemKey
 from catalog_migrate.program.operations import CreateName, DropName
-from catalog_migrate.report.pictures import draw_graph, draw_picture_as, draw_program, make_picture
+from catalog_migrate.report.pictures import PICTURES, draw_graph, draw_program, make_picture
 from catalog_migrate.report.report import Edge, Node, Picture
 
 ODD = ItemKey("s", "view", 'a"#\nv9 --> v1\\')
@@ -49,7 +49,7 @@ def test_steps_of_a_plan_of_an_older_tool_go_one_after_the_other() -> None:
 
 def test_dot_has_kinds_schemas_and_sides() -> None:
     """A shape a kind, a cluster a schema, sign and colour an action, a line a side."""
-    found = draw_picture_as(PICTURE, "dot")
+    found = PICTURES["dot"](PICTURE)
     assert found == """\
 digraph catalog {
   rankdir=LR; node [style=filled, fillcolor="#f6f8fa", color="#818b98", fontsize=11];
@@ -72,7 +72,7 @@ penwidth=2];
 
 def test_mermaid_has_kinds_schemas_and_sides() -> None:
     """The same for mermaid; the sign is behind the name, where it begins no list."""
-    assert draw_picture_as(PICTURE, "mermaid") == """\
+    assert PICTURES["mermaid"](PICTURE) == """\
 flowchart LR
   subgraph g0["a"]
     n0["a.t (~ migrate)"]
@@ -100,7 +100,7 @@ def test_each_kind_has_a_shape_of_its_own(form: str) -> None:
     kinds = ("table", "view", "materialized_view", "function", "type", "connection", "source",
              "sink", "secret", "cluster", "log")
     nodes = tuple(Node("s.x", kind, "s") for kind in kinds)
-    lines = draw_picture_as(Picture(nodes), form).splitlines()
+    lines = PICTURES[form](Picture(nodes)).splitlines()
     shapes = [line.strip().lstrip("n0123456789") for line in lines if "s.x" in line]
     assert (len(shapes), len(set(shapes))) == (len(kinds), len(kinds))
 
