@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.model.wording import describe_duration, describe_size, visible
-from catalog_migrate.report.report import Decision, Difference, Report, ReportObject, Wave
+from catalog_migrate.report.report import Decision, Difference, Node, Report, ReportObject, Wave
 
 TEXT_LIMIT = 20_000
 """Characters of a text or of a difference of lines; what is beyond is cut, and that is said."""
@@ -25,7 +25,9 @@ _MARKUP = str.maketrans({
 def encode_data(report: Report, *, decisions: int, waves: int, steps: int) -> str:
     """Encode the objects, and what goes beyond so many decisions, waves, and steps of a wave.
 
-    Repeated words and names are numbers: positions in ``words`` and in ``objects``.
+    Repeated words and names are numbers: positions in ``words`` and in ``objects``; ``nodes`` has
+    for each node of the picture the position of its object. One name may be of two objects, of
+    which one goes and the other comes.
     """
     return _Encoder(report).encode(decisions, waves, steps)
 
@@ -41,9 +43,12 @@ class _Encoder:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._words: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[tuple[str, bool], int] = {}
+        self._places: dict[tuple[str, ...], int] = {}
         for number, each in enumerate(report.objects):
-            self._numbers.setdefault(each.name, number)
+            self._numbers.setdefault((each.name, each.action == "drop"), number)
+            for key in _keys(each):
+                self._places.setdefault(key, number)
         self._decisions = {each: number for number, each in enumerate(report.decisions, start=1)}
         self._text_limit, self._most = _limits(report.objects)
 
@@ -53,6 +58,7 @@ class _Encoder:
         further = [_decision(each) for each in report.decisions[decisions:]]
         return embed({
             "objects": objects,
+            "nodes": list(map(self._place, report.picture.nodes)),
             "words": list(self._words),
             "decisions": further,
             "shown": decisions,
@@ -62,13 +68,19 @@ class _Encoder:
     def _word(self, text: str) -> int:
         return self._words.setdefault(visible(text), len(self._words))
 
-    def _name(self, name: str) -> int | str:
-        return self._numbers.get(name, visible(name))
+    def _name(self, name: str, dropped: bool = False) -> int | str:
+        """The object of a name: of two, the one that goes as well, or that stays as well."""
+        found = self._numbers.get((name, dropped), self._numbers.get((name, not dropped)))
+        return visible(name) if found is None else found
+
+    def _place(self, node: Node) -> int | None:
+        """The object of a node."""
+        return next((self._places[key] for key in _keys(node) if key in self._places), None)
 
     def _object(self, each: ReportObject) -> list[Any]:
         more: dict[str, Any] = {
             "old": visible(each.old_name or ""),
-            "because": self._path(each.because),
+            "because": self._path(each.because, each.action == "drop"),
             "files": each.files,
             "size": None if each.bytes is None else describe_size(each.bytes),
             "duration": None if each.seconds is None else describe_duration(each.seconds),
@@ -89,17 +101,17 @@ class _Encoder:
         ]
         return [*row, kept] if kept else row
 
-    def _path(self, because: Sequence[str]) -> list[int | str]:
+    def _path(self, because: Sequence[str], dropped: bool) -> list[int | str]:
         """Empty for an object that changes by itself; the middle of a long path is counted."""
         if len(because) < 2:
             return []
-        if len(because) <= _PATH_SHOWN:
-            return list(map(self._name, because))
+        path = [self._name(each, dropped) for each in because]
+        if len(path) <= _PATH_SHOWN:
+            return path
         left = len(because) - _PATH_SHOWN + 1
         half = _PATH_SHOWN // 2
         return [
-            *map(self._name, because[:half]), f"… {left:,} more …",
-            *map(self._name, because[half + left:]),
+            *path[:half], f"… {left:,} more …", *path[half + left:],
         ]
 
     def _difference(self, each: Difference) -> list[Any]:
@@ -127,6 +139,12 @@ class _Encoder:
             ]
             for number, wave in enumerate(waves)
         ]
+
+
+def _keys(each: Node | ReportObject) -> tuple[tuple[str, ...], ...]:
+    """What a node and its object have in common, the most telling first."""
+    name = visible(each.name)
+    return (name, each.kind, each.action), (name, each.kind)
 
 
 def _steps(steps: Sequence[tuple[int, str, str]]) -> list[Any]:

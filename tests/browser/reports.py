@@ -216,6 +216,23 @@ def large(size: int = 10_000) -> Report:
     )
 
 
+def twice() -> Report:
+    """A view that goes, a table that comes under its name, and what used the one, then the other."""
+    return Report(
+        "Release 2: SAFE", Verdict("safe", "SAFE", "SAFE"), "from 1 to 2",
+        objects=(
+            ReportObject("s.v", "view", "s", "drop", because=("s.v",)),
+            ReportObject("s.v", "table", "s", "create", because=("s.v",)),
+            ReportObject("s.w", "view", "s", "migrate", because=("s.v", "s.w")),
+        ),
+        picture=Picture(
+            (Node("s.v", "table", "s", "create", False), Node("s.v", "view", "s", "drop", True, False),
+             Node("s.w", "view", "s", "migrate")),
+            (Edge(1, 2, new=False), Edge(0, 2, old=False)),
+        ),
+    )
+
+
 def hostile() -> Report:
     """Every text that a release, a comment or an error may put into a report is hostile."""
     texts = HOSTILE

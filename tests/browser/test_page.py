@@ -168,6 +168,27 @@ def test_a_box_leads_to_the_panel_of_its_object(open_page: Open) -> None:
     assert panel.evaluate("panel => panel.open && panel.contains(document.activeElement)")
 
 
+def test_two_objects_of_one_name_are_two(open_page: Open) -> None:
+    """A view that goes and a table that comes under its name: boxes and links lead to each."""
+    page = open_page(reports.twice())
+    box = page.locator("#graph .box")
+    for kind, number in (("table", 1), ("view", 0)):
+        box.and_(page.locator(f"[aria-label*='s.v ({kind})']")).click()
+        assert page.evaluate("document.activeElement.parentElement.id") == f"object-{number}"
+        assert page.locator(f"#object-{number} .kind").first.text_content() == kind
+    wiring = page.locator("#object-2 .wiring")
+    page.locator("#object-2").evaluate("panel => { panel.open = true; }")
+    assert wiring.locator("a").evaluate_all("found => found.map(each => each.hash)") == [
+        "#object-0", "#object-1",
+    ]
+    why = page.locator("#object-2 .facts").first.locator("a")
+    assert why.first.get_attribute("href") == "#object-1"
+    for number in (0, 1):
+        page.locator(f"#object-{number}").get_by_role("button", name="Show in the graph").click()
+        expect(page.locator("#graph .focus")).to_have_count(1)
+        assert page.locator("#graph .focus").get_attribute("data-node") == str(1 - number)
+
+
 def test_a_picture_has_its_objects_but_no_actions(open_page: Open) -> None:
     """The page of a graph has no verdict; a row opens what its object uses and who uses it."""
     report = reports.small()

@@ -2,9 +2,9 @@
 // The picture of report/svg.py, made interactive; it needs no other script.
 //
 // startGraph(root, picture, options) takes the element that has the static SVG (draw_picture), the
-// value of encode_picture, and {onSelect(name)}, which is called when an object is chosen. It
-// returns {show(name)}, which opens the picture at an object and one hop round it, and is false
-// where no object has that name. Names are only ever set as text.
+// value of encode_picture, and {onSelect(node)}, which is called when an object is chosen, with its
+// position in the nodes. It returns {show(node)}, which opens the picture at an object and one hop
+// round it. Names are only ever set as text.
 
 // What report/layering.py does.
 const graphLayers = (() => {
@@ -526,7 +526,7 @@ function startGraph(root, picture, options = {}) {
       if (isSelected) each.setAttribute("aria-current", "true");
       else each.removeAttribute("aria-current");
     });
-    options.onSelect?.(nodes[box.node].name);
+    options.onSelect?.(box.node);
   }
 
   function toggle(box) {
@@ -564,9 +564,7 @@ function startGraph(root, picture, options = {}) {
     enter(find(state.here) ?? find(`group ${box.group}`) ?? 0);
   }
 
-  function show(name) {
-    const place = nodes.findIndex((node) => node.name === name);
-    if (place < 0) return false;
+  function show(place) {
     if (!isOn(nodes[place], state.side)) turn("both");
     state.selected = place;
     if (find(`node ${place}`) === null) {
@@ -582,7 +580,6 @@ function startGraph(root, picture, options = {}) {
     state.here = `node ${place}`;
     draw();
     enter(find(state.here));
-    return true;
   }
 
   function turn(side) {

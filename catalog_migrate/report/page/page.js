@@ -21,7 +21,7 @@
       .filter(Boolean)),
   }));
   const picture = JSON.parse($("picture").textContent);
-  const placeOf = new Map([...objects].reverse().map((each) => [each.name, each.at]));
+  const nodeOf = new Map(data.nodes.map((at, node) => [at, node]).reverse());
   const isFigure = (key) => key === "rows" || key === "bytes";
   const isChanged = (each) => each.action !== "unchanged";
   const SOME_CHANGE = objects.some(isChanged);
@@ -188,17 +188,17 @@
   function neighboursOf(each) {
     if (neighbours === null) {
       neighbours = new Map();
-      const of = (name) => {
-        if (!neighbours.has(name)) neighbours.set(name, { uses: [], users: [] });
-        return neighbours.get(name);
+      const of = (node) => {
+        if (!neighbours.has(node)) neighbours.set(node, { uses: [], users: [] });
+        return neighbours.get(node);
       };
+      const linked = (node) => data.nodes[node] ?? picture.nodes[node][0];
       for (const [used, user] of picture.edges) {
-        const [low, high] = [picture.nodes[used][0], picture.nodes[user][0]];
-        of(high).uses.push(placeOf.get(low) ?? low);
-        of(low).users.push(placeOf.get(high) ?? high);
+        of(user).uses.push(linked(used));
+        of(used).users.push(linked(user));
       }
     }
-    return neighbours.get(each.name) ?? { uses: [], users: [] };
+    return neighbours.get(nodeOf.get(each.at)) ?? { uses: [], users: [] };
   }
 
   function names(found, between) {
@@ -235,7 +235,7 @@
     const made = facts([["Uses", names(uses, ", ")], ["Used by", names(users, ", ")]]);
     const button = make("button", { type: "button" }, "Show in the graph");
     button.addEventListener("click", () => {
-      graph.show(each.name);
+      graph.show(nodeOf.get(each.at));
       $("graph-part").scrollIntoView();
     });
     return make("div", { className: "wiring" }, made, graph && button);
@@ -509,7 +509,7 @@
   });
   const follow = () => { if (location.hash.startsWith("#object-")) show(Number(location.hash.slice(8))); };
   addEventListener("hashchange", follow);
-  if ($("graph")) graph = startGraph($("graph"), picture, { onSelect: (name) => show(placeOf.get(name)) });
+  if ($("graph")) graph = startGraph($("graph"), picture, { onSelect: (node) => show(data.nodes[node]) });
   if (objects.length) startTable();
   follow();
 })();
