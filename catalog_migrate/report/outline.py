@@ -41,6 +41,7 @@ from catalog_migrate.report.differences import (
 from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.program import describe_absences, list_waves
 from catalog_migrate.report.report import (
+    OWN_CHANGE,
     Decision,
     Difference,
     Edge,
@@ -172,6 +173,8 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
             "loses" if lost else "absent" if gone else ""
         )
         before = became.get(change.name) if change.action == "create" else None
+        kept = change.action not in ("create", "drop")
+        found = tuple(map(_visible_difference, differences[id(change)]))
         changed.append(ReportObject(
             name=one_line(change.name),
             kind=change.kind,
@@ -180,12 +183,13 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
             risk=risk,
             old_name=None if change.old_name is None else one_line(change.old_name),
             because=tuple(map(one_line, change.because)),
+            why=OWN_CHANGE if kept and found else "",
             rows=change.rows if change.rows is None or change.rows >= 0 else None,
             bytes=change.bytes,
             files=change.files,
             seconds=change.seconds,
             moves=one_line(_moves(change)),
-            differences=tuple(map(_visible_difference, differences[id(change)])),
+            differences=found,
             lost=tuple(map(one_line, lost)),
             absent=gone,
             decisions=missing,

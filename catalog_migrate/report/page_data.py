@@ -81,6 +81,7 @@ class _Encoder:
         more: dict[str, Any] = {
             "old": visible(each.old_name or ""),
             "because": self._path(each.because, each.action == "drop"),
+            "why": self._word(each.why) if each.why else None,
             "files": each.files,
             "size": None if each.bytes is None else describe_size(each.bytes),
             "duration": None if each.seconds is None else describe_duration(each.seconds),

@@ -86,7 +86,8 @@ class ReportObject(msgspec.Struct, frozen=True):
     """One object: what happens to it, why, what of it changes, and what that costs.
 
     ``action`` is ``unchanged`` for an object that the picture shows beside the others. ``because``
-    leads from the object that changes by itself to this one; ``moves`` says what happens to rows.
+    leads from the object that changes by itself to this one, where it is another; else ``why`` says
+    the reason, where there is one beyond the action. ``moves`` says what happens to rows.
     ``rows``, ``bytes`` and ``files`` are those that it has now, ``seconds`` is about how long they
     take to copy; None where unknown. ``lost`` says which values are not kept, ``absent`` from which
     step to which its name is absent.
@@ -109,6 +110,7 @@ class ReportObject(msgspec.Struct, frozen=True):
     absent: str = ""
     decisions: tuple[Decision, ...] = ()
     notes: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Wave(msgspec.Struct, frozen=True):
@@ -171,6 +173,9 @@ class Report(msgspec.Struct, frozen=True):
     waves: tuple[Wave, ...] = ()
     picture: Picture = Picture()
 
+
+OWN_CHANGE = "its own definition changes"
+"""Why an object that is kept has an action, where its definition differs."""
 
 Value = TypeVar("Value")
 

@@ -20,6 +20,7 @@ from catalog_migrate.report.options import list_options
 from catalog_migrate.report.pictures import list_neighbours, make_picture
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import (
+    OWN_CHANGE,
     Decision,
     Difference,
     Entry,
@@ -379,10 +380,11 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
     listed = []
     for item_id, action in case.actions.items():
         definition = case.home(item_id).items[item_id].definition
+        differences = _differences(case, item_id) if action in _SIGNS else ()
         listed.append(ReportObject(
             case.name(item_id), definition.kind, definition.schema or "", action,
             "blocked" if item_id in decisions else "", because=case.path(item_id),
-            differences=_differences(case, item_id) if action in _SIGNS else (),
+            why=OWN_CHANGE if action == "update" and differences else "", differences=differences,
             decisions=tuple(decisions.get(item_id, ())), notes=tuple(notes[item_id]),
         ))
     names = {each.name for each in listed}

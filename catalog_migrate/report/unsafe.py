@@ -12,6 +12,7 @@ from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.options import list_options
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import (
+    OWN_CHANGE,
     Decision,
     Difference,
     Edge,
@@ -217,7 +218,7 @@ def _objects(plan: UnsafePlan) -> tuple[ReportObject, ...]:
         found.append(ReportObject(
             name, item.kind, schema_of(item.name), "update" if plan.changes else "unchanged",
             "blocked" if item.findings else "loses" if loses else "",
-            because=(name,),
+            because=(name,), why=OWN_CHANGE if item.keys else "",
             differences=tuple(_differences(item, part)),
             lost=(sentence(totals),) if loses or totals.doubled else (),
             notes=(

@@ -19,6 +19,7 @@ from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.report.outline import outline
 from catalog_migrate.report.report import (
+    OWN_CHANGE,
     Decision,
     Difference,
     Edge,
@@ -105,7 +106,7 @@ def small() -> Report:
             Difference("comment", "", "orders", "Orders of the shop, one row each"),
         ),
         lost=("the values of column customer_id go",), absent="from step 4 to step 5 (1 step)",
-        decisions=(drop, fill),
+        decisions=(drop, fill), why=OWN_CHANGE,
     )
     view = ReportObject(
         "shop.big_orders", "view", "shop", "migrate", "absent",

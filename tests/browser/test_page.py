@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from catalog_migrate.report.report import Report
+from catalog_migrate.report.report import Report, Wave
 from catalog_migrate.report.verdict import Kind, Verdict
 from tests.browser import reports
 from tests.browser.conftest import Open, expect
@@ -258,6 +258,36 @@ def test_all_is_reached_by_keyboard_in_the_order_of_the_page(open_page: Open) ->
         if each in places
     ]
     assert {"contents", "decisions", "objects", "changes"} <= set(places)
+
+
+def test_only_what_is_known_is_said_of_why(open_page: Open) -> None:
+    """A name that is missing, and positions that move, are no change of a definition."""
+    small = reports.small()
+    page = open_page(replace(small, objects=tuple(replace(each, why="") for each in small.objects)))
+    facts = page.locator("#object-0 .facts dt")
+    assert facts.all_text_contents() == ["Rows", "Now has", "Copy takes", "Absent", "Used by"]
+
+
+def test_absences_are_sorted_by_step(open_page: Open) -> None:
+    """What is absent for a moment, and without a number, comes behind those with one."""
+    small = reports.small()
+    table, view, other = small.objects
+    moment = replace(table, absent="for a moment, on a metastore")
+    late = replace(other, absent="from step 1,004 to step 1,005 (1 step)")
+    page = open_page(replace(small, objects=(moment, late, view)))
+    page.locator("#table th", has_text="Absent").get_by_role("button").click()
+    assert names(page) == ["shop.big_orders", "shop.customers", "shop.orders"]
+
+
+def test_a_late_wave_says_what_is_stopped(open_page: Open) -> None:
+    """Beyond those that are there at once the waves of queries say stopped, not absent."""
+    wave = Wave("wave", ((1, "-", "stop source s.a"),), ("s.a",), word="stopped")
+    page = open_page(replace(reports.small(), waves=(wave,) * 62))
+    page.get_by_role("button", name="Show 2 further waves").click()
+    assert set(page.locator(".wave .absent p").all_text_contents()) == {
+        "Stopped after this: 1 name",
+    }
+    assert page.locator(".wave .absent p").count() == 62
 
 
 def test_what_was_left_out_is_shown_when_asked_for(open_page: Open) -> None:

@@ -52,6 +52,7 @@ def test_objects_and_waves() -> None:
         ("s.v", "view", "redefine", "absent"), ("s.t", "table", "unchanged", "blocked"),
         ("s.old", "view", "drop", "absent"), ("function:s.f", "function", "create", ""),
     ]
+    assert {each.why for each in report.objects} == {""}
     assert report.objects[0].absent == "from step 2 to step 4"
     assert [wave.absent for wave in report.waves] == [("s.v",), ("s.v",), ()]
 

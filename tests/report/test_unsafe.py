@@ -56,8 +56,8 @@ def test_positions_are_a_table(stage: Stage) -> None:
 def test_the_object_has_its_positions(stage: Stage) -> None:
     """Those that move, and who is below with how it takes a record that comes again."""
     source, sink = report_of(stage, BACK).objects
-    assert (source.action, source.lost) == (
-        "update", ("2 records doubled, 0 skipped; 0 already expired",),
+    assert (source.action, source.why, source.lost) == (
+        "update", "", ("2 records doubled, 0 skipped; 0 already expired",),
     )
     assert source.differences == (
         Difference("position", "t:0", "3", "1 of 0 to 7; 2 doubled, 0 skipped, 0 expired"),

@@ -220,7 +220,8 @@
     const held = [counts(each), more.files === undefined ? "" : counted(more.files, "file")];
     return facts([
       ["Why", more.because ? names(more.because, " → ")
-        : isChanged(each) ? ["its own definition changes"] : SOME_CHANGE ? ["nothing of it changes"] : null],
+        : more.why !== undefined ? [data.words[more.why]]
+          : SOME_CHANGE && !isChanged(each) ? ["nothing of it changes"] : null],
       ["Was called", more.old ? [make("span", { className: "name" }, more.old)] : null],
       ["Rows", more.moves === undefined ? null : [data.words[more.moves]]],
       ["Now has", [held.filter(Boolean).join(", ")].filter(Boolean)],
@@ -293,7 +294,7 @@
   const KEYS = {
     name: (each) => each.key, kind: (each) => each.kind,
     action: (each) => rank(ACTIONS, each.action), risk: (each) => RISKS.indexOf(each.risk),
-    absent: (each) => Number(each.absent.match(/[\d,]+/)?.[0].replaceAll(",", "") ?? Infinity),
+    absent: (each) => Number(each.absent.match(/\d[\d,]*/)?.[0].replaceAll(",", "") ?? Infinity),
     rows: (each) => each.rows ?? -1, bytes: (each) => each.bytes ?? -1,
   };
   const usual = [...objects].sort((one, other) => isChanged(other) - isChanged(one));
