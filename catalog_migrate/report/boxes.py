@@ -19,8 +19,8 @@ _FEW = 25
 """So many objects are all opened, whatever changes."""
 _GROUPS = 100
 """So many groups have a box of their own; the smallest of more are one."""
-OTHERS = ""
-"""The group of what is in a group without a box of its own."""
+OTHERS = "\0"
+"""The group of what is in a group without a box of its own: no schema is called so."""
 
 SIGNS = {"create": "+", "drop": "-", "migrate": "~", "unchanged": ""}
 """The sign of an action; that of every other one is ``*``."""

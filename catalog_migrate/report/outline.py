@@ -119,13 +119,7 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
         header=tuple((label, one_line(value)) for label, value in describe_plan(plan, at)),
         sections=tuple(map(_visible, kept)),
         objects=_objects(plan, differences),
-        decisions=(
-            *map(_decision, (*incurable(plan), *decisions(plan))),
-            *(
-                Decision(one_line(proof.name), "", one_line(proof.reason or ""), "", "remedy")
-                for proof in failed_proofs(plan)
-            ),
-        ),
+        decisions=tuple(_list_decisions(plan)),
         waves=waves,
         picture=_picture(plan),
     )
@@ -140,6 +134,16 @@ def describe_plan(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
     )
     yield "Plan hash", plan.plan_hash
     yield from list_making(plan.tool_version, at)
+
+
+def _list_decisions(plan: Plan) -> Iterator[Decision]:
+    """Yield obstacles and decisions; those on users' objects, of which there may be many, last."""
+    of_users = set(list_user_decisions(plan))
+    entries = (*incurable(plan), *decisions(plan))
+    yield from (_decision(entry) for entry in entries if entry not in of_users)
+    for proof in failed_proofs(plan):
+        yield Decision(one_line(proof.name), "", one_line(proof.reason or ""), "", "remedy")
+    yield from (_decision(entry) for entry in entries if entry in of_users)
 
 
 def _decision(entry: Blocked) -> Decision:

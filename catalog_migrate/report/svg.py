@@ -108,6 +108,7 @@ def draw_picture(
     return "".join([*parts, "</g></svg>\n"])
 
 
+_GROUP_NAMES = {OTHERS: "other groups", "": "without a schema"}
 UNCONNECTED = "without a connection to another box:"
 
 
@@ -231,7 +232,7 @@ class _Text:
     def name(self, box: Box) -> str:
         """The whole name of a box, without its group."""
         if box.node is None:
-            return "other groups" if box.group == OTHERS else box.group
+            return _GROUP_NAMES.get(box.group, box.group)
         return shorten_name(self.nodes[box.node])
 
     def caption(self, box: Box) -> str:

@@ -218,7 +218,7 @@ def large(size: int = 10_000) -> Report:
 
 
 def twice() -> Report:
-    """A view that goes, a table that comes under its name, and what used the one, then the other."""
+    """A view that goes, a table that comes under its name, and a user of first one, then other."""
     return Report(
         "Release 2: SAFE", Verdict("safe", "SAFE", "SAFE"), "from 1 to 2",
         objects=(
@@ -227,7 +227,8 @@ def twice() -> Report:
             ReportObject("s.w", "view", "s", "migrate", because=("s.v", "s.w")),
         ),
         picture=Picture(
-            (Node("s.v", "table", "s", "create", False), Node("s.v", "view", "s", "drop", True, False),
+            (Node("s.v", "table", "s", "create", False),
+             Node("s.v", "view", "s", "drop", True, False),
              Node("s.w", "view", "s", "migrate")),
             (Edge(1, 2, new=False), Edge(0, 2, old=False)),
         ),

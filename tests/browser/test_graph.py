@@ -132,6 +132,17 @@ def test_the_first_state_is_what_python_drew(open_page: Callable[..., Page], see
     assert after == before
 
 
+def test_what_has_no_schema_is_not_what_has_no_box(open_page: Callable[..., Page]) -> None:
+    """Of very many groups the smallest are one; connections and secrets are a group of theirs."""
+    nodes = [Node(f"s{place % 130}.t{place}", "table", f"s{place % 130}") for place in range(520)]
+    nodes += [Node(f"connection:c{place}", "connection", "") for place in range(6)]
+    page = open_page(page_of(Picture(tuple(nodes)), start=False))
+    for script in ("", START):
+        page.evaluate(script or "0")
+        assert len(names(page)) == 100
+        assert {"without a schema", "other groups", "s0"} <= set(names(page))
+
+
 @pytest.mark.parametrize("side", ["old", "new"])
 def test_a_side_is_what_python_draws_of_it(open_page: Callable[..., Page], side: str) -> None:
     """Before and after show what is there, as a picture of that side alone does."""

@@ -192,6 +192,17 @@ def test_the_first_line_is_the_verdict(name: str, word: str, decisions: int) -> 
     assert render(CASES[name], "markdown").startswith(f"**{word}**: ")
 
 
+def test_decisions_on_users_objects_come_last() -> None:
+    """There may be thousands of them; those of the plan itself, and what failed, come first."""
+    plan = a_plan(
+        changes=(ORDERS,), blocked=(*ASKED, LOSS, TAKEN), users=USERS, bound=True,
+        validations=(Validation("shop.v1", False, "[UNRESOLVED_COLUMN] flag, line 1"),),
+    )
+    assert [each.name for each in outline(plan).decisions] == [
+        "shop.new", "shop.orders.flag", "shop.v1", "function:team.`<b>``*x*`", "team.cities",
+    ]
+
+
 def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
     """Only its own reason counts as told, not any entry under the name."""
     taken = Blocked("shop.v", "CM0306", "the name belongs to another", "rename it")

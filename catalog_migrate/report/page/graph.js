@@ -124,7 +124,8 @@ function startGraph(root, picture, options = {}) {
   const MOST = 300, GROUPS = 100, LABELS = 40, LETTERS = 24, LONG = 8, FEW = 30;
   const WIDTH = 208, HEIGHT = 40, BETWEEN = 72, LABELLED = 140, BESIDE = 20, BELOW = 16, MARGIN = 16;
   const ACROSS = WIDTH + BESIDE, DOWN = HEIGHT + BELOW, LEAST = 680, ASPECT = 1.6;
-  const OTHERS = "";
+  const OTHERS = "\0";
+  const GROUP_NAMES = Object.assign(Object.create(null), { [OTHERS]: "other groups", "": "without a schema" });
   const SIGNS = { create: "+", drop: "−", migrate: "~", unchanged: "" };
   const STYLES = { "+": "create", "−": "drop", "~": "migrate", "*": "update", "": "unchanged" };
 
@@ -321,7 +322,7 @@ function startGraph(root, picture, options = {}) {
   }
 
   const nameOf = (box) => {
-    if (box.node === null) return box.group === OTHERS ? "other groups" : box.group;
+    if (box.node === null) return GROUP_NAMES[box.group] ?? box.group;
     const node = nodes[box.node], name = without(node.name, `${node.kind}:`);
     return without(name, `${node.group}.`) || name;
   };
