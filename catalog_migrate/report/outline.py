@@ -13,8 +13,6 @@ from catalog_migrate.model.wording import (
     counted,
     describe_duration,
     describe_size,
-    one_line,
-    visible,
 )
 from catalog_migrate.planner.plan import (
     Blocked,
@@ -78,7 +76,7 @@ _MOVES = {
     "fill": "rows are filled from the tables in force",
 }
 
-_Differences = Mapping[int, Sequence[Difference]]
+_Differences = Mapping[int, tuple[Difference, ...]]
 """Those of each change, by its ``id``: to compare long texts takes most of the time of a report."""
 
 
@@ -112,17 +110,17 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
             _validation(plan),
         )
     kept = (part for part in sections if part.entries or part.note or part.more)
-    return Report(
-        title=one_line(f"Release {plan.target.release}: {found.word}"),
+    return make_visible(Report(
+        title=f"Release {plan.target.release}: {found.word}",
         verdict=found,
-        route=one_line(_route(plan)),
-        header=tuple((label, one_line(value)) for label, value in describe_plan(plan, at)),
-        sections=tuple(map(_visible, kept)),
+        route=_route(plan),
+        header=tuple(describe_plan(plan, at)),
+        sections=tuple(kept),
         objects=_objects(plan, differences),
         decisions=tuple(_list_decisions(plan)),
         waves=waves,
         picture=_picture(plan),
-    )
+    ))
 
 
 def describe_plan(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
@@ -142,14 +140,14 @@ def _list_decisions(plan: Plan) -> Iterator[Decision]:
     entries = (*incurable(plan), *decisions(plan))
     yield from (_decision(entry) for entry in entries if entry not in of_users)
     for proof in failed_proofs(plan):
-        yield Decision(one_line(proof.name), "", one_line(proof.reason or ""), "", "remedy")
+        yield Decision(proof.name, "", proof.reason or "", "", "remedy")
     yield from (_decision(entry) for entry in entries if entry in of_users)
 
 
 def _decision(entry: Blocked) -> Decision:
     return Decision(
-        one_line(_where(entry.name, entry.column)), entry.code, one_line(entry.reason),
-        visible(entry.remedy), "write" if cure(entry) == "write" else "remedy",
+        _where(entry.name, entry.column), entry.code, entry.reason,
+        entry.remedy, "write" if cure(entry) == "write" else "remedy",
     )
 
 
@@ -178,30 +176,30 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
         )
         before = became.get(change.name) if change.action == "create" else None
         kept = change.action not in ("create", "drop")
-        found = tuple(map(_visible_difference, differences[id(change)]))
+        found = differences[id(change)]
         changed.append(ReportObject(
-            name=one_line(change.name),
+            name=change.name,
             kind=change.kind,
             schema=schema_of(change.name),
             action=change.action,
             risk=risk,
-            old_name=None if change.old_name is None else one_line(change.old_name),
-            because=tuple(map(one_line, change.because)),
+            old_name=change.old_name,
+            because=change.because,
             why=OWN_CHANGE if kept and found else "",
             rows=change.rows if change.rows is None or change.rows >= 0 else None,
             bytes=change.bytes,
             files=change.files,
             seconds=change.seconds,
-            moves=one_line(_moves(change)),
+            moves=_moves(change),
             differences=found,
-            lost=tuple(map(one_line, lost)),
+            lost=tuple(lost),
             absent=gone,
             decisions=missing,
-            notes=() if before is None else (one_line(_former(before)),),
+            notes=() if before is None else (_former(before),),
         ))
     touched = {(change.kind, change.name) for change in plan.changes}
     others = [
-        ReportObject(one_line(each.name), each.kind, schema_of(each.name), "unchanged")
+        ReportObject(each.name, each.kind, schema_of(each.name), "unchanged")
         for each in plan.graph if (each.kind, each.name) not in touched
     ]
     return (*changed, *others)
@@ -221,7 +219,7 @@ def _picture(plan: Plan) -> Picture:
     return Picture(
         tuple(
             Node(
-                one_line(each.name), each.kind, schema_of(each.name),
+                each.name, each.kind, schema_of(each.name),
                 actions.get((each.new is None, each.kind, each.name), "unchanged"),
                 each.old is not None, each.new is not None,
             )
@@ -229,30 +227,6 @@ def _picture(plan: Plan) -> Picture:
         ),
         tuple(Edge(used, user, "", *sides) for (used, user), sides in sorted(edges.items())),
     )
-
-
-def _visible_difference(each: Difference) -> Difference:
-    return Difference(
-        each.aspect, one_line(each.name),
-        None if each.before is None else visible(each.before),
-        None if each.after is None else visible(each.after),
-        tuple(map(one_line, each.lines)),
-    )
-
-
-def _visible(section: Section) -> Section:
-    return Section(
-        section.title,
-        tuple(map(_visible_entry, section.entries)),
-        None if section.note is None else one_line(section.note),
-        section.more,
-        section.part,
-        rest=tuple(map(_visible_entry, section.rest)),
-    )
-
-
-def _visible_entry(entry: Entry) -> Entry:
-    return make_visible(entry)
 
 
 def amount(change: Change) -> str:

@@ -16,6 +16,7 @@ from catalog_migrate.planner.plan import (
     Blocked,
     Change,
     ColumnChange,
+    GraphObject,
     OptionChange,
     Plan,
     PlanTarget,
@@ -398,6 +399,43 @@ def test_the_waves_that_are_counted_are_those_that_are_shown(
     notes = {each.title: each.note for each in found.sections}
     assert (notes["Steps, in this order"] or "").startswith(f"{words}, ")
     assert f" in {len(found.waves)} wave" in words
+
+
+HOSTILE = "s.a\x1b[2J\u202e\nSAFE"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        a_plan(changes=(Change(HOSTILE, "table", "drop", because=(HOSTILE,), rows=1),)),
+        a_plan(changes=(NEW,), blocked=(Blocked(HOSTILE, "CM0302", HOSTILE, HOSTILE, HOSTILE),)),
+        a_plan(changes=(NEW,), questions=(Question(HOSTILE, HOSTILE, HOSTILE, HOSTILE),)),
+        a_plan(changes=(NEW,), steps=(DropName("view", HOSTILE), CreateName("view", HOSTILE))),
+        msgspec.structs.replace(
+            a_plan(changes=(NEW,)), graph=(GraphObject(HOSTILE, "view", None, ()),),
+            target=PlanTarget(HOSTILE, "manifest"), locks_out=HOSTILE,
+        ),
+    ],
+    ids=["change", "decision", "question", "step", "graph"],
+)
+def test_no_text_of_a_report_has_control_characters(found: Plan) -> None:
+    """Each is one line, but for what is to be copied."""
+    report = outline(found)
+    texts: list[str] = []
+
+    def collect(value: object, name: str) -> None:
+        if isinstance(value, str):
+            texts.append(value.replace("\n", "") if name == "text" else value)
+        elif isinstance(value, tuple):
+            for each in value:
+                collect(each, "")
+        elif isinstance(value, msgspec.Struct):
+            for field in value.__struct_fields__:
+                collect(getattr(value, field), field)
+
+    collect(report, "")
+    assert any("\\u001b" in text for text in texts)
+    assert [text for text in texts if set(text) & set("\x1b\u202e\n")] == []
 
 
 def test_the_proof_counts_views_alone() -> None:
