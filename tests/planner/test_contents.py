@@ -398,6 +398,10 @@ def test_a_policy_keeps_the_way_back(
         assert migration.plan.applyable
         assert migration.targets[0].contents == wanted
         assert migration.targets[0].projection == (("a", "`a`"),)
+        reason = f"column {name} is dropped, which the policy does not allow in place"
+        assert migration.plan.changes[0].copied_because == (
+            (reason,) if wanted == "copy" else ()
+        )
 
 
 def test_a_swap_is_a_migration_although_the_columns_look_alike(make: Any) -> None:

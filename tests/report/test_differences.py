@@ -201,6 +201,10 @@ UNMAPPED = (
         ("a INT, d INT, CONSTRAINT pos CHECK (a > d))",
          "a INT, n INT RENAMED FROM d USING d + 1, CONSTRAINT pos CHECK (a > d))",
          "the values of column n are replaced"),
+        ("a INT, d INT, CONSTRAINT pos CHECK (d > 0))", "a INT)",
+         "column d is dropped, and a CHECK, a generated column or the partitioning uses that name"),
+        ("a INT, d INT) PARTITIONED BY (a)", "a INT, n INT) PARTITIONED BY (a)",
+         "only partition columns would stay"),
         ("a VARCHAR(5), d INT)", "d INT, a VARCHAR(9))",
          "the type of column a changes, which is done in place only where no column is renamed,"
          " dropped or moved, nor added before others"),
