@@ -22,9 +22,6 @@ _GROUPS = 100
 OTHERS = "\0"
 """The group of what is in a group without a box of its own: no schema is called so."""
 
-SIGNS = {"create": "+", "drop": "-", "migrate": "~", "unchanged": ""}
-"""The sign of an action; that of every other one is ``*``."""
-
 
 class Box(msgspec.Struct, frozen=True):
     """An object, or those of ``group`` that are collapsed, as positions in the nodes.
@@ -49,11 +46,6 @@ class Arrow(msgspec.Struct, frozen=True):
     old: bool
     new: bool
     labels: tuple[str, ...] = ()
-
-
-def find_sign(action: str) -> str:
-    """``+ - ~ *``, or nothing for what does not change."""
-    return SIGNS.get(action, "*")
 
 
 def is_changed(node: Node) -> bool:

@@ -50,6 +50,7 @@ from catalog_migrate.report.report import (
     ReportObject,
     Risk,
     Section,
+    find_sign,
     make_visible,
 )
 from catalog_migrate.report.user_objects import SHOWN, user_lines, user_note
@@ -65,7 +66,6 @@ from catalog_migrate.report.verdict import (
     verdict,
 )
 
-_SIGNS = {"create": "+", "drop": "-", "migrate": "~"}
 _ABSENT_SHOWN = 12
 _STEPS_SHOWN = 20
 _DEPENDENTS_SHOWN = 8
@@ -302,7 +302,7 @@ def _happens(plan: Plan, differences: _Differences) -> Section:
         words, lines = _details(change, differences[id(change)])
         details = [*words, *_dependents(below)]
         rank = (*_weight(change, below), change.name)
-        head, sign = _head(change), _SIGNS.get(change.action, "*")
+        head, sign = _head(change), find_sign(change.action)
         before = became.get(change.name)
         if before is not None and change.action == "create":
             head, sign = f"{change.name} ({change.kind}) create, {_former(before)}", "~"

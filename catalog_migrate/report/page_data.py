@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.model.wording import describe_duration, describe_size, visible
-from catalog_migrate.report.report import Decision, Difference, Node, Report, ReportObject, Wave
+from catalog_migrate.report.report import (
+    Decision,
+    Difference,
+    Node,
+    Report,
+    ReportObject,
+    Wave,
+    find_sign,
+    spell_sign,
+)
 
 TEXT_LIMIT = 20_000
 """Characters of a text or of a difference of lines; what is beyond is cut, and that is said."""
@@ -58,6 +67,10 @@ class _Encoder:
         further = [_decision(each) for each in report.decisions[decisions:]]
         return embed({
             "objects": objects,
+            "signs": {
+                visible(action): spell_sign(find_sign(action))
+                for action in sorted({each.action for each in report.objects})
+            },
             "nodes": list(map(self._place, report.picture.nodes)),
             "words": list(self._words),
             "decisions": further,

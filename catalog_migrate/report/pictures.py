@@ -12,9 +12,8 @@ from catalog_migrate.model.names import InvalidName, parse_reference, quote_part
 from catalog_migrate.model.objects import CLUSTER_KINDS
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.program.operations import numbered
-from catalog_migrate.report.boxes import find_sign
 from catalog_migrate.report.program import list_waves
-from catalog_migrate.report.report import Edge, Node, Picture, Wave
+from catalog_migrate.report.report import Edge, Node, Picture, Wave, find_sign
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph

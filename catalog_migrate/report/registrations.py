@@ -21,12 +21,12 @@ from catalog_migrate.report.report import (
     Report,
     ReportObject,
     Section,
+    find_sign,
     make_visible,
 )
 from catalog_migrate.report.verdict import Verdict
 
 _SHOWN = 50
-_SIGNS = {"missing": "+", "different": "~", "leftover": "-", "foreign": "!"}
 _ACTIONS = {"missing": "create", "different": "redefine", "leftover": "drop"}
 _WITH_KIND = ("function", "type")
 _OURS = "names that are not ours are left alone"
@@ -109,7 +109,8 @@ def _sections(found: Comparison) -> Iterator[Section]:
 
 
 def _entry(each: Drift) -> Entry:
-    return Entry(f"{each.name} ({each.object}) {each.kind}: {each.reason}", _SIGNS[each.kind])
+    sign = find_sign(_ACTIONS[each.kind])
+    return Entry(f"{each.name} ({each.object}) {each.kind}: {each.reason}", sign)
 
 
 def _name(each: Drift) -> str:

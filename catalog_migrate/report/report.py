@@ -177,9 +177,21 @@ class Report(msgspec.Struct, frozen=True):
 OWN_CHANGE = "its own definition changes"
 """Why an object that is kept has an action, where its definition differs."""
 
+_SIGNS = {"create": "+", "drop": "-", "migrate": "~", "unchanged": ""}
+
 Value = TypeVar("Value")
 
 _WHOLE = frozenset({"text", "before", "after"})
+
+
+def find_sign(action: str) -> str:
+    """Return ``+ - ~``, ``*`` for every other action, or nothing for what does not change."""
+    return _SIGNS.get(action, "*")
+
+
+def spell_sign(sign: str) -> str:
+    """Return ``sign`` as it is drawn: a minus is as wide as a plus."""
+    return "\N{MINUS SIGN}" if sign == "-" else sign
 
 
 def make_visible(value: Value) -> Value:

@@ -28,6 +28,7 @@ from catalog_migrate.report.report import (
     Report,
     ReportObject,
     Section,
+    find_sign,
     make_visible,
 )
 from catalog_migrate.report.unsafe import report_unsafe, show_definition
@@ -40,7 +41,7 @@ from catalog_migrate.streams.explanation import Explanation, list_changed_items,
 from catalog_migrate.streams.judgement import pause_remedy
 from catalog_migrate.streams.probes import Verdict as Finding
 
-_SIGNS = {"create": "+", "drop": "-", "update": "~"}
+_WORDS = {"create": "is new", "drop": "goes", "update": "changes"}
 _SHOWN = 50
 _STEPS_SHOWN = 100
 _ARGUMENTS = re.compile(
@@ -251,15 +252,16 @@ def _decision(finding: Finding) -> Decision:
 def _changes(case: _Case) -> Section:
     entries = []
     for item_id, action in case.actions.items():
-        if action not in _SIGNS:
+        if action not in _WORDS:
             continue
         lines = tuple(
             f"{each.aspect} {each.name}".rstrip() + _describe_change(each)
             for each in _differences(case, item_id)
             if action == "update" and each.aspect != "definition"
         )
-        word = {"create": "is new", "drop": "goes", "update": "changes"}[action]
-        entries.append(Entry(f"{case.text(item_id)} {word}", _SIGNS[action], lines))
+        entries.append(
+            Entry(f"{case.text(item_id)} {_WORDS[action]}", find_sign(action), lines)
+        )
     return Section(
         "What changes", tuple(entries[:_SHOWN]), more=max(len(entries) - _SHOWN, 0), part="objects"
     )
@@ -380,7 +382,7 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
     listed = []
     for item_id, action in case.actions.items():
         definition = case.home(item_id).items[item_id].definition
-        differences = _differences(case, item_id) if action in _SIGNS else ()
+        differences = _differences(case, item_id) if action in _WORDS else ()
         listed.append(ReportObject(
             case.name(item_id), definition.kind, definition.schema or "", action,
             "blocked" if item_id in decisions else "", because=case.path(item_id),

@@ -21,12 +21,11 @@ from catalog_migrate.report.boxes import (
     Arrow,
     Box,
     Side,
-    find_sign,
     is_changed,
     open_boxes,
 )
 from catalog_migrate.report.layering import arrange
-from catalog_migrate.report.report import Node, Picture
+from catalog_migrate.report.report import Node, Picture, find_sign, spell_sign
 
 WIDTH, HEIGHT = 208, 40
 _BETWEEN, _LABELLED, _BESIDE, _BELOW, _MARGIN = 72, 140, 20, 16, 16
@@ -119,7 +118,8 @@ def encode_picture(picture: Picture) -> str:
     """
     value = {
         "nodes": [
-            [node.name, node.kind, node.group, node.action, node.old, node.new]
+            [node.name, node.kind, node.group, node.action, node.old, node.new,
+             spell_sign(find_sign(node.action))]
             for node in picture.nodes
         ],
         "edges": [
@@ -345,10 +345,6 @@ STYLES = {"+": "create", "-": "drop", "~": "migrate", "*": "update", "": "unchan
 
 def _choose_style(node: Node) -> str:
     return STYLES[find_sign(node.action)]
-
-
-def spell_sign(sign: str) -> str:
-    return "\N{MINUS SIGN}" if sign == "-" else sign
 
 
 def _use(kind: str) -> str:

@@ -11,13 +11,12 @@ from typing import NamedTuple
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.program.operations import Operation, interruptions
 from catalog_migrate.report.program import list_waves
-from catalog_migrate.report.report import Wave
+from catalog_migrate.report.report import Wave, spell_sign
 from catalog_migrate.report.svg import (
     STYLE,
     STYLES,
     escape,
     shorten,
-    spell_sign,
     trim,
 )
 

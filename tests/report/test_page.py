@@ -7,15 +7,25 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
 
-from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.plan import Action, Plan
 from catalog_migrate.report import lay_out, render
 from catalog_migrate.report.page_data import TEXT_LIMIT
-from catalog_migrate.report.report import Difference, Entry, Report, Section
+from catalog_migrate.report.report import (
+    Difference,
+    Entry,
+    Node,
+    Picture,
+    Report,
+    ReportObject,
+    Section,
+)
+from catalog_migrate.report.svg import encode_picture
+from catalog_migrate.report.verdict import Verdict
 from tests.browser import reports
 from tests.report.test_report import CASES
 
@@ -206,6 +216,22 @@ def test_words_and_names_are_numbers() -> None:
     (measured,) = [each[6] for each in data["objects"] if each[5] == 412_000_000]
     assert (measured["size"], measured["duration"]) == ("392.9 MiB", "about 74 s")
     assert data["waves"] == [[[]]] * 6
+
+
+def test_signs_are_those_of_every_report() -> None:
+    """Objects and boxes of the page have the sign that text has; the scripts have no table."""
+    actions = (*get_args(Action), "unchanged")
+    objects = tuple(ReportObject(f"s.{each}", "view", "s", each) for each in actions)
+    picture = Picture(tuple(Node(each.name, "view", "s", each.action) for each in objects))
+    signs = {
+        "create": "+", "drop": "\N{MINUS SIGN}", "migrate": "~", "redefine": "*", "update": "*",
+        "refresh": "*", "restart": "*", "unchanged": "",
+    }
+    safe = Verdict("safe", "SAFE", "SAFE")
+    page = page_of(Report("t", safe, "r", objects=objects, picture=picture))
+    assert data_of(page)["signs"] == signs
+    nodes = json.loads(encode_picture(picture))["nodes"]
+    assert {node[3]: node[6] for node in nodes} == signs
 
 
 def test_a_long_text_is_cut_and_that_is_said() -> None:

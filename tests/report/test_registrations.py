@@ -33,7 +33,7 @@ def test_each_name_with_its_reason() -> None:
     )
     ours, others, *_, after = report.sections
     assert [(each.sign, each.head) for each in ours.entries] == [
-        ("~", "s.v (view) different: its definition is not the committed one"),
+        ("*", "s.v (view) different: its definition is not the committed one"),
         ("-", "s.old (view) leftover: nothing committed has this name"),
         ("+", "s.f (function) missing: the name is not registered"),
     ]

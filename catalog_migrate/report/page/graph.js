@@ -126,12 +126,11 @@ function startGraph(root, picture, options = {}) {
   const ACROSS = WIDTH + BESIDE, DOWN = HEIGHT + BELOW, LEAST = 680, ASPECT = 1.6;
   const OTHERS = "\0";
   const GROUP_NAMES = Object.assign(Object.create(null), { [OTHERS]: "other groups", "": "without a schema" });
-  const SIGNS = { create: "+", drop: "−", migrate: "~", unchanged: "" };
   const STYLES = { "+": "create", "−": "drop", "~": "migrate", "*": "update", "": "unchanged" };
 
-  const nodes = picture.nodes.map(([name, kind, group, action, old, now]) => ({
+  const nodes = picture.nodes.map(([name, kind, group, action, old, now, sign]) => ({
     name, kind, group, action, old, new: now,
-    sign: Object.hasOwn(SIGNS, action) ? SIGNS[action] : "*",
+    sign,
     changed: action !== "unchanged" || old !== now,
   }));
   const edges = picture.edges.map(([used, user, label, old, now]) => ({

@@ -8,7 +8,6 @@
   const RISK_WORDS = {
     blocked: "blocked", decide: "to decide", loses: "loses values", absent: "absent",
   };
-  const SIGNS = { create: "+", drop: "−", migrate: "~" };
 
   const $ = (id) => document.getElementById(id);
   const number = (value) => value.toLocaleString("en-US");
@@ -130,7 +129,7 @@
   // ---- one object
 
   const badge = (each) => make("span", { className: `badge action ${each.action}` },
-    make("span", { className: "sign", "aria-hidden": "true" }, SIGNS[each.action] ?? "*"),
+    make("span", { className: "sign", "aria-hidden": "true" }, data.signs[each.action]),
     ` ${each.action}`);
   const riskBadges = (risks) => [...risks].flatMap((risk) => [
     make("span", { className: `badge risk ${risk}` }, RISK_WORDS[risk]), " "]);
