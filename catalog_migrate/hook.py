@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class StartArguments(TypedDict, total=False):
-    """What any start may be told besides what it leads to; :func:`bootstrap` says what each is."""
+    """What any start takes besides what it leads to; :func:`bootstrap` says what each is."""
 
     approve: Collection[str]
     policy: Policy | None
@@ -55,7 +55,7 @@ class StartArguments(TypedDict, total=False):
 
 
 class ReleaseArguments(StartArguments, total=False):
-    """What a start that brings a release in may be told besides."""
+    """What a start that brings a release in takes besides."""
 
     warehouse: str | os.PathLike[str] | None
     untried_stores: Collection[str]

@@ -247,7 +247,7 @@ class CommitsTable(SideTable, ABC):
 
         standing = self._commits.newest()
         done = None
-        if standing is not None:  # told by the newest commit, whoever has not tidied since
+        if standing is not None:  # known from the newest commit, whether tidied since or not
             done = self._commits.transactions(standing).get(self.application)
         if done is not None and log.version() <= done:
             return 0

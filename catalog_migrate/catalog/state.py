@@ -61,10 +61,10 @@ def encode_record(record: Record) -> str:
     return _ENCODER.encode(record).decode()
 
 
-def differing(
+def find_differences(
     state: State, edits: Mapping[tuple[str, str], Record | None]
 ) -> dict[tuple[str, str], str | None]:
-    """Those of ``edits`` (None: the record goes) that change ``state``, encoded."""
+    """Return those of ``edits`` (None: the record goes) that change ``state``, encoded."""
     texts = {
         place: None if record is None else encode_record(record)
         for place, record in edits.items()

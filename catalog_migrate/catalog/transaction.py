@@ -18,7 +18,7 @@ from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import require_in_use
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
-from catalog_migrate.catalog.state import State, differing
+from catalog_migrate.catalog.state import State, find_differences
 from catalog_migrate.delta.commit import Overtaken
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.program.operations import Executed
@@ -59,10 +59,10 @@ class Changes:
 
     def effective(self, state: State) -> dict[tuple[str, str], str | None]:
         """The edits that change ``state``, the raised serial among them."""
-        edits = differing(state, self._edits)
+        edits = find_differences(state, self._edits)
         if edits and self._raise_serial:
             serial = ConfigRecord(value=str(state.serial + 1))
-            edits |= differing(state, {("config", "serial"): serial})
+            edits |= find_differences(state, {("config", "serial"): serial})
         return edits
 
 

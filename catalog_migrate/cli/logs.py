@@ -148,8 +148,8 @@ def as_json_line(record: logging.LogRecord) -> str:
 
 def _is_logged(fields: Mapping[str, Any]) -> bool:
     """Whether a line of text is one of a log: a note or progress that no terminal shows."""
-    told = fields.get("event") in ("note", "progress") and not fields.get("painted")
-    return told and not sys.stderr.isatty()
+    is_said = fields.get("event") in ("note", "progress") and not fields.get("painted")
+    return is_said and not sys.stderr.isatty()
 
 
 def _moment(record: logging.LogRecord, precision: str) -> str:

@@ -62,10 +62,10 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
     The saved file is the plan itself unless another form than text was asked for, or its name ends
     as files of one do.
     """
-    def made(form: str, to_file: bool) -> str:
+    def make(form: str, to_file: bool) -> str:
         return render_plan(plan, form, settings, to_file=to_file)
 
-    form = emit_forms(made, format_, out, otherwise="json")
+    form = emit_forms(make, format_, out, otherwise="json")
     if form is None:
         return
     refused = ""
@@ -117,7 +117,7 @@ def make_forms(
 
 
 def form_of(out: str, format_: str, *, otherwise: str) -> str:
-    """The form in which ``out`` is written: what was asked for, else what its name says."""
+    """Return the form in which ``out`` is written: what was asked for, else what its name says."""
     if format_ != "text":
         return format_
     return _SUFFIXES.get(Path(out).suffix.lower(), otherwise)

@@ -427,7 +427,7 @@ def _dry(settings: Settings, plan: UnsafePlan, acting: dict[str, Any]) -> int:
     else:
         without = "--plan" if out is None else "--out"
         with_reason = f", with{reason}" if reason else ""
-        note(f"nothing was done; to do it, say the same without {without}{with_reason}")
+        note(f"nothing was done; to do it, run it again without {without}{with_reason}")
     return code
 
 

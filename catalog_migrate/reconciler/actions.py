@@ -491,7 +491,7 @@ def _old_graph(
     uses: dict[Identity, set[Identity]] = {identity: set() for identity in there}
     serials: dict[Identity, int] = {}
     tombstones = [(_tombstoned(each), each) for each in state.tombstones]
-    for used, tombstone in tombstones:  # the oldest first: what stands there is of that serial
+    for used, tombstone in tombstones:  # the oldest first: what is there is of that serial
         serials.setdefault(used, tombstone.serial)
     texts = {identity_text(identity): identity for identity in there}
     for used, tombstone in tombstones:

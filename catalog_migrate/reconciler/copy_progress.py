@@ -64,7 +64,7 @@ class CopyProgress:
             self._work.on_progress(self._with_figures(progress))
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Report every two seconds as well, by a thread; not in simulated time."""
         if self._work.lease is None or not self._work.lease.wants_heartbeat:
             yield
@@ -79,7 +79,7 @@ class CopyProgress:
             watcher.join()
 
     def _watch(self, over: threading.Event) -> None:
-        # a caller that can hear no more is told so by its own next report
+        # a caller that can take no more reports learns that from its own next one
         with suppress(Exception):
             while not over.wait(EVERY):
                 self.look(over)

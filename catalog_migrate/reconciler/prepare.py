@@ -519,7 +519,7 @@ def _build(
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]
     progress = CopyProgress(work, copies)
-    with progress.watched():
+    with progress.watch():
         copied = replace_context(work, on_progress=progress.report).all(
             copies, progress.copy, phase=PHASE,
             operations=[_on(CopyTable, shard) for shard in copies],

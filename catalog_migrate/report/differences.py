@@ -165,7 +165,7 @@ def _columns(change: Change) -> Iterator[Difference]:
 def _arguments(
     before: ObjectDefinition | None, after: ObjectDefinition | None
 ) -> Iterator[Difference]:
-    def described(definition: ObjectDefinition | None) -> dict[str, str]:
+    def describe(definition: ObjectDefinition | None) -> dict[str, str]:
         return {} if definition is None else {
             each.name: each.type
             + (f" DEFAULT {each.default}" if each.default is not None else "")
@@ -173,7 +173,7 @@ def _arguments(
             for each in definition.arguments
         }
 
-    old, new = described(before), described(after)
+    old, new = describe(before), describe(after)
     yield from _named("argument", old, new)
     kept = [name for name in old if name in new]
     if kept != [name for name in new if name in old]:
@@ -183,14 +183,14 @@ def _arguments(
 def _returns(
     before: ObjectDefinition | None, after: ObjectDefinition | None
 ) -> Iterator[Difference]:
-    def described(definition: ObjectDefinition | None) -> str | None:
+    def describe(definition: ObjectDefinition | None) -> str | None:
         found = None if definition is None else definition.returns
         if found is None or isinstance(found, str):
             return found
         columns = (f"{quote_part(each.name)} {describe_column(each)}" for each in found)
         return f"TABLE ({', '.join(columns)})"
 
-    return _single("returns", described(before), described(after))
+    return _single("returns", describe(before), describe(after))
 
 
 def _names(definition: ObjectDefinition | None, field: str) -> str | None:

@@ -45,7 +45,7 @@ def list_making(version: str, at: datetime | None) -> Iterator[tuple[str, str]]:
 
 
 def schema_of(name: str) -> str:
-    """The schema in a name as it is written in lists: ``s.t``, ``kind:s.x``."""
+    """Return the schema in a name as it is written in lists: ``s.t``, ``kind:s.x``."""
     kind, colon, rest = name.partition(":")
     in_front = bool(colon) and not set("`.") & set(kind)
     try:

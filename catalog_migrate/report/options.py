@@ -1,4 +1,4 @@
-"""What of a connection, secret, source or sink differs: its options, which tell no secret."""
+"""What of a connection, secret, source or sink differs: its options, which show no secret."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from catalog_migrate.streams.specs import hidden
 def list_options(
     old: ObjectDefinition | None, new: ObjectDefinition | None
 ) -> Iterator[Difference]:
-    """List the options that differ; a secret is told by its name, never by its value."""
+    """List the options that differ; a secret is shown by its name, never by its value."""
     before, after = _option_texts(old), _option_texts(new)
     for name in (*after, *(each for each in before if each not in after)):
         if before.get(name) != after.get(name):
             yield Difference("option", name, before.get(name), after.get(name))
-    told, tells = (None if each is None else each.comment for each in (old, new))
-    if told != tells:
-        yield Difference("comment", "", told, tells)
+    was, now = (None if each is None else each.comment for each in (old, new))
+    if was != now:
+        yield Difference("comment", "", was, now)
 
 
 def _option_texts(definition: ObjectDefinition | None) -> Mapping[str, str]:

@@ -230,7 +230,7 @@ def _picture(plan: Plan) -> Picture:
 
 
 def amount(change: Change) -> str:
-    """``1,204 rows, 3.4 MiB, 4 files``; empty when nothing is known."""
+    """Write ``1,204 rows, 3.4 MiB, 4 files``; empty when nothing is known."""
     parts = []
     if change.rows is not None and change.rows >= 0:
         parts.append(counted(change.rows, "row"))
@@ -242,7 +242,7 @@ def amount(change: Change) -> str:
 
 
 def column_line(column: ColumnChange) -> str:
-    """One column change in words."""
+    """Write one column change in words."""
     if column.change == "added":
         not_null = " NOT NULL" if column.new_nullable is False else ""
         return f"column {column.name} added: {column.new_type}{not_null}"

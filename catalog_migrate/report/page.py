@@ -152,7 +152,7 @@ def _pieces(report: Report, drawing: str) -> Iterator[_Piece]:
         yield from rest
 
 
-def _titled(report: Report, part: Part, default: str) -> tuple[str, str]:
+def _choose_title(report: Report, part: Part, default: str) -> tuple[str, str]:
     """The titles of the sections that a part replaces, as one, and their notes."""
     found = [section for section in report.sections if section.part == part]
     first, *others = [section.title for section in found] or [default]
@@ -242,7 +242,7 @@ def _copyable(label: str, text: str) -> str:
 def _decisions(report: Report) -> Iterator[_Piece]:
     if not report.decisions:
         return
-    title, notes = _titled(report, "decisions", "How to decide")
+    title, notes = _choose_title(report, "decisions", "How to decide")
     items = "".join(
         _decision(number, each)
         for number, each in enumerate(report.decisions[:DECISIONS_SHOWN], start=1)
@@ -284,10 +284,11 @@ def _objects(report: Report) -> Iterator[_Piece]:
     if not report.objects:
         return
     changed = sum(each.action != "unchanged" for each in report.objects)
-    told = counted(len(report.objects), "object")
-    told += f", {changed:,} of them changed, and what changes in each," if changed else ""
+    covered = counted(len(report.objects), "object")
+    covered += f", {changed:,} of them changed, and what changes in each," if changed else ""
     table = (
-        f"<noscript><p>The table of {told} needs script. <code>--format json</code> has all of it."
+        f"<noscript><p>The table of {covered} needs script."
+        " <code>--format json</code> has all of it."
         '</p></noscript>\n<div id="table" hidden></div>\n'
     )
     panels = '<div id="panels"></div>\n'
@@ -295,7 +296,7 @@ def _objects(report: Report) -> Iterator[_Piece]:
     inside = table if changed else f"{table}{panels}"
     yield "objects", name, number, _frame("objects", name, inside, "card calm")
     if changed:
-        title, notes = _titled(report, "objects", "What will happen")
+        title, notes = _choose_title(report, "objects", "What will happen")
         yield "changes", title, changed, _frame("changes", title, f"{notes}{panels}", "open")
 
 
@@ -303,7 +304,7 @@ def _program(report: Report, drawing: str) -> Iterator[_Piece]:
     """The waves as a timeline, each with the names that are absent when it has ended."""
     if not report.waves:
         return
-    title, notes = _titled(report, "steps", "Steps, in this order")
+    title, notes = _choose_title(report, "steps", "Steps, in this order")
     items = "".join(
         _wave(number, wave) for number, wave in enumerate(report.waves[:WAVES_SHOWN])
     )

@@ -44,7 +44,7 @@ def draw_graph(
     With ``name`` only the objects that are connected with it. ``of`` says in a title what it is the
     graph of. Raises :class:`InvalidName` when nothing has that name.
     """
-    part, root = _connected(graph, name)
+    part, root = _select_connected(graph, name)
     if format_ in _GRAPHS:
         return _GRAPHS[format_](_list_uses(part))
     title = one_line(f"What uses what{of}")
@@ -128,7 +128,7 @@ def _group(graph: DependencyGraph, node: Identity) -> str:
     return one_line(quote_part(key.schema)) if key.schema else ""
 
 
-def _connected(
+def _select_connected(
     graph: DependencyGraph, name: str | None
 ) -> tuple[DependencyGraph, str | None]:
     """The part of a graph that is connected with ``name``, and that name as pictures have it."""
@@ -233,17 +233,17 @@ def _picture_dot(picture: Picture) -> str:
         lines.append(f"  subgraph cluster_{number} {{ label={_dot(group)};")
         for place in inside:
             node = picture.nodes[place]
-            told = [_DOT_SHAPES.get(node.kind, "shape=component")]
+            styles = [_DOT_SHAPES.get(node.kind, "shape=component")]
             if node.action != "unchanged":
-                told += [f"label={_dot(_name_action(node))}", *_dot_color(find_sign(node.action))]
-            lines.append(f"    {_dot(node.name)} [{', '.join(told)}];")
+                styles += [f"label={_dot(_name_action(node))}", *_dot_color(find_sign(node.action))]
+            lines.append(f"    {_dot(node.name)} [{', '.join(styles)}];")
         lines.append("  }")
     for edge in picture.edges:
-        told = [f"label={_dot(edge.label)}"] if edge.label else []
+        styles = [f"label={_dot(edge.label)}"] if edge.label else []
         if edge.old != edge.new:
-            told.append("style=dashed" if edge.old else "penwidth=2.5")
+            styles.append("style=dashed" if edge.old else "penwidth=2.5")
         ends = (_dot(picture.nodes[end].name) for end in (edge.used, edge.user))
-        lines.append(f"  {' -> '.join(ends)}{f' [{_COMMA.join(told)}]' if told else ''};")
+        lines.append(f"  {' -> '.join(ends)}{f' [{_COMMA.join(styles)}]' if styles else ''};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -326,13 +326,13 @@ def _program_dot(waves: Sequence[Wave]) -> str:
     for place, wave in enumerate(waves):
         lines.append(f"  subgraph cluster_{place} {{ label={_dot(wave.title)};")
         for number, sign, text in wave.steps:
-            told = [f"label={_dot(_number_step(number, sign, text))}", *_dot_color(sign)]
-            lines.append(f"    s{number} [{', '.join(told)}];")
+            styles = [f"label={_dot(_number_step(number, sign, text))}", *_dot_color(sign)]
+            lines.append(f"    s{number} [{', '.join(styles)}];")
         lines.append("  }")
     for place, (one, other) in enumerate(pairwise(waves)):
-        told = [f"ltail=cluster_{place}", f"lhead=cluster_{place + 1}"]
-        told += [f"label={_dot(_absent(one))}"] * bool(one.absent)
-        lines.append(f"  s{one.steps[0][0]} -> s{other.steps[0][0]} [{', '.join(told)}];")
+        styles = [f"ltail=cluster_{place}", f"lhead=cluster_{place + 1}"]
+        styles += [f"label={_dot(_absent(one))}"] * bool(one.absent)
+        lines.append(f"  s{one.steps[0][0]} -> s{other.steps[0][0]} [{', '.join(styles)}];")
     return "\n".join([*lines, "}"]) + "\n"
 
 

@@ -71,9 +71,9 @@ def _judge(found: Comparison | None) -> Verdict:
         ("missing", "missing"), ("different", "different"), ("leftover", "left over"),
         ("foreign", "not ours"),
     )
-    told = ", ".join(f"{number[kind]:,} {words}" for kind, words in kinds if number[kind])
+    counts = ", ".join(f"{number[kind]:,} {words}" for kind, words in kinds if number[kind])
     verb = "differs" if len(found.found) == 1 else "differ"
-    line = f"{word}: {counted(len(found.found), 'name')} {verb}: {told}"
+    line = f"{word}: {counted(len(found.found), 'name')} {verb}: {counts}"
     return Verdict("decisions" if found.steps else "blocked", word, line)
 
 
@@ -129,13 +129,13 @@ def _objects(found: Comparison) -> tuple[ReportObject, ...]:
         )
         for each in found.found for name in (_name(each),)
     ]
-    told = {each.name for each in listed}
+    named = {each.name for each in listed}
     return (*listed, *(
         ReportObject(
             step.name, step.kind, schema_of(step.name),
             "drop" if step.symbol == "-" else "redefine", absent=absent.get(step.name, ""),
         )
-        for step in {step.name: step for step in found.steps}.values() if step.name not in told
+        for step in {step.name: step for step in found.steps}.values() if step.name not in named
     ))
 
 

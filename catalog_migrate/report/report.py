@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Section(msgspec.Struct, frozen=True):
     """A titled list of entries, most important first; ``note`` is the text under the title.
 
-    ``table`` has rows of cells, its head first; cells of numbers are told by what is in them.
+    ``table`` has rows of cells, its head first; a column of numbers is known by its cells.
     ``more`` counts entries that are left out already; ``rest`` has those of them that a page lists
     as well, which has the room. ``part`` names the part of the page that shows the same in full;
     text and Markdown have no such parts and lay the entries out.
@@ -58,7 +58,7 @@ class Section(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True, gc=False):
     """One thing of an object before and after; None on the side where it is absent.
 
-    ``name`` tells apart things of one aspect (a column, a property); empty where there is one.
+    ``name`` distinguishes things of one aspect (a column, a property); empty where there is one.
     ``lines`` is the line diff of a text of several lines: each begins with ``-``, ``+`` or a blank.
     """
 

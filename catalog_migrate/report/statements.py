@@ -133,7 +133,7 @@ class _Case(NamedTuple):
 
 
 def _title(found: Explanation) -> str:
-    """The statement without what stands in parentheses and strings."""
+    """The statement without what is in parentheses and strings."""
     return f"EXPLAIN {_ARGUMENTS.sub('', render(found.statement))}"
 
 
@@ -320,7 +320,7 @@ def _steps(case: _Case, waves: int) -> Section:
 
 
 def _stops(found: Explanation) -> Section:
-    """Which queries stand still, from which step to which."""
+    """Which queries are stopped, from which step to which."""
     stopped = [
         Entry(f"{name}: {describe_interruption(number, back, lasting='on')}", "-")
         for name, number, back in interruptions(found.program)
@@ -377,8 +377,8 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
         notes.setdefault(item_id, []).extend([] if stop is None else [stop])
     for finding in found.judgement.verdicts:
         sick = "sick before: " if finding in found.judgement.sick else ""
-        told = f"validation: {sick}{finding.text}"
-        notes.setdefault(finding.item_id, []).append(told)
+        text = f"validation: {sick}{finding.text}"
+        notes.setdefault(finding.item_id, []).append(text)
     listed = []
     for item_id, action in case.actions.items():
         definition = case.home(item_id).items[item_id].definition

@@ -1,7 +1,7 @@
 """A picture as SVG: layers from left to right, a shape a kind, a colour and a sign an action.
 
-It stands alone, on paper as well, and has no script; ``page/graph.js`` takes it as the first
-state of the interactive one, so what it draws, :func:`draw_picture` draws the same.
+It is complete by itself, on paper as well, and has no script; ``page/graph.js`` takes it as the
+first state of the interactive one, so what it draws, :func:`draw_picture` draws the same.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class _Text:
         return f"{_choose_style(self.nodes[box.node])}"
 
     def whole(self, box: Box) -> str:
-        """What a pointer on the box, or a screen reader, is told."""
+        """What a pointer on the box shows and a screen reader reads."""
         if box.node is None:
             return f"{self.name(box)}: {counted(len(box.members), 'object')}{self._more(box)}"
         node = self.nodes[box.node]
@@ -292,7 +292,7 @@ def spell_kind(kind: str) -> str:
 
 
 def shorten_name(node: Node) -> str:
-    """The name without what stands above it: its kind, and the schema that is its group."""
+    """The name without what is above it: its kind, and the schema that is its group."""
     prefix = f"{node.kind}:"
     name = node.name.removeprefix(prefix)
     return name.removeprefix(f"{node.group}.") or name
@@ -473,7 +473,7 @@ def _curve(
     """The path of an arrow, and the middle of it, where a label is.
 
     It goes from the right of what is used to the left of its user. Where boxes are between, it
-    goes past them in the space above or below a row; ``lane`` tells those in one space apart.
+    goes past them in the space above or below a row; ``lane`` distinguishes those in one space.
     """
     beside = (lane % 5 - 2) * 2.0
     middle = HEIGHT / 2
@@ -527,29 +527,29 @@ def _draw_legend(
     for sign in "+-~*":
         actions = [action for action in found if find_sign(action) == sign]
         if actions:
-            told = ", ".join(f"{found[action]:,} {action}" for action in sorted(actions))
+            words = ", ".join(f"{found[action]:,} {action}" for action in sorted(actions))
             entries.append((
                 f'<g class="{STYLES[sign]}">{_trace("step", 28, 16)}'
-                f'<text class="sign" x="14" y="13">{spell_sign(sign)}</text></g>', told,
+                f'<text class="sign" x="14" y="13">{spell_sign(sign)}</text></g>', words,
             ))
     edges = picture.edges if side == "both" else ()
-    for style, told, there in (
+    for style, words, there in (
         ("before", "used only before", any(edge.old and not edge.new for edge in edges)),
         ("after", "used only after", any(edge.new and not edge.old for edge in edges)),
         ("kept", "used by", bool(picture.edges)),
     ):
         if there:
             line = f'<path d="M0 8H26" marker-end="url(#picture-{style})"/>'
-            entries.append((f'<g class="arrow {style}">{line}</g>', told))
+            entries.append((f'<g class="arrow {style}">{line}</g>', words))
     drawn = []
     x, y = _MARGIN, _MARGIN
-    for shape, told in entries:
-        room = 28 + 8 + len(told) * 7 + 18
+    for shape, words in entries:
+        room = 28 + 8 + len(words) * 7 + 18
         if x > _MARGIN and x + room > _LEAST:
             x, y = _MARGIN, y + 26
         drawn.append(
             f'<g transform="translate({x} {y})">{shape}'
-            f'<text class="faint" x="36" y="12">{escape(told)}</text></g>'
+            f'<text class="faint" x="36" y="12">{escape(words)}</text></g>'
         )
         x += room
     return "".join(drawn), float(y + 26 + _MARGIN)

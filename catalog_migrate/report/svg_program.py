@@ -62,7 +62,7 @@ def draw_steps(steps: Sequence[Operation]) -> str:
         y += 20
     width = 2 * _MARGIN + max(across, 1) * (_WIDTH + _BETWEEN) - _BETWEEN
     size = f'width="{width}" height="{trim(y + _MARGIN)}"'
-    told = (
+    words = (
         f"{counted(len(steps), 'step')} in {counted(len(all_waves), 'wave')}; those of a wave go"
         " side by side. A bar below shows how long a name is absent."
     )
@@ -71,7 +71,7 @@ def draw_steps(steps: Sequence[Operation]) -> str:
         f' viewBox="0 0 {width} {trim(y + _MARGIN)}" role="img"'
         ' aria-labelledby="program-title program-desc">'
         '<title id="program-title">The program of a plan</title>'
-        f'<desc id="program-desc">{escape(told)}</desc><style>{STYLE}</style>'
+        f'<desc id="program-desc">{escape(words)}</desc><style>{STYLE}</style>'
         f'<rect class="paper" {size}/>{"".join(parts)}</svg>\n'
     )
 
@@ -140,9 +140,9 @@ def _draw_bars(
         x = _find_column(first, inside) + (_WIDTH / 2 if taken in inside else 0)
         to_x = _find_column(last, inside) + (_WIDTH / 2 if back in inside else -_BETWEEN)
         room = max(int((to_x - x) / 7.3) - 10, 6)
-        told = f"{name} is absent from wave {taken + 1} to wave {back + 1}"
+        words = f"{name} is absent from wave {taken + 1} to wave {back + 1}"
         parts.append(
-            f'<g class="drop"><title>{escape(told)}</title>'
+            f'<g class="drop"><title>{escape(words)}</title>'
             f'<rect x="{trim(x)}" y="{trim(top)}" width="{trim(to_x - x)}" height="20" rx="3"/>'
             f'<text x="{trim(x + 8)}" y="{trim(top + 14)}">'
             f"absent: {escape(shorten(one_line(name), room))}</text></g>"

@@ -33,6 +33,7 @@ from catalog_migrate.streams.unsafe.render import (
     NEXT,
     NEXT_CHANGE,
     describe_job,
+    describe_unread,
     kept_by_sinks,
     sentence,
 )
@@ -92,12 +93,12 @@ def _judge(plan: UnsafePlan) -> Verdict:
     if not plan.changes:
         word = "NOTHING TO DO"
         return Verdict("nothing", word, f"{word}: nothing changes, nothing restarts")
-    told = f"{sentence(plan.totals)}{_behind(plan)}{kept_by_sinks(plan)}"
+    outcome = f"{sentence(plan.totals)}{describe_unread(plan)}{kept_by_sinks(plan)}"
     if plan.refused:
         word = "REFUSED BY VALIDATION"
         number = sum(len(item.findings) for item in plan.items)
         return Verdict(
-            "blocked", word, f"{word}: {counted(number, 'finding')}; it would be {told}"
+            "blocked", word, f"{word}: {counted(number, 'finding')}; it would be {outcome}"
         )
     doubled, skipped = plan.totals.doubled, plan.totals.skipped or plan.totals.expired
     if doubled or skipped:
@@ -105,14 +106,9 @@ def _judge(plan: UnsafePlan) -> Verdict:
             word for word, number in (("DOUBLES", doubled), ("SKIPS", skipped)) if number
         )
         word = f"{words} RECORDS"
-        return Verdict("losses", word, f"{word}: {told}")
+        return Verdict("losses", word, f"{word}: {outcome}")
     word = "NO RECORD DOUBLED OR SKIPPED"
-    return Verdict("safe", word, f"{word}: {told}" if told != sentence(Totals()) else word)
-
-
-def _behind(plan: UnsafePlan) -> str:
-    unread = sum(item.unread or 0 for item in plan.items)
-    return f"; {unread} unread records of former topics stay behind" if unread else ""
+    return Verdict("safe", word, f"{word}: {outcome}" if outcome != sentence(Totals()) else word)
 
 
 # -- sections --------------------------------------------------------------------------------------
@@ -173,10 +169,10 @@ def _item_sections(item: ItemPlan, part: ItemRequest) -> Iterator[Section]:
     entries += [Entry(f"note: {note}") for note in item.notes]
     yield Section(f"What changes: {name}", tuple(entries))
     if item.rows:
-        told = NEXT_CHANGE if item.rows[0].log else NEXT
+        note = NEXT_CHANGE if item.rows[0].log else NEXT
         first = "table" if item.rows[0].log else HEAD[0]
         yield Section(
-            f"Positions: {name}", note=f"{told[0].upper()}{told[1:]}.",
+            f"Positions: {name}", note=f"{note[0].upper()}{note[1:]}.",
             more=max(len(item.rows) - _SHOWN, 0),
             table=((first, *HEAD[1:-1], "note"), *(_cells(row) for row in item.rows[:_SHOWN])),
         )

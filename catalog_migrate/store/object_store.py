@@ -204,8 +204,8 @@ class ObjectStore:
                 raise
         if found == data:
             return True
-        stands = found is not None
-        if stands is (mode == "create"):
+        exists = found is not None
+        if exists is (mode == "create"):
             return False
         if mode != "create" and mode["e_tag"] != tag:
             return False

@@ -171,8 +171,8 @@ def _steps(program: Program) -> list[str]:
         f"  {name}: {describe_interruption(number, back, lasting='on')}"
         for name, number, back in interruptions(program)
     ]
-    told = ["stand still meanwhile:", *still] if still else []
-    return ["", "steps, in this order:", *lines_of(program), *told]
+    stopped = ["stopped meanwhile:", *still] if still else []
+    return ["", "steps, in this order:", *lines_of(program), *stopped]
 
 
 def _restarts(effect: Effect) -> list[str]:

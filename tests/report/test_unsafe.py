@@ -10,8 +10,10 @@ import pytest
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Difference
 from catalog_migrate.report.unsafe import report_unsafe
+from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.operation_row import Missing
 from catalog_migrate.streams.unsafe.planning import Refusal, decode_plan, encode_plan
+from catalog_migrate.streams.unsafe.render import sentence
 from tests.report.stages import report_of, wide_stage
 from tests.streams.test_operations import Stage
 
@@ -145,3 +147,16 @@ def test_words_in_a_finding_are_no_remedy(stage: Stage) -> None:
     assert [(each.reason, each.text) for each in report.decisions] == [
         (text, remedy), ("missing: the gate of cluster `a: b` is closed", "start its runtime"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("totals", "words"),
+    [
+        (Totals(1, 0, 0), "1 record doubled, 0 skipped; 0 already expired"),
+        (Totals(1_200, 2, 0, exact=False),
+         "at most 1,200 records doubled, at most 2 skipped; 0 already expired"),
+    ],
+)
+def test_one_record_is_one(totals: Totals, words: str) -> None:
+    """Counts have their noun in the singular for one, and commas for thousands."""
+    assert sentence(totals) == words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from catalog_migrate.model.wording import counted
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.planning import ItemPlan, Job, UnsafePlan
 
@@ -39,14 +40,20 @@ def render(plan: UnsafePlan, steps: Sequence[str] = (), *, limit: int = 50) -> s
         lines += [f"  below: {job.kind} {job.name}: {describe_job(job)}" for job in item.jobs]
     if not plan.changes:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
-    unread = sum(item.unread or 0 for item in plan.items)
-    behind = f"; {unread} unread records of former topics stay behind" if unread else ""
-    return "\n".join([*lines, *steps, sentence(plan.totals) + behind + kept_by_sinks(plan)])
+    totals = f"{sentence(plan.totals)}{describe_unread(plan)}{kept_by_sinks(plan)}"
+    return "\n".join([*lines, *steps, totals])
 
 
 def describe_job(job: Job) -> str:
     """How what reads an item takes records that come again."""
     return f"{job.takes}, {_TAKES[job.takes]}"
+
+
+def describe_unread(plan: UnsafePlan) -> str:
+    """Write how many records of topics that are no longer read were not read; else nothing."""
+    unread = sum(item.unread or 0 for item in plan.items)
+    verb = "stays" if unread == 1 else "stay"
+    return f"; {counted(unread, 'unread record')} of former topics {verb} behind" if unread else ""
 
 
 def kept_by_sinks(plan: UnsafePlan) -> str:
@@ -57,15 +64,16 @@ def kept_by_sinks(plan: UnsafePlan) -> str:
     most = "" if all(item.totals.exact for item in staying) else "at most "
     rows = sum(item.stays or 0 for item in staying)
     names = ", ".join(f"{item.kind} {item.name}" for item in staying)
-    return f"; {most}{rows} rows that go from the table stay below {names}"
+    goes, stays = ("goes", "stays") if rows == 1 else ("go", "stay")
+    return f"; {most}{counted(rows, 'row')} that {goes} from the table {stays} below {names}"
 
 
 def sentence(totals: Totals) -> str:
-    """The totals in words: ``at most 3 records doubled, …``."""
+    """Write the totals in words: ``at most 3 records doubled, …``."""
     most = "" if totals.exact else "at most "
     return (
-        f"{most}{totals.doubled} records doubled, {most}{totals.skipped} skipped; "
-        f"{totals.expired} already expired"
+        f"{most}{counted(totals.doubled, 'record')} doubled, {most}{totals.skipped:,} skipped; "
+        f"{totals.expired:,} already expired"
     )
 
 
