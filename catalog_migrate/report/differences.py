@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from itertools import islice
@@ -19,6 +20,15 @@ SQL: tuple[Aspect, ...] = ("query", "body", "definition", "filled from")
 
 ONLY_ENDS = "… only the ends of lines differ"
 
+_LONG, _LONGEST = 100, 10_000
+_CLAUSES = (
+    r"SELECT|FROM|WHERE|GROUP\s+BY|HAVING|ORDER\s+BY|LIMIT|UNION|EXCEPT|INTERSECT|AND|OR|ON|WHEN|ELSE"
+    r"|(?:(?:LEFT|RIGHT|FULL|INNER|CROSS|NATURAL|OUTER)\s+){0,3}JOIN"
+)
+_BREAK = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|(?<=,)\s+"""
+    rf"""|(?<!\s)\s+(?=(?:{_CLAUSES})\b)""", re.IGNORECASE,
+)
 _CONTEXT = 2
 _LINES = 8
 _CLIPPED = 200
@@ -243,10 +253,34 @@ def compare_lines(before: str | None, after: str | None) -> tuple[str, ...]:
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return (ONLY_ENDS,)
+    broken = break_lines(before), break_lines(after)
+    if broken[0] != broken[1]:  # else blanks differ
+        old, new = broken
     found = unified_diff(old, new, n=_CONTEXT, lineterm="")
     hunks = islice(found, 2, None)  # the names of files
     lines = ["…" if line.startswith("@@") else line for line in hunks]
     return tuple(lines[1:] if lines[:1] == ["…"] else lines)
+
+
+def break_lines(text: str) -> list[str]:
+    """Split SQL into lines to be compared: one long line is broken at commas and clauses.
+
+    A query of many columns on one line would differ as a whole. Nothing in quotes is broken, but
+    in a line so long that it is looked through only once, while a person waits.
+    """
+    lines = []
+    for line in text.splitlines():
+        start = 0
+        if len(line) > _LONGEST:
+            lines += line.replace(", ", ",\n").split("\n")
+            continue
+        if len(line) > _LONG:
+            for found in _BREAK.finditer(line):
+                if found["quoted"] is None:
+                    lines.append(line[start:found.start()])
+                    start = found.end()
+        lines.append(line[start:])
+    return lines
 
 
 def _quoted(text: str) -> str:

@@ -100,9 +100,9 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
             _users(plan),
             _no_return(plan),
             Section("Older versions of catalog-migrate", note=plan.locks_out),
+            _questions(plan),
             _obstacles(plan),
             _decide(plan),
-            _questions(plan),
             _steps(plan, len(waves)),
             _absences(plan),
             _shipments(plan),
@@ -537,7 +537,13 @@ def _questions(plan: Plan) -> Section:
                 f"is {new} the former {old}?", "?", text=question.remedy, verb="if so, write"
             )
         )
-    return Section("Probable renames, not guessed", tuple(entries))
+    asked = {(entry.name, entry.column) for entry in plan.blocked}
+    decides = any(
+        asked & {(each.name, each.column), (each.name, each.old_name), (each.old_name, None)}
+        for each in plan.questions
+    )
+    note = "If it is, this one line also decides what is asked about both below."
+    return Section("Probable renames, not guessed", tuple(entries), note if decides else None)
 
 
 def _steps(plan: Plan, waves: int) -> Section:
@@ -546,9 +552,10 @@ def _steps(plan: Plan, waves: int) -> Section:
         return Section("Steps")
     shown = tuple(Entry(line, sign) for sign, line in numbered(plan.steps, _STEPS_SHOWN))
     before = sum(step.phase == PREPARE for step in plan.steps)
-    note = f"{counted(len(plan.steps), 'step')} in {counted(waves, 'wave')}, " + (
-        f"{before} of them before the commit: until then the old release stays in force."
-        if before else "all of them right after the commit."
+    until = "before the commit, until which the old release stays in force."
+    note = f"{counted(len(plan.steps), 'step')} in {counted(waves, 'wave')}" + (
+        f"; {counted(before, 'step')} {until}" if before
+        else ", all of them right after the commit."
     )
     more = len(plan.steps) - len(shown)
     return Section("Steps, in this order", shown, note, more, "steps")

@@ -137,7 +137,7 @@ def small() -> Report:
             Section("How to decide", (Entry("shop.orders", "?"),),
                     "Nothing is touched until each of these is decided.", part="decisions"),
             Section("Steps, in this order", (Entry("copy table", "~"),), (
-                "6 steps in 6 waves, 2 of them before the commit: until then the old release stays"
+                "6 steps in 6 waves; 2 steps before the commit, until which the old release stays"
                 " in force."
             ), part="steps"),
             Section("What is not touched", note="1 object unchanged."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catalog_migrate.planner.baseline import Baseline
@@ -14,6 +15,7 @@ from catalog_migrate.release.loader import load_release
 from catalog_migrate.report import render
 from catalog_migrate.report.differences import (
     COMPARED,
+    break_lines,
     compare_lines,
     list_changed_lines,
     list_differences,
@@ -295,3 +297,40 @@ def test_the_header_says_what_the_report_is_of(tmp_path: Path) -> None:
         ("Release", "1 → 2"), ("Plan hash", plan.plan_hash),
         ("Made with", f"catalog-migrate {plan.tool_version}"),
     )
+
+
+def test_one_long_line_of_sql_is_compared_clause_by_clause() -> None:
+    """What differs is shown, not the beginning of two lines that both go on for pages."""
+    columns = [f"CAST(NULL AS STRING) AS column_{number}" for number in range(40)]
+    old = f"SELECT {', '.join(columns)} FROM s.t WHERE note = 'a, FROM b' AND c > 0"
+    new = old.replace("column_20,", "column_20, CAST(NULL AS INT) AS added,")
+    new = new.replace("c > 0", "c > 1")
+    assert [line for line in compare_lines(old, new) if line[:1] in "+-"] == [
+        "+CAST(NULL AS INT) AS added,", "-AND c > 0", "+AND c > 1",
+    ]
+    short = "SELECT a, b FROM s.t WHERE c > 0"
+    assert break_lines(short) == [short]
+    assert "WHERE note = 'a, FROM b'" in break_lines(old)
+    assert " ".join(break_lines(old)) == old
+
+
+def test_blanks_in_a_long_line_are_a_difference() -> None:
+    """Breaking a line drops blanks: where nothing else differs, the lines are compared whole."""
+    old = f"SELECT {', '.join(f'column_{number}' for number in range(40))} FROM s.t"
+    new = old.replace(" FROM", "  FROM")
+    assert compare_lines(old, new) == (f"-{old}", f"+{new}")
+
+
+def test_a_probable_rename_comes_before_what_it_decides(tmp_path: Path) -> None:
+    """One line answers both decisions; a question about nothing that is asked does not say so."""
+    old = "CREATE TABLE s.t (a INT, b INT NOT NULL);"
+    plan = plan_between(tmp_path, old, "CREATE TABLE s.t (a INT, c INT NOT NULL);")
+    titles = [section.title for section in outline(plan).sections]
+    questions = outline(plan).sections[titles.index("Probable renames, not guessed")]
+    assert titles.index("Probable renames, not guessed") + 1 == titles.index("How to decide")
+    assert questions.note == "If it is, this one line also decides what is asked about both below."
+    undecided = msgspec.structs.replace(plan, blocked=())
+    (questions,) = (
+        each for each in outline(undecided).sections if each.title.startswith("Probable")
+    )
+    assert questions.note is None
