@@ -315,7 +315,7 @@ def _users(plan: Plan) -> list[str]:
     """What becomes of users' objects, but for those that a decision is missing on."""
     from msgspec.structs import replace
 
-    from catalog_migrate.report.user_objects import user_lines, user_note
+    from catalog_migrate.report.user_objects import list_users, user_note
 
     said = user_note(plan, "check")
     if said is None:
@@ -325,11 +325,11 @@ def _users(plan: Plan) -> list[str]:
         each for each in plan.users or ()
         if each.outcome != "breaks" or str(each.key) not in asked
     )
-    lines, more = user_lines(replace(plan, users=others))
+    lines, rest = list_users(replace(plan, users=others))
     found = [f"users' objects: {said[0].lower()}{said[1:].rstrip('.')}"]
     for line in lines:
         found += [f"  {line.head}", *(f"    {detail}" for detail in line.details)]
-    return found + ([f"  … and {more:,} more (--format json lists all)"] if more else [])
+    return found + ([f"  … and {len(rest):,} more (--format json lists all)"] if rest else [])
 
 
 def _irreversible(plan: Plan) -> list[str]:

@@ -53,7 +53,7 @@ from catalog_migrate.report.report import (
     find_sign,
     make_visible,
 )
-from catalog_migrate.report.user_objects import SHOWN, user_lines, user_note
+from catalog_migrate.report.user_objects import SHOWN, list_users, user_note
 from catalog_migrate.report.verdict import (
     cure,
     decisions,
@@ -480,11 +480,8 @@ def _loses_columns(change: Change) -> bool:
 
 def _users(plan: Plan) -> Section:
     """What becomes of the views and functions of users that read what changes."""
-    lines, more = user_lines(plan)
-    entries = tuple(
-        Entry(line.head, line.sign, line.details, text=line.text) for line in lines
-    )
-    return Section("Users' objects", entries, user_note(plan), more)
+    shown, rest = list_users(plan)
+    return Section("Users' objects", shown, user_note(plan), len(rest), rest=rest)
 
 
 def _obstacles(plan: Plan) -> Section:

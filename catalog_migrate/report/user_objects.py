@@ -9,6 +9,7 @@ import msgspec
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Plan, UserColumn, UserObject
 from catalog_migrate.planner.user_objects import describe_break, without_decisions
+from catalog_migrate.report.report import Entry
 
 SHOWN = 30
 """How many of each outcome are listed; the others are counted."""
@@ -23,15 +24,6 @@ _ORDER = (
     ("broken", "", ("did not bind before either",) * 2),
 )
 _UNTOUCHED = ("unchanged", "", ("goes on untouched", "go on untouched"))
-
-
-class UserLine(msgspec.Struct, frozen=True):
-    """One user's object in words: a sign, a line, lines under it, and a text to write."""
-
-    sign: str
-    head: str
-    details: tuple[str, ...] = ()
-    text: str = ""
 
 
 def user_note(plan: Plan, verb: str = "plan") -> str | None:
@@ -70,21 +62,22 @@ def is_blocked_by_users(plan: Plan) -> bool:
     return not plan.applyable and without_decisions(plan).applyable
 
 
-def user_lines(plan: Plan) -> tuple[list[UserLine], int]:
-    """The users' objects that do not go on untouched, and how many more there are than listed."""
-    lines: list[UserLine] = []
-    more = 0
+def list_users(plan: Plan) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """List the users' objects that do not go on untouched: those to show, and the others."""
+    shown: list[Entry] = []
+    rest: list[Entry] = []
     for outcome, sign, words in _ORDER:
         found = sorted(
             (each for each in plan.users or () if each.outcome == outcome),
             key=lambda each: each.name,
         )
-        lines += [_describe(each, sign, words[0]) for each in found[:SHOWN]]
-        more += len(found[SHOWN:])
-    return lines, more
+        entries = [_describe(each, sign, words[0]) for each in found]
+        shown += entries[:SHOWN]
+        rest += entries[SHOWN:]
+    return tuple(shown), tuple(rest)
 
 
-def _describe(user: UserObject, sign: str, words: str) -> UserLine:
+def _describe(user: UserObject, sign: str, words: str) -> Entry:
     kind = f" ({user.kind})" if "." in user.name else ""  # a schema that could not be listed
     head = f"{user.name}{kind} {words}"
     details = []
@@ -99,7 +92,7 @@ def _describe(user: UserObject, sign: str, words: str) -> UserLine:
         details.append(f"… and {counted(len(user.columns) - _COLUMNS_SHOWN, 'column')} more")
     if user.remedy is not None:
         details.append(f"remedy: {user.remedy}")
-    return UserLine(sign, head, tuple(details), _text_of(user))
+    return Entry(head, sign, tuple(details), text=_text_of(user))
 
 
 def _text_of(user: UserObject) -> str:
