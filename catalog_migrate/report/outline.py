@@ -539,7 +539,7 @@ def _questions(plan: Plan) -> Section:
         asked & {(each.name, each.column), (each.name, each.old_name), (each.old_name, None)}
         for each in plan.questions
     )
-    note = "If it is, this one line also decides what is asked about both below."
+    note = "If one is meant, its line also decides what is asked about both names."
     return Section("Probable renames, not guessed", tuple(entries), note if decides else None)
 
 

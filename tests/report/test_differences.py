@@ -328,7 +328,8 @@ def test_a_probable_rename_comes_before_what_it_decides(tmp_path: Path) -> None:
     titles = [section.title for section in outline(plan).sections]
     questions = outline(plan).sections[titles.index("Probable renames, not guessed")]
     assert titles.index("Probable renames, not guessed") + 1 == titles.index("How to decide")
-    assert questions.note == "If it is, this one line also decides what is asked about both below."
+    note = "If one is meant, its line also decides what is asked about both names."
+    assert questions.note == note
     undecided = msgspec.structs.replace(plan, blocked=())
     (questions,) = (
         each for each in outline(undecided).sections if each.title.startswith("Probable")
