@@ -93,7 +93,7 @@ def run(directory: Path | None = None, *, warehouse: str | None = None) -> None:
                 left, where = f"its catalog is left at {home}", " in an empty directory"
             raise KeyboardInterrupt(
                 f"interrupted: the demonstration ends here, {left};"
-                f" run it again to begin anew{where}"
+                f" run it again to start over{where}"
             ) from None
 
 
