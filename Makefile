@@ -22,7 +22,7 @@ SPARK_TESTS := $(if $(SAMPLE),tests/engine/test_contract.py tests/bootstrap/test
   tests/streams/checkpoint/test_restarts.py tests/streams/running/test_alter_under_queries.py::test_rotation,\
   tests/engine tests/bootstrap tests/streams/checkpoint tests/streams/spark tests/streams/running)
 
-.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate simulate-table mutants crash crash-streams crash-unsafe crash-faults docs delta-features users-views screenshots lock wheel clean
+.PHONY: help install jars java compile test test-rest test-all test-fast test-spark soak coverage lint demo demo-streams bench simulate simulate-table mutants crash crash-streams crash-unsafe crash-faults docs house delta-features users-views screenshots lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times; random DDL upstream"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
+	@echo "make house           how much code there is, and how tangled; REVISIONS=\"main .\" LIST=1 names the worst"
 	@echo "make docs            docs/states.md as the code has it"
 	@echo "make delta-features  docs/delta-features.md, every cell tried on Spark (ten minutes)"
 	@echo "make users-views     docs/users-views.md, every cell tried on Spark (a minute)"
@@ -150,6 +151,9 @@ crash-faults: jars build/spark-classes.jsa
 docs: install
 	$(BIN)/python -m tests.simulation.states > docs/states.md.new
 	mv docs/states.md.new docs/states.md
+
+house: install
+	@$(BIN)/python -m bench.house $(REVISIONS) $(if $(LIST),--list)
 
 delta-features: install
 	$(BIN)/python -m tests.delta_features.page --write
