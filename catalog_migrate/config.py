@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from catalog_migrate.errors import Problem, WithProblems
+from catalog_migrate.errors import InvalidConfiguration, Problem
 from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.local import read_file
@@ -25,13 +25,6 @@ ENV_PREFIX = "CATALOG_MIGRATE__"
 _PYPROJECT_TABLE = "catalog-migrate"
 
 ValueType = Literal["text", "path", "uri", "integer", "seconds", "choice"]
-
-
-class InvalidConfiguration(WithProblems, ValueError):
-    """Configuration with unknown keys or values."""
-
-    code = "CM0600"
-    exit_code = 78
 
 
 class Key(msgspec.Struct, frozen=True):

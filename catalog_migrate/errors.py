@@ -1,4 +1,4 @@
-"""The root of every error, the errors that several packages raise, and where the others stand.
+"""Every error that the product raises: one root, a code, an exit code and a remedy each.
 
 One root, :class:`CatalogMigrateError`; each error also derives from the nearest builtin, so that
 ``except ValueError`` keeps working for callers who do not know this package. The code (``CM0123``)
@@ -7,11 +7,9 @@ never changes its meaning, the exit code of the command line neither.
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 
 class CatalogMigrateError(Exception):
@@ -50,8 +48,7 @@ def _rebuild(
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing wrong with an input: place, stable code, what, and what to write instead."""
 
     code: str
@@ -231,67 +228,712 @@ class UsageError(CatalogMigrateError, ValueError):
     exit_code = 64
 
 
-_DEFINED_IN = {
-    "administration.adoption": ("AdoptedElsewhere", "AdoptionRefused"),
-    "administration.export": ("NotSettled",),
-    "administration.relocation": ("RelocationRefused",),
-    "administration.survey": ("CatalogLost", "RebuildRefused"),
-    "api.releases": ("StaleManifest",),
-    "api.status": ("UnknownObject",),
-    "catalog.errors": (
-        "CatalogCorrupt", "CatalogExported", "CatalogMoved", "CatalogNotFound", "CheckFailed",
-        "CommitConflict", "CommitOutcomeUnknown", "LeaseExpired", "LeaseHeld", "LeaseLost",
-        "NotACatalog", "UnknownSerial", "UnknownSession",
-    ),
-    "config": ("InvalidConfiguration",),
-    "connections.findings": ("ConnectionFailed",),
-    "connections.options": ("InvalidOptions",),
-    "connections.secrets": ("UnresolvedSecret",),
-    "engine.spark.object_stores.commit_safety": ("UnsafeCommits",),
-    "engine.spark.connect": ("ServerUnreachable", "UnsuitableSession"),
-    "engine.spark.engine": ("CatalogUnfit",),
-    "model.graph": ("DependencyCycle",),
-    "model.names": ("InvalidName",),
-    "model.types": ("UnknownType",),
-    "planner.planfile": ("EditedPlan", "StalePlan"),
-    "reconciler.execution_context": ("PrepareFailed",),
-    "reconciler.reconcile": ("NotReconciled",),
-    "replication.sessions": (
-        "ChangesMissing", "OtherServer", "OtherTimeline", "PublicationMissing",
-        "ReplicationFailed", "ReplicationNotAllowed", "RowsHidden", "SlotAhead", "SlotInUse",
-        "SlotLost", "SlotMissing", "TableChanged", "UnfitValue", "UnreadableMessage",
-    ),
-    "sql.cursor": ("SyntaxProblem",),
-    "store.object_store": ("StoreFailure",),
-    "streams.errors": (
-        "AlterFailed", "AlterSetBack", "AlterUnfinished", "BehindSink", "CheckpointCorrupt",
-        "EditConflict", "EndpointFailed", "ForeignCheckpoint", "InvalidPosition", "LedgerMismatch",
-        "NotFencedOut", "PositionLost", "QueryFenced", "QueryRunning", "RefusedStatement",
-        "RowRefused", "ShardGone", "SnapshotNotFound", "SourceDiffers", "SourceNotCompared",
-        "SourcesChanged", "UnknownItem", "UnsafeBlocked", "UnsafeRefused", "UnsettledCheckpoint",
-        "UnsupportedCheckpoint", "UpstreamChanged", "ValidationFailed",
-    ),
-}
-"""Errors that stand beside what raises them, by module; all of them are found here too."""
+# -- releases, names and types ---------------------------------------------------------------------
 
-_RENAMED = {"LostTrail": "PositionLost", "CatalogGivenBack": "CatalogExported"}
+
+class StaleManifest(CatalogMigrateError, ValueError):
+    """``release compile --check``: the manifest is not what the sources say."""
+
+    code = "CM0140"
+
+
+class DependencyCycle(CatalogMigrateError, ValueError):
+    """Objects that use each other in a circle; ``path`` starts and ends with the same name."""
+
+    code = "CM0130"
+
+    def __init__(
+        self, message: str, *, path: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, path=tuple(path))
+        self.path = tuple(path)
+
+
+class InvalidName(CatalogMigrateError, ValueError):
+    """A text that is not a name, or not a name of the kind wanted."""
+
+    code = "CM0121"
+
+
+class UnknownType(CatalogMigrateError, ValueError):
+    """A column type that is neither a Spark type nor a type of the release."""
+
+    code = "CM0120"
+
+
+# -- the durable catalog ---------------------------------------------------------------------------
+
+
+class CatalogNotFound(CatalogMigrateError, FileNotFoundError):
+    """No catalog at the address given."""
+
+    code = "CM0200"
+
+
+class NotACatalog(CatalogMigrateError, ValueError):
+    """Something else lies at the catalog's address."""
+
+    code = "CM0201"
+
+
+class CatalogCorrupt(CatalogMigrateError, RuntimeError):
+    """The durable log cannot be read whole, or its records contradict each other."""
+
+    code = "CM0202"
+
+
+class UnknownObject(CatalogMigrateError, KeyError):
+    """A name that nothing in the catalog has."""
+
+    code = "CM0204"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class UnknownSerial(CatalogMigrateError, LookupError):
+    """A serial that the catalog never had."""
+
+    code = "CM0205"
+
+
+class CommitConflict(CatalogMigrateError, RuntimeError):
+    """Another writer changed what this commit was computed from (SQLSTATE 40001)."""
+
+    code = "CM0210"
+    sqlstate: ClassVar[str] = "40001"
+
+    def __str__(self) -> str:
+        head = f"{self.code}: "
+        return super().__str__().replace(head, f"{self.code} (SQLSTATE {self.sqlstate}): ", 1)
+
+
+class CommitOutcomeUnknown(CatalogMigrateError, RuntimeError):
+    """A commit neither found in the log nor surely refused."""
+
+    code = "CM0211"
+
+
+class CheckFailed(CatalogMigrateError, RuntimeError):
+    """A commit would break an invariant of the catalog; nothing was written."""
+
+    code = "CM0212"
+
+
+class LeaseHeld(CatalogMigrateError, RuntimeError):
+    """A living process holds the lease; holder, host, process and since when are in ``data``."""
+
+    code = "CM0220"
+    exit_code = 5
+
+
+class LeaseLost(CatalogMigrateError, RuntimeError):
+    """The lease was taken over: this process' epoch is older than the catalog's."""
+
+    code = "CM0221"
+    exit_code = 5
+
+
+class LeaseExpired(LeaseLost):
+    """The lease was renewed too long ago to act under it; whether another process has it is not
+    known. Renewing it decides that: it is taken again, or lost."""
+
+
+class UnknownSession(CatalogMigrateError, KeyError):
+    """A session was named that the catalog has no row of."""
+
+    code = "CM0610"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class StoreFailure(CatalogMigrateError, OSError):
+    """An object store that did not answer, or refused; no option of it is in the message."""
+
+    code = "CM0230"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+# -- plans and starts ------------------------------------------------------------------------------
+
+
+class StalePlan(CatalogMigrateError, RuntimeError):
+    """The catalog moved on since the plan was made; ``changes`` says so object by object."""
+
+    code = "CM0310"
+    exit_code = 4
+
+    def __init__(
+        self, message: str, *, changes: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, changes=tuple(changes))
+        self.changes = tuple(changes)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.changes)])
+
+
+class EditedPlan(CatalogMigrateError, ValueError):
+    """A plan file whose contents do not match its hash."""
+
+    code = "CM0311"
+
+
+class PrepareFailed(CatalogMigrateError, RuntimeError):
+    """Building the new state failed; the old release stays in force."""
+
+    code = "CM0320"
+
+
+class NotReconciled(CatalogMigrateError, RuntimeError):
+    """Committed, but the world does not match yet; run again. ``failures`` names each step."""
+
+    code = "CM0410"
+    exit_code = 6
+
+    def __init__(
+        self, message: str, *, failures: Sequence[Any] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, failures=tuple(failures))
+        self.failures = tuple(failures)
+
+
+# -- sessions of Spark -----------------------------------------------------------------------------
+
+
+class UnsuitableSession(CatalogMigrateError, ValueError):
+    """A Spark session that lacks what the product needs (Delta, its catalog, its own JVM)."""
+
+    code = "CM0401"
+
+
+class CatalogUnfit(UnsuitableSession):
+    """A catalog that cannot have our names; ``probe`` is what was tried on it."""
+
+    code = "CM0405"
+
+    def __init__(self, message: str, *, probe: Any = None, remedy: str | None = None) -> None:
+        super().__init__(message, probe=probe, remedy=remedy)
+        self.probe = probe
+
+
+class ServerUnreachable(CatalogMigrateError, ConnectionError):
+    """A Spark Connect server that does not answer, or refuses whoever asks."""
+
+    code = "CM0403"
+
+
+class UnsafeCommits(CatalogMigrateError, RuntimeError):
+    """A session whose commits write over those of other processes."""
+
+    code = "CM0402"
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+class InvalidConfiguration(WithProblems, ValueError):
+    """Configuration with unknown keys or values."""
+
+    code = "CM0600"
+    exit_code = 78
+
+
+class OutputFailed(CatalogMigrateError, OSError):
+    """The result could not be written where ``--out`` says, or printed on stdout."""
+
+    code = "CM0602"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+# -- administration --------------------------------------------------------------------------------
+
+
+class AdoptionRefused(Refusal):
+    """Tables that cannot be taken over where they lie."""
+
+    code = "CM0810"
+
+
+class AdoptedElsewhere(AdoptionRefused):
+    """A table belongs to another installation."""
+
+    code = "CM0817"
+
+
+class NotSettled(CatalogMigrateError, RuntimeError):
+    """Something is unfinished that must be finished first; ``pending`` lists it."""
+
+    code = "CM0803"
+
+    def __init__(
+        self, message: str, *, pending: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, pending=tuple(pending))
+        self.pending = tuple(pending)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.pending)])
+
+
+class RelocationRefused(Refusal):
+    """The shards are not where the catalog is to look for them."""
+
+    code = "CM0820"
+
+
+class RebuildRefused(Refusal):
+    """What is left of an installation leaves a question that only people can answer."""
+
+    code = "CM0830"
+
+
+class CatalogLost(CatalogMigrateError, RuntimeError):
+    """There is no catalog, but there are shards of the one that was at this very address."""
+
+    code = "CM0804"
+
+
+class CatalogMoved(CatalogMigrateError, RuntimeError):
+    """The catalog is not where it is at home: it was moved, or it is a copy of another."""
+
+    code = "CM0801"
+
+
+class CatalogExported(CatalogMigrateError, RuntimeError):
+    """The catalog's tables were exported as plain registrations; it is not used any more."""
+
+    code = "CM0802"
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+class InvalidOptions(WithProblems, ValueError):
+    """Options that a connection, source or sink cannot have.
+
+    No message holds the value of an option that may be a secret.
+    """
+
+    code = "CM0710"
+    exit_code = 3
+
+
+class UnresolvedSecret(CatalogMigrateError, LookupError):
+    """A secret's reference that leads to no value in this process; ``reference`` says which."""
+
+    code = "CM0720"
+
+    def __init__(self, message: str, *, reference: str = "", remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy, reference=reference)
+        self.reference = reference
+
+
+class ConnectionFailed(CatalogMigrateError, RuntimeError):
+    """A server that could not be asked, or said no; ``findings`` holds what each probe saw."""
+
+    code = "CM0721"
+    exit_code = 6
+
+    def __init__(
+        self, message: str, *, findings: Sequence[Any] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, findings=tuple(findings))
+        self.findings = tuple(findings)
+
+
+# -- statements on streams, and the runtime --------------------------------------------------------
+
+
+class SyntaxProblem(CatalogMigrateError, ValueError):
+    """A text that is no statement of the language, with the place and what could stand there.
+
+    ``line`` and ``column`` count from 1; ``source_line`` is that line with what stands in quotes
+    masked (it may be a password) and ``caret`` the mark to print under it. ``expected`` lists what
+    could stand there, ``found`` says what does, ``nearest`` is the keyword that was likely meant.
+    """
+
+    code = "CM0700"
+    exit_code = 64
+
+    def __init__(
+        self, message: str, *, line: int, column: int, source_line: str = "", caret: str = "",
+        expected: Sequence[str] = (), found: str = "", nearest: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(
+            message, remedy=remedy, line=line, column=column, source_line=source_line, caret=caret,
+            expected=tuple(expected), found=found, nearest=nearest,
+        )
+        self.line = line
+        self.column = column
+        self.source_line = source_line
+        self.caret = caret
+        self.expected = tuple(expected)
+        self.found = found
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.message}\n    {self.source_line}\n    {self.caret}"
+        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
+
+
+class UnknownItem(CatalogMigrateError, KeyError):
+    """A statement names an object that is not there, or one of another kind."""
+
+    code = "CM0750"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class RefusedStatement(CatalogMigrateError, ValueError):
+    """A statement that is well written and cannot be carried out on this catalog."""
+
+    code = "CM0751"
+
+
+class UpstreamChanged(CatalogMigrateError, RuntimeError):
+    """The cluster or topic that positions belong to is not the one that is there now."""
+
+    code = "CM0752"
+
+
+class ValidationFailed(CatalogMigrateError, ValueError):
+    """Connection or dependents do not work with the new options; nothing was committed."""
+
+    code = "CM0753"
+
+    def __init__(
+        self, message: str, *, verdicts: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, verdicts=tuple(verdicts))
+        self.verdicts = tuple(verdicts)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {verdict}" for verdict in self.verdicts)])
+
+
+class AlterSetBack(CatalogMigrateError, RuntimeError):
+    """The queries did not become healthy on the new definition; the old one is back and works."""
+
+    code = "CM0754"
+
+
+class AlterFailed(CatalogMigrateError, RuntimeError):
+    """Neither the new nor the old definition works now; the old one is committed."""
+
+    code = "CM0755"
+    exit_code = 6
+
+
+class AlterUnfinished(CatalogMigrateError, RuntimeError):
+    """An ALTER without an end that is known to be good: its new definition is in force and not all
+    queries were healthy on it, or nobody carries it on until the next runtime starts."""
+
+    code = "CM0758"
+    exit_code = 6
+
+
+class PositionLost(CatalogMigrateError, RuntimeError):
+    """A sink stands in a shard from which no committed shard leads on."""
+
+    code = "CM0756"
+
+
+class NotFencedOut(CatalogMigrateError, RuntimeError):
+    """A query is held: an earlier runtime, not proven dead, cannot be kept out of its destination.
+
+    It is tried again until it works; no other query waits for it.
+    """
+
+    code = "CM0757"
+
+
+class LedgerMismatch(CatalogMigrateError, RuntimeError):
+    """A server's ledger and a sink's checkpoint disagree: another database, or a lagging one."""
+
+    code = "CM0745"
+
+
+class QueryFenced(CatalogMigrateError, RuntimeError):
+    """Another runtime took a query over and keeps this one from writing."""
+
+    code = "CM0746"
+    exit_code = 5
+
+
+class RowRefused(CatalogMigrateError, ValueError):
+    """The destination of a sink does not take a row; ``table`` or ``topic``, and where they are
+    known ``column``, ``key`` (a hash), and the row's own ``partition`` and ``offset``."""
+
+    code = "CM0747"
+
+
+class ShardGone(CatalogMigrateError, FileNotFoundError):
+    """The directory of a table that rows were written to is not there any more."""
+
+    code = "CM0805"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class EndpointFailed(CatalogMigrateError, OSError):
+    """The address at which a runtime is to answer over HTTP cannot be bound."""
+
+    code = "CM0603"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+# -- unsafe operations -----------------------------------------------------------------------------
+
+
+class UnsafeRefused(CatalogMigrateError, PermissionError):
+    """An unsafe operation is not allowed, or something that it needs was not said: all of it."""
+
+    code = "CM0760"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, missing: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, missing=tuple(missing))
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  missing: {each}" for each in self.missing)])
+
+
+class UnsafeBlocked(CatalogMigrateError, ValueError):
+    """An unsafe operation whose targets or properties do not fit what is there; nothing changed."""
+
+    code = "CM0761"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, problems: Sequence[str] = (), remedy: str | None = None,
+        operation: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems), operation=operation)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])
+
+
+class SourceDiffers(CatalogMigrateError, RuntimeError):
+    """A mirror is not what its tables are upstream; ``differences`` has a line for each table."""
+
+    code = "CM0788"
+    exit_code = 8
+
+    def __init__(
+        self, message: str, *, differences: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, differences=tuple(differences))
+        self.differences = tuple(differences)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {each}" for each in self.differences)])
+
+
+class SourceNotCompared(CatalogMigrateError, RuntimeError):
+    """Whether a mirror is what its tables are upstream could not be told, or not of all rows."""
+
+    code = "CM0789"
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+class CheckpointCorrupt(CatalogMigrateError, ValueError):
+    """A file of a streaming checkpoint that Spark did not write so; ``file`` and ``found``."""
+
+    code = "CM0730"
+
+    def __init__(
+        self, message: str, *, file: str = "", found: str = "", remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, file=file, found=found)
+        self.file = file
+        self.found = found
+
+
+class UnsupportedCheckpoint(CatalogMigrateError, ValueError):
+    """A checkpoint log of a version that this tool does not know; nothing was changed."""
+
+    code = "CM0731"
+
+
+class ForeignCheckpoint(CatalogMigrateError, ValueError):
+    """A checkpoint directory that belongs to another item, or to nobody we know."""
+
+    code = "CM0732"
+
+
+class UnsettledCheckpoint(CatalogMigrateError, RuntimeError):
+    """A checkpoint with an uncommitted entry, or broken; it must be settled before an edit."""
+
+    code = "CM0734"
+
+
+class InvalidPosition(CatalogMigrateError, ValueError):
+    """A stream position that is malformed, no number, or outside what the source holds."""
+
+    code = "CM0735"
+
+
+class EditConflict(CatalogMigrateError, RuntimeError):
+    """A checkpoint holds neither the lines before a committed edit nor those after it, or another
+    process has written a file of it since that was read; nothing was written over it."""
+
+    code = "CM0736"
+
+
+class BehindSink(CatalogMigrateError, RuntimeError):
+    """A checkpoint's newest batch is, or would be, below what a sink has: rows would be lost."""
+
+    code = "CM0737"
+
+
+class SnapshotNotFound(CatalogMigrateError, LookupError):
+    """No snapshot of a checkpoint has this number."""
+
+    code = "CM0738"
+
+
+class SourcesChanged(CatalogMigrateError, ValueError):
+    """A query's sources are others, or in another order, than those of its checkpoint."""
+
+    code = "CM0739"
+
+
+# -- sources on PostgreSQL -------------------------------------------------------------------------
+
+
+class ReplicationFailed(CatalogMigrateError, RuntimeError):
+    """The server would not give its changes, for a reason that has no class of its own."""
+
+    code = "CM0770"
+    exit_code = 6
+
+
+class PublicationMissing(ReplicationFailed, LookupError):
+    """There is no publication of that name in the database."""
+
+    code = "CM0771"
+
+
+class ReplicationNotAllowed(ReplicationFailed, PermissionError):
+    """The role may not read changes: it lacks REPLICATION."""
+
+    code = "CM0772"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class SlotInUse(ReplicationFailed):
+    """Another process reads from the slot."""
+
+    code = "CM0773"
+
+
+class SlotLost(ReplicationFailed):
+    """The server threw away the log that the slot needs (``max_slot_wal_keep_size``)."""
+
+    code = "CM0774"
+
+
+class SlotMissing(ReplicationFailed, LookupError):
+    """There is no slot of that name: it was dropped, or a promotion did not bring it along."""
+
+    code = "CM0775"
+
+
+class SlotAhead(ReplicationFailed):
+    """The slot was advanced past the position to read from: what lies between is not to be had."""
+
+    code = "CM0776"
+
+
+class OtherServer(ReplicationFailed):
+    """The position belongs to a server with another system identifier."""
+
+    code = "CM0777"
+
+
+class OtherTimeline(ReplicationFailed):
+    """The server was promoted or restored before the position: its log went another way there."""
+
+    code = "CM0778"
+
+
+class TableChanged(ReplicationFailed):
+    """A table upstream has other columns than expected.
+
+    ``old`` and ``new`` are :class:`~catalog_migrate.replication.types.Column` values.
+    """
+
+    code = "CM0779"
+
+    def __init__(
+        self, message: str, *, table: str, old: Sequence[Any], new: Sequence[Any],
+        remedy: str | None = None, **data: Any,
+    ) -> None:
+        super().__init__(
+            message, remedy=remedy, table=table, old=tuple(old), new=tuple(new), **data
+        )
+        self.table, self.old, self.new = table, tuple(old), tuple(new)
+
+
+class UnreadableMessage(ReplicationFailed, ValueError):
+    """A message of pgoutput that cannot be decoded, or one of a protocol that is not asked for."""
+
+    code = "CM0780"
+
+
+class ChangesMissing(ReplicationFailed):
+    """What a source depends on was altered upstream, so that changes may be missing."""
+
+    code = "CM0781"
+
+
+class RowsHidden(ReplicationFailed, PermissionError):
+    """Row level security would leave the role some of the rows of a table only."""
+
+    code = "CM0782"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class UnfitValue(ReplicationFailed, ValueError):
+    """A value upstream that our table cannot have as it is: it does not fit the column, is no text,
+    or was never sent. ``table``, and where they are known ``column``, ``lsn`` and ``key``, a hash.
+    """
+
+    code = "CM0783"
+
+
+_RENAMED = {"LostTrail": PositionLost, "CatalogGivenBack": CatalogExported}
 """Old names of public exceptions; each is the same class."""
 
+if not TYPE_CHECKING:  # for a checker there is no module attribute that is not written here
 
-def __getattr__(name: str) -> type[CatalogMigrateError]:
-    if name in _RENAMED:
+    def __getattr__(name: str) -> type[CatalogMigrateError]:
+        if name not in _RENAMED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        new = _RENAMED[name]
         warnings.warn(
-            f"errors.{name} is now errors.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
+            f"errors.{name} is now errors.{new.__name__}", DeprecationWarning, stacklevel=2
         )
-        name = _RENAMED[name]
-    for module, names in _DEFINED_IN.items():
-        if name in names:
-            found: type[CatalogMigrateError] = getattr(
-                importlib.import_module(f"catalog_migrate.{module}"), name
-            )
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *(name for names in _DEFINED_IN.values() for name in names)})
+        return new

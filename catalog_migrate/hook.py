@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import default_warehouse, open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
+from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.pipeline import safe_commits
 from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply

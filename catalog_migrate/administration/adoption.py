@@ -25,7 +25,6 @@ from catalog_migrate.administration.survey import (
     survey,
 )
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import Marked, clear_mark, mark_at, marks_of, put_mark
@@ -42,7 +41,13 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import Problem, Refusal
+from catalog_migrate.errors import (
+    AdoptedElsewhere,
+    AdoptionRefused,
+    CatalogNotFound,
+    CommitConflict,
+    Problem,
+)
 from catalog_migrate.model.names import Allocator
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.wording import counted
@@ -55,18 +60,6 @@ if TYPE_CHECKING:
 
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.release.release import Release
-
-
-class AdoptionRefused(Refusal):
-    """Tables that cannot be taken over where they lie."""
-
-    code = "CM0810"
-
-
-class AdoptedElsewhere(AdoptionRefused):
-    """A table belongs to another installation."""
-
-    code = "CM0817"
 
 
 class Prospect(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ everybody else, last it is noted as done, so that a killed export is finished by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure, Problem, Refusal
+from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import is_absolute, shard_location
@@ -46,21 +46,6 @@ from catalog_migrate.streams.migrations import MigratedStreams
 
 SHARD_MISSING = "CM0841"
 NAME_TAKEN = "CM0842"
-
-
-class NotSettled(CatalogMigrateError, RuntimeError):
-    """Something is unfinished that must be finished first; ``pending`` lists it."""
-
-    code = "CM0803"
-
-    def __init__(
-        self, message: str, *, pending: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, pending=tuple(pending))
-        self.pending = tuple(pending)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.pending)])
 
 
 class Exported(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ import msgspec
 
 from catalog_migrate.administration.survey import (
     WHOSE,
-    RebuildRefused,
     definition_at,
     require_homeless,
     require_lost,
@@ -45,7 +44,7 @@ from catalog_migrate.catalog.state import State, app_id_of, encode_record
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import load_table, shard_columns, shard_size, tables_below
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem, RebuildRefused
 from catalog_migrate.model.names import (
     Identity,
     ItemKey,

@@ -22,12 +22,6 @@ from catalog_migrate.administration.survey import (
     went_on,
 )
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.errors import (
-    CatalogExported,
-    CatalogNotFound,
-    CommitConflict,
-    NotACatalog,
-)
 from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -56,7 +50,17 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_columns, shard_version
-from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal, UsageError
+from catalog_migrate.errors import (
+    CatalogExported,
+    CatalogMigrateError,
+    CatalogNotFound,
+    CheckpointCorrupt,
+    CommitConflict,
+    NotACatalog,
+    Problem,
+    RelocationRefused,
+    UsageError,
+)
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
@@ -78,7 +82,6 @@ from catalog_migrate.store.address import (
 )
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import CheckpointCorrupt
 from catalog_migrate.streams.specs import CHECKPOINTS
 from catalog_migrate.streams.status import OPERATION, OPERATOR
 
@@ -95,12 +98,6 @@ RUNNING = "CM0806"
 
 COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
-
-
-class RelocationRefused(Refusal):
-    """The shards are not where the catalog is to look for them."""
-
-    code = "CM0820"
 
 
 class Relocation(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.errors import CatalogCorrupt, CatalogNotFound, NotACatalog
 from catalog_migrate.catalog.log import CatalogLog, is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.opening import EXPORTED, HOME, open_log, read_state
@@ -31,7 +30,16 @@ from catalog_migrate.delta.table import (
     tables_below,
     unsupported_at,
 )
-from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal, UsageError
+from catalog_migrate.errors import (
+    CatalogCorrupt,
+    CatalogLost,
+    CatalogMigrateError,
+    CatalogNotFound,
+    NotACatalog,
+    Problem,
+    RebuildRefused,
+    UsageError,
+)
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute, is_placeholder, shard_location
@@ -411,18 +419,6 @@ def went_on(old: str, new: str) -> bool:
 NOTHING_LOST = "CM0831"
 WHOSE = "CM0835"
 WITHHELD = "CM0838"
-
-
-class CatalogLost(CatalogMigrateError, RuntimeError):
-    """There is no catalog, but there are shards of the one that was at this very address."""
-
-    code = "CM0804"
-
-
-class RebuildRefused(Refusal):
-    """What is left of an installation leaves a question that only people can answer."""
-
-    code = "CM0830"
 
 
 def require_lost(log: DeltaLog) -> None:

@@ -25,15 +25,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.errors import UnknownObject
+
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog, Mode
-    from catalog_migrate.api.status import Status, UnknownObject
+    from catalog_migrate.api.status import Status
 
 __all__ = ["Catalog", "Mode", "Status", "UnknownObject"]
 
-_LAZY = {
-    "Catalog": "catalog", "Mode": "catalog", "Status": "status", "UnknownObject": "status",
-}
+_LAZY = {"Catalog": "catalog", "Mode": "catalog", "Status": "status"}
 
 
 def __getattr__(name: str) -> Any:

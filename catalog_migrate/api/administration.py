@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from catalog_migrate.administration.adoption import AdoptionRefused
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
@@ -17,7 +16,7 @@ from catalog_migrate.api.configured import (
     unheard,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import Problem, UsageError
+from catalog_migrate.errors import AdoptionRefused, Problem, UsageError
 from catalog_migrate.model.names import ItemName, split_name
 from catalog_migrate.model.wording import counted
 from catalog_migrate.store.address import is_remote, local_path, rows_address

@@ -10,13 +10,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.api.status import Status, described, status_of, unknown_object
-from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.errors import CatalogExported, CatalogMigrateError, CatalogMoved, UsageError
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import Storage, is_remote, rows_address

@@ -9,9 +9,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import REDACTED, SPARK_CONF, Settings
-from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.errors import (
+    CatalogExported,
+    CatalogMigrateError,
+    CatalogMoved,
+    CatalogNotFound,
+    EngineFailure,
+    UnsuitableSession,
+    UsageError,
+)
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.local import read_file
 
@@ -268,10 +275,8 @@ def use_catalog(spark: Any, settings: Settings) -> None:
     catalog = settings.text("spark.catalog")
     if catalog is None:
         return
-    from catalog_migrate.engine.spark.connect import UnsuitableSession
     from catalog_migrate.engine.spark.statements import run
     from catalog_migrate.engine_failures import failing
-    from catalog_migrate.errors import EngineFailure
     from catalog_migrate.model.names import quote_sql
 
     try:

@@ -21,7 +21,7 @@ from catalog_migrate.api.configured import (
     warehouse_of,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, InvalidOptions
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
 
 
@@ -131,7 +131,6 @@ def _lease(settings: Settings) -> str:
 
 def _secrets(settings: Settings) -> str:
     """Whether one stands as plain text, as an older version of this tool would store it."""
-    from catalog_migrate.connections.options import InvalidOptions
     from catalog_migrate.streams.specs import plain_secrets
 
     found = plain_secrets(open_catalog(settings).state())

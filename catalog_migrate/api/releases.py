@@ -29,9 +29,15 @@ from catalog_migrate.api.configured import (
     release_outline,
     unheard,
 )
-from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogMigrateError, InvalidRelease, UsageError
+from catalog_migrate.errors import (
+    CatalogExported,
+    CatalogMoved,
+    CatalogNotFound,
+    InvalidRelease,
+    StaleManifest,
+    UsageError,
+)
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.local import read_file
 
@@ -309,12 +315,6 @@ def note_unmet(plan: Plan, approve: Collection[str], on_note: OnNote) -> None:
         if plan.users is None and len(parts) == 2:
             meant += "; a user's object may: the start looks, and --bind does beforehand"
         on_note(f"--approve {entry} met nothing: no change of this plan needs it{meant}")
-
-
-class StaleManifest(CatalogMigrateError, ValueError):
-    """``release compile --check``: the manifest is not what the sources say."""
-
-    code = "CM0140"
 
 
 def manifest_path(settings: Settings) -> Path:

@@ -24,12 +24,17 @@ from catalog_migrate.api.configured import (
     unheard,
 )
 from catalog_migrate.api.releases import applying_policy, plan_release
-from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
+from catalog_migrate.errors import (
+    DECISION_CODES,
+    CatalogNotFound,
+    EditedPlan,
+    FencedOut,
+    MigrationBlocked,
+    StalePlan,
+)
 from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
 from catalog_migrate.pipeline.safe_commits import rules_of
-from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import rows_address
 from catalog_migrate.store.local import read_file

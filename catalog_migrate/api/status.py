@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import (
     UserObjectRecord,
     identity_text,
 )
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import UnknownObject
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.paths import shard_location
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.streams.show import StalledQuery
     from catalog_migrate.streams.unsafe.audit import Unseen
-
-
-class UnknownObject(CatalogMigrateError, KeyError):
-    """A name that nothing in the catalog has."""
-
-    code = "CM0204"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 class Status(msgspec.Struct, frozen=True):

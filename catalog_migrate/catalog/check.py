@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from catalog_migrate.catalog.errors import CheckFailed
 from catalog_migrate.catalog.operation_kinds import wrong_transitions
 from catalog_migrate.catalog.records import (
     ItemRecord,
@@ -18,6 +17,7 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CheckFailed
 from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.names import number_of
 from catalog_migrate.model.wording import counted

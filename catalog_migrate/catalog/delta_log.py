@@ -18,13 +18,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-from catalog_migrate.catalog.errors import (
-    CatalogCorrupt,
-    CatalogNotFound,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    NotACatalog,
-)
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord
@@ -32,7 +25,16 @@ from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Ren
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, sum_rows
 from catalog_migrate.delta.log import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
+from catalog_migrate.errors import (
+    CatalogCorrupt,
+    CatalogMigrateError,
+    CatalogNotFound,
+    CatalogWriteRefused,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    NotACatalog,
+    UsageError,
+)
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import (
     Storage,

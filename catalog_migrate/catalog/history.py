@@ -12,11 +12,11 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CatalogCorrupt, UnknownSerial
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import Commit
+from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
 from catalog_migrate.program.operations import Executed
 
 ROUTINE = frozenset({

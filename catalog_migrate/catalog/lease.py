@@ -22,14 +22,19 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.errors import LeaseExpired, LeaseHeld, LeaseLost
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import LeaseRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
-from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    LeaseExpired,
+    LeaseHeld,
+    LeaseLost,
+    UsageError,
+)
 
 MIGRATION = "migration"
 """Key of the one lease for work on the world; clusters have ``cluster/<item id>``."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.process import this_user
 from catalog_migrate.catalog.state import LogSnapshot, State
 from catalog_migrate.delta.log import Commit
+from catalog_migrate.errors import CatalogCorrupt
 from catalog_migrate.store.address import Storage, plainly
 
 _RESTORE = "restore this file from a backup, or the whole catalog directory; nothing was written"

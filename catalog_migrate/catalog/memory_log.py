@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict, CommitOutcomeUnknown
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
 from catalog_migrate.delta.log import Commit
+from catalog_migrate.errors import CatalogNotFound, CommitConflict, CommitOutcomeUnknown
 from catalog_migrate.store.address import Storage
 
 

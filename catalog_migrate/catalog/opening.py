@@ -6,12 +6,11 @@ from os import PathLike
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
-from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CommitConflict
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import FIRST_FORMAT, AllocatorRecord, ConfigRecord
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import CatalogExported, CatalogMoved, CommitConflict, UsageError
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import (
     Storage,

@@ -12,13 +12,12 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timezone
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.errors import UnknownSession
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import SessionRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import UnknownSession, UsageError
 
 MOST_ROWS = 64
 """Rows kept one by one; what is more is folded into one."""

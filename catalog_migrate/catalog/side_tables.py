@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import damaged
 from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import commit_log
 from catalog_migrate.delta.table import load_table, write_rows
-from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
 from catalog_migrate.store.address import Storage, is_remote, plainly
 
 if TYPE_CHECKING:

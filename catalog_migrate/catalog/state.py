@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     FORMAT_VERSION,
@@ -31,7 +30,7 @@ from catalog_migrate.catalog.records import (
     TombstoneRecord,
     UserObjectRecord,
 )
-from catalog_migrate.errors import UnsupportedFormat
+from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity
 

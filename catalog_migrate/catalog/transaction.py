@@ -12,7 +12,6 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.check import check
-from catalog_migrate.catalog.errors import CommitConflict, CommitOutcomeUnknown, LeaseLost
 from catalog_migrate.catalog.history import touched_items
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import require_in_use
@@ -20,7 +19,12 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, find_differences
 from catalog_migrate.delta.commit import Overtaken
-from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.errors import (
+    CatalogWriteRefused,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    LeaseLost,
+)
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.retry import retry
 

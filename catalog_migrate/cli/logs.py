@@ -17,13 +17,13 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.wording import counted, describe_duration, describe_size, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from catalog_migrate.errors import CatalogMigrateError
     from catalog_migrate.reconciler.execution_context import Progress
 
 FORMATS = ("text", "json")

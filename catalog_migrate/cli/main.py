@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+from catalog_migrate.errors import CatalogMigrateError, OutputFailed, missing_extra
+
 USAGE = 64
 INTERRUPTED = 130
 INTERRUPT = (
@@ -87,7 +89,6 @@ def _log_format(args: list[str]) -> str | None:
 def _not_printed(reason: str, code: int) -> int:
     """Tell that stdout did not take the result; the verb's own exit code stays, 0 becomes 1."""
     from catalog_migrate.cli import logs
-    from catalog_migrate.cli.output import OutputFailed
 
     done = "; what was asked for is done" if code in (0, 2) else ""
     error = OutputFailed(
@@ -113,7 +114,6 @@ def _failed(error: BaseException, args: list[str]) -> int:
     import click
 
     from catalog_migrate.cli import logs
-    from catalog_migrate.errors import CatalogMigrateError, missing_extra
 
     error = missing_extra(error) or error
     if isinstance(error, CatalogMigrateError):

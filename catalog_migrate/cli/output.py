@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.cli import logs
-from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
+from catalog_migrate.errors import MigrationBlocked, OutputFailed, UsageError
 from catalog_migrate.model.wording import counted, visible
 from catalog_migrate.report import render
 
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from catalog_migrate.report.report import Report
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
-
-
-class OutputFailed(CatalogMigrateError, OSError):
-    """The result could not be written where ``--out`` says, or printed on stdout."""
-
-    code = "CM0602"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 _SUFFIXES = {".json": "json", ".html": "html", ".htm": "html", ".md": "markdown", ".svg": "svg"}

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.connections import tunnels
 from catalog_migrate.connections.kinds import CONNECTORS
-from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.connections.values import (
     addresses_of,
@@ -30,7 +29,7 @@ from catalog_migrate.connections.values import (
     table_of,
     topics_of,
 )
-from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.errors import InvalidOptions, PrerequisiteMissing
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.model.objects import OptionValue
 

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, Queue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import ConnectionFailed
 
 Result = TypeVar("Result")
-
-
-class ConnectionFailed(CatalogMigrateError, RuntimeError):
-    """A server that could not be asked, or said no; ``findings`` holds what each probe saw."""
-
-    code = "CM0721"
-    exit_code = 6
-
-    def __init__(
-        self, message: str, *, findings: Sequence[Any] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, findings=tuple(findings))
-        self.findings = tuple(findings)
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
-from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
+from catalog_migrate.connections.findings import Finding, failed
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.token_endpoint import token_finding
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.connections.values import addresses_of
-from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

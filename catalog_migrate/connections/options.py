@@ -18,7 +18,7 @@ from catalog_migrate.connections.values import (
     splits_of,
     topics_of,
 )
-from catalog_migrate.errors import Problem, WithProblems
+from catalog_migrate.errors import InvalidOptions, Problem
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import BASE_CONNECTION, DropOptions, ResetOptions, SetOptions
 
@@ -33,16 +33,6 @@ NOT_ALTERABLE = "CM0718"
 TWICE = "CM0719"
 
 _SHOWN = 60
-
-
-class InvalidOptions(WithProblems, ValueError):
-    """Options that a connection, source or sink cannot have.
-
-    No message holds the value of an option that may be a secret.
-    """
-
-    code = "CM0710"
-    exit_code = 3
 
 
 def section_of(connector: str, section: SectionName, *, where: str = "") -> Section:

@@ -6,8 +6,10 @@ says is kept where its class vouches for it; of others the class is kept, and wh
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catalog_migrate.errors import CatalogMigrateError
@@ -50,6 +52,14 @@ _COPIED = re.compile(
     r"COPY (?P<table>.+?), line \d+(?:, column (?P<column>.+?)(?:: |$))?", re.MULTILINE
 )
 _FUNCTION = re.compile(r"PL/\w+ function [^\n]*")
+
+
+def hash_key(key: bytes | Sequence[str | None]) -> str:
+    """Return what an error has in the place of a row's key: a SHA-256 of its bytes, or of its text;
+    of several columns that of a JSON array."""
+    if not isinstance(key, bytes):
+        key = (key[0] if len(key) == 1 and key[0] is not None else json.dumps(list(key))).encode()
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def without_nested(text: str) -> str:

@@ -18,23 +18,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import UnresolvedSecret
 
 ENTRY_POINTS = "catalog_migrate.secrets"
 HIDDEN = "***"
 MAX_BYTES = 1 << 20
 
 _REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*):(.+)\Z", re.DOTALL)
-
-
-class UnresolvedSecret(CatalogMigrateError, LookupError):
-    """A secret's reference that leads to no value in this process; ``reference`` says which."""
-
-    code = "CM0720"
-
-    def __init__(self, message: str, *, reference: str = "", remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy, reference=reference)
-        self.reference = reference
 
 
 class Secret:

@@ -15,15 +15,9 @@ from pathlib import Path
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved, files_directory
-from catalog_migrate.connections.findings import (
-    ConnectionFailed,
-    Finding,
-    TookTooLong,
-    failed,
-    within,
-)
+from catalog_migrate.connections.findings import Finding, TookTooLong, failed, within
 from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.options import InvalidOptions, section_of
+from catalog_migrate.connections.options import section_of
 from catalog_migrate.connections.postgres_probe import (
     database_identity,
     postgres_session,
@@ -32,6 +26,7 @@ from catalog_migrate.connections.postgres_probe import (
 )
 from catalog_migrate.connections.tunnels import try_tunnel
 from catalog_migrate.connections.values import topics_of
+from catalog_migrate.errors import ConnectionFailed, InvalidOptions
 from catalog_migrate.model.objects import Column, External
 
 

@@ -22,10 +22,9 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, StoreFailure
 from catalog_migrate.store import Store, is_seen, store_at
 from catalog_migrate.store.address import Storage, is_remote
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.version import __version__
 
 LOG = "_delta_log"

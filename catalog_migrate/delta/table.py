@@ -31,7 +31,7 @@ from catalog_migrate.delta.log import (
 )
 from catalog_migrate.delta.replay import forget
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure, UnsupportedTable
+from catalog_migrate.errors import EngineFailure, StoreFailure, UnsupportedTable
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.table_features import Unsupported, unsupported
@@ -43,7 +43,6 @@ from catalog_migrate.store.address import (
     local_path,
     storage_of,
 )
-from catalog_migrate.store.object_store import StoreFailure
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction

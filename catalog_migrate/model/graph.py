@@ -8,27 +8,15 @@ do not exist. networkx sorts, and finds the way round a circle; what a start wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.errors import DependencyCycle, UsageError
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
 
 Node = TypeVar("Node", bound=str | Identity)
-
-
-class DependencyCycle(CatalogMigrateError, ValueError):
-    """Objects that use each other in a circle; ``path`` starts and ends with the same name."""
-
-    code = "CM0130"
-
-    def __init__(
-        self, message: str, *, path: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, path=tuple(path))
-        self.path = tuple(path)
 
 
 class DependencyGraph:

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import InvalidName
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _IN_SPARK = re.compile(r"[A-Za-z0-9_]{1,255}\Z")
@@ -23,12 +23,6 @@ REMEMBERED = 1 << 18
 
 Identity = tuple[str, str, str]
 """What two names are compared by: (namespace, folded schema, folded name)."""
-
-
-class InvalidName(CatalogMigrateError, ValueError):
-    """A text that is not a name, or not a name of the kind wanted."""
-
-    code = "CM0121"
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import UnknownType
 from catalog_migrate.model.names import quote_part
 
 UserTypes = Mapping[tuple[str, str], str]
@@ -49,12 +49,6 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<word>\w+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>(),:.])"
     r"|(?P<string>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"))"
 )
-
-
-class UnknownType(CatalogMigrateError, ValueError):
-    """A column type that is neither a Spark type nor a type of the release."""
-
-    code = "CM0120"
 
 
 class Atomic(msgspec.Struct, frozen=True):

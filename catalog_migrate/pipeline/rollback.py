@@ -9,13 +9,12 @@ from collections.abc import Collection
 
 import msgspec
 
-from catalog_migrate.catalog.errors import UnknownSerial
 from catalog_migrate.catalog.history import Entry, entries, state_at
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import MIGRATE, ROLLBACK
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import UnknownSerial, UsageError
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.earlier_state import Grown, Step, going_back, release_of

@@ -14,7 +14,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, UnsafeCommits, UnsuitableSession
 from catalog_migrate.store.address import Storage, bucket_of, is_remote, shown_address, storage_of
 
 if TYPE_CHECKING:
@@ -90,11 +90,7 @@ def require_safe_commits(
     if not is_remote(warehouse):
         return None
     from catalog_migrate.engine.spark.connect import is_connect
-    from catalog_migrate.engine.spark.object_stores.commit_safety import (
-        UnsafeCommits,
-        log_store,
-        race_session,
-    )
+    from catalog_migrate.engine.spark.object_stores.commit_safety import log_store, race_session
 
     asked = rules or CommitRules()
     if is_connect(spark):
@@ -123,7 +119,6 @@ def _take_at_its_word(
 
     A client has no hold of the moment in which the server commits, so there is nothing to race.
     """
-    from catalog_migrate.engine.spark.connect import UnsuitableSession
     from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
 
     scheme = warehouse.partition("://")[0]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import (
@@ -26,7 +25,12 @@ from catalog_migrate.catalog.opening import (
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.sessions import register_session
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogNotFound,
+    CommitConflict,
+    NotReconciled,
+)
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.pipeline.plan import (
     BootstrapOptions,
@@ -66,7 +70,6 @@ from catalog_migrate.reconciler.prepare import (
     with_validation,
 )
 from catalog_migrate.reconciler.reconcile import (
-    NotReconciled,
     clear_session_failure,
     finish_shared,
     names_complete,

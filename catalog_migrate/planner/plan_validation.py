@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.errors import DECISION_CODES, MigrationBlocked
+from catalog_migrate.errors import DECISION_CODES, MigrationBlocked, StalePlan
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.missing_data import MissingData
 from catalog_migrate.planner.plan import Blocked, Migration, Plan, Unparsed, Unproven, Validation
-from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
+from catalog_migrate.planner.planfile import AGAIN, plan_hash
 from catalog_migrate.planner.policy_evaluation import USER_OBJECT_BREAKS
 
 if TYPE_CHECKING:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.errors import CatalogMigrateError, UnsupportedFormat
+from catalog_migrate.errors import EditedPlan, StalePlan, UnsupportedFormat
 from catalog_migrate.model.names import number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn, point_of_no_return
@@ -31,28 +30,6 @@ _UNHASHED_IN_CHANGES = (
 
 _SINCE = 4
 """Minor of the first format with definitions, a graph, and a hash of both."""
-
-
-class StalePlan(CatalogMigrateError, RuntimeError):
-    """The catalog moved on since the plan was made; ``changes`` says so object by object."""
-
-    code = "CM0310"
-    exit_code = 4
-
-    def __init__(
-        self, message: str, *, changes: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, changes=tuple(changes))
-        self.changes = tuple(changes)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.changes)])
-
-
-class EditedPlan(CatalogMigrateError, ValueError):
-    """A plan file whose contents do not match its hash."""
-
-    code = "CM0311"
 
 
 def plan_hash(plan: Plan) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import IntentRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import LeaseLost
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.program.operations import RetireShard

@@ -11,7 +11,6 @@ from itertools import chain
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.operation_kinds import MIGRATE, ROLLBACK
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -28,7 +27,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CommitConflict, EngineFailure
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.sizes import TableSize

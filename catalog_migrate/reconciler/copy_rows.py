@@ -10,11 +10,10 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.errors import CommitConflict
-from catalog_migrate.errors import RowNotConverted
+from catalog_migrate.errors import CommitConflict, PrepareFailed, RowNotConverted
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.planner.plan import Segment
-from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, PrepareFailed
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 
 
 def copy_bulk(work: ExecutionContext, shard: NewShard) -> NewShard:

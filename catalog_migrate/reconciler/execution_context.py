@@ -25,7 +25,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.engine.port import Engine
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
+from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Migration, Target
@@ -157,12 +157,6 @@ def _begin() -> None:
 
 BACK_OFF = (0.2, 0.4, 0.8)
 """Seconds before each further attempt at what failed for a reason of the engine that may pass."""
-
-
-class PrepareFailed(CatalogMigrateError, RuntimeError):
-    """Building the new state failed; the old release stays in force."""
-
-    code = "CM0320"
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FillRequest, FunctionSpec, ViewSpec
-from catalog_migrate.errors import RowNotConverted
+from catalog_migrate.errors import PrepareFailed, RowNotConverted
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.planner.plan import Fill
 from catalog_migrate.reconciler.actions import function_spec, view_spec
-from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, PrepareFailed
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 
 
 def read_shards(state: State, fill: Fill) -> dict[ItemName, str]:

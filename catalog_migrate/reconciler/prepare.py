@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
     IntentRecord,
@@ -34,7 +33,7 @@ from catalog_migrate.engine.port import (
     FunctionRequest,
     ViewSpec,
 )
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, CommitConflict, EngineFailure, PrepareFailed
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of
@@ -61,7 +60,6 @@ from catalog_migrate.reconciler.copy_rows import copy_tail
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
     NewShard,
-    PrepareFailed,
     Progress,
     StreamTables,
 )

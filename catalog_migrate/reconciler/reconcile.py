@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import FAILED
 from catalog_migrate.catalog.records import (
@@ -30,7 +28,14 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration, ShardSpec
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
+from catalog_migrate.errors import (
+    EngineFailure,
+    LeaseHeld,
+    LeaseLost,
+    MetastoreFailure,
+    NotReconciled,
+    PrepareFailed,
+)
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_path
@@ -60,12 +65,7 @@ from catalog_migrate.reconciler.actions import (
 )
 from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired, remove_data, removing
 from catalog_migrate.reconciler.commit import stored_program
-from catalog_migrate.reconciler.execution_context import (
-    ExecutionContext,
-    NewShard,
-    PrepareFailed,
-    Progress,
-)
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.others import describe_holder, find_installation
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import is_refusal, projection_from, standing_names
@@ -73,19 +73,6 @@ from catalog_migrate.release.validation import OUR_SCHEMAS
 
 TOGETHER = 16
 """How many names at most are looked at together before they are dropped."""
-
-
-class NotReconciled(CatalogMigrateError, RuntimeError):
-    """Committed, but the world does not match yet; run again. ``failures`` names each step."""
-
-    code = "CM0410"
-    exit_code = 6
-
-    def __init__(
-        self, message: str, *, failures: Sequence[Any] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, failures=tuple(failures))
-        self.failures = tuple(failures)
 
 
 class StepFailure(msgspec.Struct, frozen=True):

@@ -13,11 +13,12 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.program.operations import PopulateTable
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import shard_spec
-from catalog_migrate.reconciler.execution_context import ExecutionContext, PrepareFailed, Progress
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.reconcile import finish_shared
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.errors import Problem
+from catalog_migrate.errors import InvalidOptions, Problem, SyntaxProblem
 from catalog_migrate.model.graph import chain
 from catalog_migrate.model.names import quote_part, split_name
-from catalog_migrate.sql.cursor import SyntaxProblem
 from catalog_migrate.sql.statements import USED_CONNECTIONS
 
 if TYPE_CHECKING:
@@ -113,7 +110,7 @@ def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Prob
             " server tells", place, text,
         )
         remedy = "create it by a statement behind the upgrade: catalog-migrate sql"
-        return [replace(unknown_columns, remedy=remedy)]
+        return [unknown_columns._replace(remedy=remedy)]
     from catalog_migrate.connections.options import EXCLUSIVE, MISSING, check
 
     section = type(statement).__name__.removeprefix("Create").lower()
@@ -128,8 +125,8 @@ def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Prob
         unknown = (MISSING, EXCLUSIVE) if section == "connection" and external.connection else ()
         found = error.problems or (Problem(error.code, error.message, remedy=error.remedy),)
         return [
-            replace(
-                each, message=f"{where}: {each.message}" if error.problems else each.message,
+            each._replace(
+                message=f"{where}: {each.message}" if error.problems else each.message,
                 file=place.file, line=place.line, column=place.column,
                 text=each.text or _head(text),
             )
@@ -150,8 +147,9 @@ def _no_reference(reference: str, place: Place, text: str) -> list[Problem]:
         place, text,
     )
     written = " or ".join(f"'{each}:…'" for each in schemes())
-    return [replace(found, remedy=f"write where the value is kept: {written}; values themselves "
-                    "are never stored")]
+    return [found._replace(
+        remedy=f"write where the value is kept: {written}; values themselves are never stored",
+    )]
 
 
 def _with_schema(statement: Statement, default_schema: str | None) -> Statement:

@@ -12,15 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from catalog_migrate.errors import InvalidRelease, Problem
+from catalog_migrate.errors import InvalidName, InvalidRelease, Problem
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import (
-    Identity,
-    InvalidName,
-    parse_reference,
-    quote_part,
-    split_name,
-)
+from catalog_migrate.model.names import Identity, parse_reference, quote_part, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.bundled_streams import canonical_statements

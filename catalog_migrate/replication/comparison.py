@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.errors import ReplicationFailed
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication import server
-from catalog_migrate.replication.sessions import ReplicationFailed, session
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import chunks, read_texts, selection
 from catalog_migrate.replication.types import DiscoveredTable, Position, lsn_number
 from catalog_migrate.replication.values import (

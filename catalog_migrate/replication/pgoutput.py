@@ -20,14 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
-from catalog_migrate.replication.sessions import (
-    NEW_SNAPSHOT,
-    RESET_SPLITS,
-    ChangesMissing,
-    TableChanged,
-    UnfitValue,
-    UnreadableMessage,
-)
+from catalog_migrate.errors import ChangesMissing, TableChanged, UnfitValue, UnreadableMessage
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.replication.types import NUMERIC, Column, Expected
 
 if TYPE_CHECKING:

@@ -12,21 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.connections.clients import Resolved, option_of
-from catalog_migrate.connections.findings import (
-    ConnectionFailed,
-    Finding,
-    TookTooLong,
-    within,
-)
+from catalog_migrate.connections.findings import Finding, TookTooLong, within
+from catalog_migrate.errors import ConnectionFailed, ReplicationFailed
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication.drift import sql_name
 from catalog_migrate.replication.server import PLUGIN, read_slot
-from catalog_migrate.replication.sessions import (
-    NEW_SNAPSHOT,
-    ReplicationFailed,
-    see_all_rows,
-    session,
-)
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, see_all_rows, session
 from catalog_migrate.replication.survey import (
     OPERATIONS,
     Name,

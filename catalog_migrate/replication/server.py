@@ -1,7 +1,7 @@
 """A server whose changes are read: its identity, its slots, and what it refuses.
 
 Every function takes the effective options of a POSTGRES connection. A server that does not let us
-in raises :class:`~catalog_migrate.connections.findings.ConnectionFailed`.
+in raises :class:`~catalog_migrate.errors.ConnectionFailed`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.pgoutput import oldest_change
-from catalog_migrate.replication.sessions import (
-    AGAIN,
-    KEEP_MORE,
-    NEW_SNAPSHOT,
-    RESET_ELSEWHERE,
-    RESET_SPLITS,
+from catalog_migrate.errors import (
+    CatalogMigrateError,
     OtherServer,
     OtherTimeline,
     PublicationMissing,
@@ -33,6 +26,15 @@ from catalog_migrate.replication.sessions import (
     SlotInUse,
     SlotLost,
     SlotMissing,
+)
+from catalog_migrate.model.names import quote_postgres
+from catalog_migrate.replication.pgoutput import oldest_change
+from catalog_migrate.replication.sessions import (
+    AGAIN,
+    KEEP_MORE,
+    NEW_SNAPSHOT,
+    RESET_ELSEWHERE,
+    RESET_SPLITS,
     replication_session,
     session,
 )

@@ -8,18 +8,35 @@ takes it out again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved, connect_postgres, option_of
-from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
+from catalog_migrate.connections.findings import Finding, failed
 from catalog_migrate.connections.postgres_probe import postgres_session
 from catalog_migrate.connections.row_values import of_postgres
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    ChangesMissing,
+    ConnectionFailed,
+    OtherServer,
+    OtherTimeline,
+    PublicationMissing,
+    ReplicationFailed,
+    ReplicationNotAllowed,
+    RowsHidden,
+    SlotAhead,
+    SlotInUse,
+    SlotLost,
+    SlotMissing,
+    TableChanged,
+    UnfitValue,
+    UnreadableMessage,
+)
 from catalog_migrate.replication.types import Column
 
 if TYPE_CHECKING:
@@ -47,111 +64,6 @@ RESET_ELSEWHERE = (
 
 RESUME = ("RESUME SOURCE {source}",)
 """Where nothing else is to be done here."""
-
-
-class ReplicationFailed(CatalogMigrateError, RuntimeError):
-    """The server would not give its changes, for a reason that has no class of its own."""
-
-    code = "CM0770"
-    exit_code = 6
-
-
-class PublicationMissing(ReplicationFailed, LookupError):
-    """There is no publication of that name in the database."""
-
-    code = "CM0771"
-
-
-class ReplicationNotAllowed(ReplicationFailed, PermissionError):
-    """The role may not read changes: it lacks REPLICATION."""
-
-    code = "CM0772"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class SlotInUse(ReplicationFailed):
-    """Another process reads from the slot."""
-
-    code = "CM0773"
-
-
-class SlotLost(ReplicationFailed):
-    """The server threw away the log that the slot needs (``max_slot_wal_keep_size``)."""
-
-    code = "CM0774"
-
-
-class SlotMissing(ReplicationFailed, LookupError):
-    """There is no slot of that name: it was dropped, or a promotion did not bring it along."""
-
-    code = "CM0775"
-
-
-class SlotAhead(ReplicationFailed):
-    """The slot was advanced past the position to read from: what lies between is not to be had."""
-
-    code = "CM0776"
-
-
-class OtherServer(ReplicationFailed):
-    """The position belongs to a server with another system identifier."""
-
-    code = "CM0777"
-
-
-class OtherTimeline(ReplicationFailed):
-    """The server was promoted or restored before the position: its log went another way there."""
-
-    code = "CM0778"
-
-
-class TableChanged(ReplicationFailed):
-    """A table upstream has other columns than expected.
-
-    ``old`` and ``new`` are :class:`~catalog_migrate.replication.types.Column` values.
-    """
-
-    code = "CM0779"
-
-    def __init__(
-        self, message: str, *, table: str, old: Sequence[Any], new: Sequence[Any],
-        remedy: str | None = None, **data: Any,
-    ) -> None:
-        super().__init__(
-            message, remedy=remedy, table=table, old=tuple(old), new=tuple(new), **data
-        )
-        self.table, self.old, self.new = table, tuple(old), tuple(new)
-
-
-class UnreadableMessage(ReplicationFailed, ValueError):
-    """A message of pgoutput that cannot be decoded, or one of a protocol that is not asked for."""
-
-    code = "CM0780"
-
-
-class ChangesMissing(ReplicationFailed):
-    """What a source depends on was altered upstream, so that changes may be missing."""
-
-    code = "CM0781"
-
-
-class RowsHidden(ReplicationFailed, PermissionError):
-    """Row level security would leave the role some of the rows of a table only."""
-
-    code = "CM0782"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class UnfitValue(ReplicationFailed, ValueError):
-    """A value upstream that our table cannot have as it is: it does not fit the column, is no text,
-    or was never sent. ``table``, and where they are known ``column``, ``lsn`` and ``key``, a hash.
-    """
-
-    code = "CM0783"
 
 
 _MARKED: tuple[type[CatalogMigrateError], ...] = (

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.values import table_of
+from catalog_migrate.errors import ConnectionFailed
 from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, spark_type
 

@@ -15,17 +15,12 @@ import msgspec
 
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.connections.findings import Finding
+from catalog_migrate.errors import ChangesMissing
 from catalog_migrate.replication import server
 from catalog_migrate.replication.drift import Difference, Doubt, compare, sql_name
 from catalog_migrate.replication.pgoutput import find_truncates
 from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import (
-    NEW_SNAPSHOT,
-    RESET_SPLITS,
-    RESUME,
-    ChangesMissing,
-    refusals,
-)
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS, RESUME, refusals
 from catalog_migrate.replication.survey import (
     Descendant,
     Name,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.model.names import InvalidName, split_name
+from catalog_migrate.errors import InvalidName
+from catalog_migrate.model.names import split_name
 from catalog_migrate.model.wording import one_line
 from catalog_migrate.version import __version__
 

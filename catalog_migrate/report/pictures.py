@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from catalog_migrate.model.names import InvalidName, parse_reference, quote_part
+from catalog_migrate.errors import InvalidName
+from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.objects import CLUSTER_KINDS
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.program.operations import numbered

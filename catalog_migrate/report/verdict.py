@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
+from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked, UnknownType
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Blocked, Change, ColumnChange, Plan, Validation
 
@@ -219,7 +219,7 @@ def lost_by(change: Change, *, back: bool = False) -> list[str]:
 
 def _keeps(column: ColumnChange) -> bool:
     """Whether every value of the old type is one of the new type."""
-    from catalog_migrate.model.types import UnknownType, is_lossless
+    from catalog_migrate.model.types import is_lossless
 
     if column.old_type is None or column.new_type is None:
         return False

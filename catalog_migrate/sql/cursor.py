@@ -15,45 +15,12 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import SyntaxProblem
 from catalog_migrate.sql.tokens import LineIndex, Token, end_token, has_lone_surrogate, string_value
 
 _SHOWN_WIDTH = 100
 _LIKENESS = 0.6
 _BEFORE_THE_KIND = frozenset({"EXPLAIN", "CREATE", "OR", "REPLACE", "ALTER"})
-
-
-class SyntaxProblem(CatalogMigrateError, ValueError):
-    """A text that is no statement of the language, with the place and what could stand there.
-
-    ``line`` and ``column`` count from 1; ``source_line`` is that line with what stands in quotes
-    masked (it may be a password) and ``caret`` the mark to print under it. ``expected`` lists what
-    could stand there, ``found`` says what does, ``nearest`` is the keyword that was likely meant.
-    """
-
-    code = "CM0700"
-    exit_code = 64
-
-    def __init__(
-        self, message: str, *, line: int, column: int, source_line: str = "", caret: str = "",
-        expected: Sequence[str] = (), found: str = "", nearest: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(
-            message, remedy=remedy, line=line, column=column, source_line=source_line, caret=caret,
-            expected=tuple(expected), found=found, nearest=nearest,
-        )
-        self.line = line
-        self.column = column
-        self.source_line = source_line
-        self.caret = caret
-        self.expected = tuple(expected)
-        self.found = found
-        self.nearest = nearest
-
-    def __str__(self) -> str:
-        text = f"{self.code}: {self.message}\n    {self.source_line}\n    {self.caret}"
-        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
 
 
 class Refused(Exception):

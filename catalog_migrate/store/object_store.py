@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing, StoreFailure
 from catalog_migrate.retry import retry
 from catalog_migrate.store.address import Storage, plainly
 
@@ -51,15 +51,6 @@ _Found = TypeVar("_Found")
 
 class _CameToNothing(Exception):
     """A put was refused for a request of another that is not there either: it is sent again."""
-
-
-class StoreFailure(CatalogMigrateError, OSError):
-    """An object store that did not answer, or refused; no option of it is in the message."""
-
-    code = "CM0230"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 class ObjectStore:

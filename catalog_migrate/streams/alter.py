@@ -23,6 +23,7 @@ from catalog_migrate.connections.options import (
     rotate_keys,
     section_of,
 )
+from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED, QueryKind
@@ -42,7 +43,6 @@ from catalog_migrate.streams.effects import (
     Effect,
     restarts,
 )
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.status import OF_QUERIES, OPERATOR
 
 

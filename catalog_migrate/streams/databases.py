@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.errors import (
+    ConnectionFailed,
+    EngineFailure,
+    OtherServer,
+    OtherTimeline,
+    ReplicationFailed,
+)
 from catalog_migrate.model.objects import External
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
@@ -161,7 +167,6 @@ def slot(
 ) -> Iterator[SlotContents]:
     """What the server of a POSTGRES source says of its slot; see the port."""
     from catalog_migrate.replication import pgoutput, server, sessions
-    from catalog_migrate.replication.sessions import OtherServer, OtherTimeline, ReplicationFailed
     from catalog_migrate.replication.types import Position, lsn_text
 
     subject = f"{spec.kind} {spec.name}"
@@ -290,7 +295,6 @@ def drop_slot(
 ) -> bool:
     """Drop a replication slot; see the port."""
     from catalog_migrate.replication import server
-    from catalog_migrate.replication.sessions import OtherServer
 
     system = upstream.partition("/")[0]
     found = server.identity(connection)[0]

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS, TIMESTAMP_UNIT
 from catalog_migrate.connections.options import check, complete_options, section_of
-from catalog_migrate.errors import Problem
+from catalog_migrate.errors import Problem, RefusedStatement
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import (
     Column,
@@ -36,7 +36,6 @@ from catalog_migrate.streams.accepted import (
 )
 from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import Draft, Effect
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operation_records import earlier_topics
 from catalog_migrate.streams.queries import POSITION
 from catalog_migrate.streams.status import LOG_COLUMNS, OPERATOR

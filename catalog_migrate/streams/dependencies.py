@@ -13,6 +13,7 @@ from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
 from catalog_migrate.connections.values import addresses_of, topics_of
+from catalog_migrate.errors import RefusedStatement, UnknownItem
 from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import (
@@ -24,7 +25,6 @@ from catalog_migrate.model.objects import (
 )
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.sql.statements import USED_CONNECTIONS
-from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
 
 DEFAULT_SCHEMA = "default"
 """Schema of a name that is written without one."""

@@ -27,12 +27,12 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import Allocator, spark_refuses
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import RefusedStatement
 
 
 class Restart(msgspec.Struct, frozen=True):

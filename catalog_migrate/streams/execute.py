@@ -8,25 +8,25 @@ from functools import partial
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import (
+    AlterFailed,
+    AlterSetBack,
+    AlterUnfinished,
+    CommitConflict,
+    InvalidOptions,
+    RefusedStatement,
+    ValidationFailed,
+)
 from catalog_migrate.program.operations import Executed, stored
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import (
-    AlterFailed,
-    AlterSetBack,
-    AlterUnfinished,
-    RefusedStatement,
-    ValidationFailed,
-)
 from catalog_migrate.streams.explanation import Explanation, describe, explain
 from catalog_migrate.streams.judgement import judge, pause_remedy, sick_notice
 from catalog_migrate.streams.lag import with_sink_lag, with_source_lag

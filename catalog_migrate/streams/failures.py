@@ -13,15 +13,19 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.records import HoldRecord
-from catalog_migrate.connections.findings import ConnectionFailed
-from catalog_migrate.connections.secrets import UnresolvedSecret
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogWriteRefused,
+    ConnectionFailed,
+    EngineFailure,
+    LeaseLost,
+    StoreFailure,
+    UnresolvedSecret,
+)
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.streams.queries import CAUSED_BY, QueryFailure
 
 SOURCE = "{source}"

@@ -14,13 +14,13 @@ import msgspec
 from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import PositionLost
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import carry_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.failures import SOURCE
 from catalog_migrate.streams.operation_records import backfilling
 from catalog_migrate.streams.tables import Tables, transaction

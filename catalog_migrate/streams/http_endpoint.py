@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.errors import CatalogMigrateError, UsageError
-from catalog_migrate.streams.errors import EndpointFailed
+from catalog_migrate.errors import CatalogMigrateError, EndpointFailed, UsageError
 from catalog_migrate.streams.exposition import CONTENT_TYPE, exposition
 from catalog_migrate.streams.lag import Lag, unreported_lags
 from catalog_migrate.streams.observation import Observable, observe

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.catalog.operation_kinds import (
     ALTER,
     BACKFILLING,
@@ -34,7 +33,7 @@ from catalog_migrate.catalog.operation_kinds import (
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, CommitConflict, LeaseLost
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.program.operations import (

@@ -9,11 +9,11 @@ import msgspec
 
 from catalog_migrate.catalog.records import EXTERNAL_FORMAT
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.names import split_name
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, dependencies
 from catalog_migrate.streams.effects import Draft, Effect
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operations import Program, alter_program
 from catalog_migrate.streams.slots import put_slot, refuse_slot_in_use
 from catalog_migrate.streams.status import runtime_lives

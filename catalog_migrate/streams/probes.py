@@ -14,16 +14,22 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.clients import option_of
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.connections.options import MISSING, InvalidOptions
-from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.options import MISSING
+from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.tunnels import shown_host_keys
 from catalog_migrate.connections.validation import TopicAccess
 from catalog_migrate.connections.values import fingerprint
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    ConnectionFailed,
+    InvalidOptions,
+    UnresolvedSecret,
+    UpstreamChanged,
+    ValidationFailed,
+)
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import UpstreamChanged, ValidationFailed
 from catalog_migrate.streams.ports import Ports, Threads
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import resolved_connection, spec_of

@@ -20,7 +20,6 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.errors import LeaseExpired, LeaseHeld, LeaseLost
 from catalog_migrate.catalog.lease import HEARTBEAT, Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
@@ -29,9 +28,17 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogWriteRefused,
+    CheckpointCorrupt,
+    EngineFailure,
+    LeaseExpired,
+    LeaseHeld,
+    LeaseLost,
+    UpstreamChanged,
+)
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import CheckpointCorrupt, UpstreamChanged
 from catalog_migrate.streams.failures import HOLD_AFTER, of_error
 from catalog_migrate.streams.observation import Report
 from catalog_migrate.streams.operations import OperationRun, pending, submit

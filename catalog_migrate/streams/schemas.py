@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.options import effective
 from catalog_migrate.connections.schema_registry import (
     RegisteredSchema,
@@ -21,7 +21,7 @@ from catalog_migrate.connections.schema_registry import (
     subject_of,
 )
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, PrerequisiteMissing
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
 from catalog_migrate.planner.plan import Migration

@@ -15,11 +15,10 @@ import msgspec
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, RefusedStatement
 from catalog_migrate.model.objects import External
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.specs import resolved_connection, slot_of
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, VALIDATION

@@ -16,8 +16,9 @@ from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
 from catalog_migrate.connections.options import override_connection, section_of
-from catalog_migrate.connections.secrets import HIDDEN, Secret, UnresolvedSecret
+from catalog_migrate.connections.secrets import HIDDEN, Secret
 from catalog_migrate.connections.values import topics_of
+from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
 from catalog_migrate.replication.survey import survey_from
 from catalog_migrate.sql.printer import render

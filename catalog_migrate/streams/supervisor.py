@@ -22,9 +22,18 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections import row_values
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogWriteRefused,
+    ChangesMissing,
+    CheckpointCorrupt,
+    EngineFailure,
+    PositionLost,
+    RefusedStatement,
+    TableChanged,
+    UpstreamChanged,
+)
 from catalog_migrate.program.operations import Executed
-from catalog_migrate.replication.sessions import ChangesMissing, TableChanged
 from catalog_migrate.replication.survey import Survey, survey_from
 from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.sql.statements import QueryKind
@@ -32,12 +41,6 @@ from catalog_migrate.streams import dependencies, failures, following, surveys
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import (
-    CheckpointCorrupt,
-    PositionLost,
-    RefusedStatement,
-    UpstreamChanged,
-)
 from catalog_migrate.streams.failures import HOLD_AFTER, Failure
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports

@@ -22,8 +22,7 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.errors import EngineFailure
-from catalog_migrate.replication.sessions import SlotInUse, TableChanged
+from catalog_migrate.errors import EngineFailure, SlotInUse, TableChanged
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable, read_manifest
 from catalog_migrate.replication.types import Column, DiscoveredTable, Expected, Position
 from catalog_migrate.store import Store, store_at

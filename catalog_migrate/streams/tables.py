@@ -18,7 +18,7 @@ from catalog_migrate.delta.files import added_at, rows_added, size_of
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import load_table, shard_version, table_size, view_table
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, ShardGone
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
@@ -30,7 +30,6 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     delta_target,
     has_rows_between,
 )
-from catalog_migrate.streams.errors import ShardGone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, LeaseLost, NotFencedOut
 from catalog_migrate.retry import retry
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, first_query_id, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
 from catalog_migrate.streams.checkpoint.edit import Finish, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import NotFencedOut
 from catalog_migrate.streams.queries import SHARD, QuerySpec
 from catalog_migrate.streams.specs import CHECKPOINTS
 from catalog_migrate.streams.status import FENCE

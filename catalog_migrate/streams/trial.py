@@ -19,7 +19,7 @@ from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED, UNCON
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
 from catalog_migrate.program.operations import (
     EditCheckpoint,
     ProbeQuery,
@@ -29,7 +29,6 @@ from catalog_migrate.program.operations import (
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import AlterFailed, ValidationFailed
 from catalog_migrate.streams.failures import Failure
 from catalog_migrate.streams.judgement import (
     Judgement,

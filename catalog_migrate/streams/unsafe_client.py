@@ -13,16 +13,20 @@ from functools import partial
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, declared_state
 from catalog_migrate.catalog.process import this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.planner.planfile import StalePlan
-from catalog_migrate.streams.errors import UnsafeBlocked, UnsafeRefused, ValidationFailed
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    StalePlan,
+    UnsafeBlocked,
+    UnsafeRefused,
+    ValidationFailed,
+)
 from catalog_migrate.streams.operations import pending
 from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.runtime import OperationClient, operation_key

@@ -18,7 +18,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.kafka_probe import KafkaProbe
 from catalog_migrate.connections.offset_ranges import OffsetRange, has_gaps
 from catalog_migrate.connections.validation import (
@@ -32,7 +32,7 @@ from catalog_migrate.connections.validation import (
     validate_source,
 )
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import ConnectionFailed, EngineFailure, UnsafeBlocked, UpstreamChanged
 from catalog_migrate.model.objects import External
 from catalog_migrate.replication.sessions import RESET_ELSEWHERE
 from catalog_migrate.streams import dependencies
@@ -46,7 +46,6 @@ from catalog_migrate.streams.checkpoint.targets import (
     start_targets,
 )
 from catalog_migrate.streams.databases import preflight_of
-from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.failures import NEW_TOPIC, SOURCE
 from catalog_migrate.streams.queries import (
     OpenTransaction,

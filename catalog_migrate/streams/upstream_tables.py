@@ -18,15 +18,13 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.names import fold, quote_part, split_name
-from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
-from catalog_migrate.replication.sessions import (
-    RESET_SPLITS,
+from catalog_migrate.errors import (
+    CatalogMigrateError,
     ChangesMissing,
     OtherServer,
     OtherTimeline,
     PublicationMissing,
+    RefusedStatement,
     RowsHidden,
     SlotAhead,
     SlotLost,
@@ -35,9 +33,11 @@ from catalog_migrate.replication.sessions import (
     UnfitValue,
     UnreadableMessage,
 )
+from catalog_migrate.model.names import fold, quote_part, split_name
+from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
+from catalog_migrate.replication.sessions import RESET_SPLITS
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.failures import Failure, insert_name, of_error
 
 if TYPE_CHECKING:

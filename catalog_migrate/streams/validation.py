@@ -23,16 +23,21 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    RefusedStatement,
+    SlotAhead,
+    SlotInUse,
+    SourceDiffers,
+    SourceNotCompared,
+)
 from catalog_migrate.model.names import fold, quote_datafusion
-from catalog_migrate.replication.sessions import SlotAhead, SlotInUse
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import RefusedStatement, SourceDiffers, SourceNotCompared
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.show import Rows as ShownRows

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.engine.port import FunctionSpec, QueryAnalysis, QueryRequest, UserDefinition
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, LeaseHeld, LeaseLost
 
 T = TypeVar("T")
 Analyse = Callable[[Sequence[QueryRequest]], Sequence[QueryAnalysis]]

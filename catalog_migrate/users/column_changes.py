@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.errors import UnknownType
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import (
-    UnknownType,
     added_fields,
     canonical_type,
     is_longer_text,

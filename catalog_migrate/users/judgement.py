@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import QueryAnalysis, UserDefinition
+from catalog_migrate.errors import UnknownType
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import (
     Array,
     Map,
     Struct,
     Type,
-    UnknownType,
     is_cast,
     is_null_from_cast,
     is_number,

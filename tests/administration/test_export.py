@@ -10,18 +10,12 @@ from itertools import count
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.export import (
-    Exported,
-    NotSettled,
-    export_catalog,
-    registrations_sql,
-)
-from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved
+from catalog_migrate.administration.export import Exported, export_catalog, registrations_sql
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration, ViewSpec
-from catalog_migrate.errors import Refusal
+from catalog_migrate.errors import CatalogExported, CatalogMoved, NotSettled, Refusal
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.release import Release

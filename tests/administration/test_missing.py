@@ -17,8 +17,8 @@ from catalog_migrate.catalog.records import (
     StreamRecord,
 )
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import ShardGone
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
-from catalog_migrate.streams.errors import ShardGone
 from catalog_migrate.streams.tables import ShardMaker
 
 from .conftest import Place

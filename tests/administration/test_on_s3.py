@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.adoption import AdoptionRefused, adopt
+from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.export import export_catalog
 from catalog_migrate.administration.rebuild import rebuild
-from catalog_migrate.administration.relocation import RelocationRefused, relocate
+from catalog_migrate.administration.relocation import relocate
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.delta.table import tables_below
 from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.errors import AdoptionRefused, RelocationRefused
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.testing.engine import SimulatedEngine

@@ -11,12 +11,11 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.adoption import AdoptionRefused, adopt
-from catalog_migrate.administration.relocation import RelocationRefused, relocate
+from catalog_migrate.administration.adoption import adopt
+from catalog_migrate.administration.relocation import relocate
 from catalog_migrate.administration.survey import registered
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import CatalogMoved, CommitConflict
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
@@ -32,7 +31,13 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards, create_placeholder
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import (
+    AdoptionRefused,
+    CatalogMoved,
+    CommitConflict,
+    EngineFailure,
+    RelocationRefused,
+)
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.reconciler.actions import is_ours

@@ -13,16 +13,21 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.rebuild import rebuild
-from catalog_migrate.administration.survey import CatalogLost, RebuildRefused, refuse_lost
+from catalog_migrate.administration.survey import refuse_lost
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.errors import CatalogCorrupt, NotACatalog
 from catalog_migrate.catalog.marks import put_mark
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.seal import fence, seal
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.errors import (
+    CatalogCorrupt,
+    CatalogLost,
+    CatalogWriteRefused,
+    NotACatalog,
+    RebuildRefused,
+)
 from catalog_migrate.model.names import ItemName, number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration

@@ -10,10 +10,9 @@ from typing import cast
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.relocation import Relocation, RelocationRefused, relocate
+from catalog_migrate.administration.relocation import Relocation, relocate
 from catalog_migrate.administration.survey import shared
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import CatalogMoved
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
@@ -34,6 +33,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.errors import CatalogMoved, RelocationRefused
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.pipeline.rollback import plan_rollback, read_past

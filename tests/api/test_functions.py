@@ -9,12 +9,16 @@ import pytest
 
 from catalog_migrate.api import Catalog, administration, registrations, releases, starts
 from catalog_migrate.api.configured import open_catalog, warehouse_of
-from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.config import Settings, load
-from catalog_migrate.errors import InvalidRelease, MigrationBlocked, UsageError
+from catalog_migrate.errors import (
+    CatalogNotFound,
+    InvalidRelease,
+    MigrationBlocked,
+    StalePlan,
+    UsageError,
+)
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.report import render
 from tests.cli.test_main import bring_in_force, manifest
 

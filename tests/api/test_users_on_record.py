@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from catalog_migrate.api.status import UnknownObject, described, status_of
+from catalog_migrate.api.status import described, status_of
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
@@ -20,6 +20,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import object_text, status_document, status_text
+from catalog_migrate.errors import UnknownObject
 from catalog_migrate.model.objects import Column, ObjectDefinition
 
 H = "1:" + "0" * 32

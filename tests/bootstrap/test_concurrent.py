@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import LeaseHeld
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.errors import LeaseHeld
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release

@@ -10,6 +10,7 @@ from pyspark.sql import Row
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.engine.spark.engine import SparkEngine
+from catalog_migrate.errors import UsageError
 
 pytestmark = pytest.mark.spark
 
@@ -121,7 +122,6 @@ def test_what_is_ours_and_is_not_what_was_committed_is_mended(filled: Any) -> No
 
 def test_repair_needs_a_writable_handle(filled: Any) -> None:
     """A catalog opened read-only mends nothing."""
-    from catalog_migrate.errors import UsageError
 
     with pytest.raises(UsageError, match="read-only"):
         filled.open().repair(SparkEngine(filled.spark))

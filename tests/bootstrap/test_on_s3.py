@@ -14,16 +14,21 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.delta.table import load_table, shard_version, write_rows
-from catalog_migrate.engine.spark.engine import SparkEngine, UnsuitableSession
+from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.object_stores.settings import hadoop_settings
 from catalog_migrate.engine.spark.session import hand_over
-from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    MigrationBlocked,
+    StoreFailure,
+    UnsuitableSession,
+    UsageError,
+)
 from catalog_migrate.hook import bootstrap, rollback
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.starts import migrate
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
-from catalog_migrate.errors import MigrationBlocked
-from catalog_migrate.planner.planfile import EditedPlan, StalePlan, decode_plan, encode_plan
+from catalog_migrate.errors import EditedPlan, MigrationBlocked, StalePlan
+from catalog_migrate.planner.planfile import decode_plan, encode_plan
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,7 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.errors import MigrationBlocked
-from catalog_migrate.planner.planfile import StalePlan
+from catalog_migrate.errors import MigrationBlocked, StalePlan
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from catalog_migrate.reconciler.execution_context import PrepareFailed
+from catalog_migrate.errors import PrepareFailed
 
 pytestmark = pytest.mark.spark
 

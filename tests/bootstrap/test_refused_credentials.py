@@ -16,15 +16,14 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
-from catalog_migrate.engine.spark.engine import SparkEngine, UnsuitableSession
+from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.object_stores.settings import hadoop_settings
 from catalog_migrate.engine.spark.session import hand_over
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, StoreFailure, UnsuitableSession
 from catalog_migrate.hook import BootstrapReport, bootstrap
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.store.address import Storage
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from tests.services.strict_store import StrictStore

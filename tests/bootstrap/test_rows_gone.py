@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from catalog_migrate.api import starts
-from catalog_migrate.catalog.errors import CatalogMoved
 from catalog_migrate.cli.main import main
-from catalog_migrate.errors import EngineFailure, MigrationBlocked
+from catalog_migrate.errors import CatalogMoved, EngineFailure, MigrationBlocked
 from catalog_migrate.planner.plan_validation import ROWS_GONE
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,8 @@ from pyspark.sql import Row
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.cli.main import main
-from catalog_migrate.engine.spark.connect import UnsuitableSession, remote_session
+from catalog_migrate.engine.spark.connect import remote_session
+from catalog_migrate.errors import UnsuitableSession
 from catalog_migrate.hook import bootstrap, rollback
 from catalog_migrate.store.address import Storage
 from tests.services.object_store import ObjectStore

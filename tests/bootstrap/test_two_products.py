@@ -12,11 +12,10 @@ from pyspark.sql import Row
 from catalog_migrate.administration.relocation import move_own_views
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import open_log
-from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.errors import MigrationBlocked, NotReconciled
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.reconciler.actions import own_views_place
-from catalog_migrate.reconciler.reconcile import NotReconciled
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,15 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log, read_state
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogWriteRefused,
+    NotACatalog,
+    StoreFailure,
+)
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store.address import Storage
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 
@@ -175,7 +179,6 @@ class TestBadInput:
         self, shop: Shop, object_store: ObjectStore
     ) -> None:
         """A catalog is not made among files of others."""
-        from catalog_migrate.catalog.errors import NotACatalog
         from catalog_migrate.store import store_at
 
         store_at(shop.catalog, Storage(object_store.options)).put_if_absent("mine.txt", b"1")

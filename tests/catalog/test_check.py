@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.check import check
-from catalog_migrate.catalog.errors import CheckFailed
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
@@ -23,6 +22,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CheckFailed
 
 Edit = Callable[[Changes, State, Any], None]
 replace = msgspec.structs.replace

@@ -12,20 +12,18 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.errors import (
-    CatalogCorrupt,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    NotACatalog,
-)
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
+    CatalogCorrupt,
     CatalogMigrateError,
     CatalogWriteRefused,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    NotACatalog,
     UnsupportedFormat,
     UsageError,
 )

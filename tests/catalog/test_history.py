@@ -13,7 +13,6 @@ from deltalake import DeltaTable, QueryBuilder
 
 from catalog_migrate.catalog import side_tables
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.errors import CatalogCorrupt, UnknownSerial
 from catalog_migrate.catalog.history import (
     entries,
     object_history,
@@ -28,7 +27,7 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import OperationRecord, ReleaseRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused, UnknownSerial
 from catalog_migrate.store.address import Storage
 
 

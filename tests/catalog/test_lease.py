@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.lease import Lease, acquire, unlock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
@@ -19,8 +18,7 @@ from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import UsageError
-from catalog_migrate.store.object_store import StoreFailure
+from catalog_migrate.errors import LeaseHeld, LeaseLost, StoreFailure, UsageError
 
 
 def row(log: Any) -> LeaseRecord:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog import transaction
-from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CatalogNotFound, CommitConflict
 
 ROW = LogRow("operation", "o", '{"kind":"k","state":"1"}', 1)
 

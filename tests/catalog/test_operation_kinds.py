@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.errors import CheckFailed
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.operation_kinds import (
     ABANDONED,
@@ -32,6 +31,7 @@ from catalog_migrate.catalog.records import (
     to_reconcile,
 )
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CheckFailed
 from catalog_migrate.program.operations import CreateName, StartQuery, stored
 from tests.services.left_behind import leave
 from tests.simulation.states import migration_state

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import CatalogNotFound, NotACatalog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta import race, table
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogNotFound,
+    CatalogWriteRefused,
+    NotACatalog,
+    StoreFailure,
+    UsageError,
+)
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import address, store_at
 from catalog_migrate.store.address import Storage
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 

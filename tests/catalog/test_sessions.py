@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import UnknownSession
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
@@ -23,7 +22,7 @@ from catalog_migrate.catalog.sessions import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import UnknownSession, UsageError
 
 
 class Log(MemoryLog):

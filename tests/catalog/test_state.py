@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
@@ -39,7 +38,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
 from catalog_migrate.catalog.transaction import Changes, commit, rows_of
-from catalog_migrate.errors import UnsupportedFormat
+from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.layout import PlacedColumn, Shape
 from catalog_migrate.model.objects import Check, Column, ObjectDefinition
 

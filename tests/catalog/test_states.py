@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CatalogNotFound, EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.program.operations import RetireShard
-from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
@@ -17,6 +16,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CommitConflict, LeaseLost
 
 
 def put(state: str = "s", *, serial: bool = True) -> Any:

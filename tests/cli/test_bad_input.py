@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
-from catalog_migrate.errors import InvalidRelease
+from catalog_migrate.errors import InvalidRelease, LeaseLost, UnsuitableSession
 from catalog_migrate.release.loader import load_release
 
 
@@ -372,7 +371,6 @@ def test_a_lease_held_by_a_living_process(call: Call, good: str, catalog: Path, 
 @pytest.mark.spark
 def test_a_session_without_delta(good: str, tmp_path: Path, spark: Any) -> None:
     """CM0401 names the setting that is missing, exit code 1, and no catalog is created."""
-    from catalog_migrate.engine.spark.connect import UnsuitableSession
     from catalog_migrate.hook import bootstrap
 
     bare = spark.newSession()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.cli import environment, logs
 from catalog_migrate.cli.logs import Lines, progress
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
+from catalog_migrate.errors import CommitConflict
 from catalog_migrate.reconciler.execution_context import Progress
 
 Run = Callable[..., tuple[int, str, list[dict[str, Any]]]]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.api.configured import spark_conf
-from catalog_migrate.config import DOCUMENTED, KEYS, InvalidConfiguration, load
-from catalog_migrate.errors import UsageError
+from catalog_migrate.config import DOCUMENTED, KEYS, load
+from catalog_migrate.errors import InvalidConfiguration, UsageError
 from catalog_migrate.policy import Rule
 
 

@@ -14,8 +14,9 @@ import pytest
 from catalog_migrate.connections.client_options import JAVA, KAFKA_CLIENT_OPTIONS, LIBRDKAFKA
 from catalog_migrate.connections.clients import _JAVA_TO_LIBRDKAFKA
 from catalog_migrate.connections.kinds import KAFKA
-from catalog_migrate.connections.options import InvalidOptions, check
+from catalog_migrate.connections.options import check
 from catalog_migrate.engine.spark.jars import cache_directory
+from catalog_migrate.errors import InvalidOptions
 
 UNKNOWN = -2
 """What librdkafka answers for a name that it does not have."""

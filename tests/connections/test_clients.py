@@ -27,10 +27,9 @@ from catalog_migrate.connections.clients import (
     spark_kafka_source_options,
     trigger_seconds,
 )
-from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import validate_connection
-from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.errors import InvalidOptions, PrerequisiteMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.connections.options import (
-    InvalidOptions,
     alterable,
     apply_actions,
     check,
@@ -13,6 +12,7 @@ from catalog_migrate.connections.options import (
     effective,
     partition,
 )
+from catalog_migrate.errors import InvalidOptions
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.schema_registry import (
     Incompatible,
     SchemaRegistry,
@@ -22,6 +22,7 @@ from catalog_migrate.connections.schema_registry import (
 )
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import validate_connection
+from catalog_migrate.errors import ConnectionFailed
 from tests.services import schema_registry
 from tests.services.ssh import USER, SSHServer, new_key
 

@@ -18,14 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.connections import secrets
-from catalog_migrate.connections.secrets import (
-    Redactor,
-    Secret,
-    UnresolvedSecret,
-    parse_reference,
-    resolve,
-    schemes,
-)
+from catalog_migrate.connections.secrets import Redactor, Secret, parse_reference, resolve, schemes
+from catalog_migrate.errors import UnresolvedSecret
 
 VALUE = "MARKER-5f2a\"\\' x"
 

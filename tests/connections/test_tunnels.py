@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.connections import tunnels
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.tunnels import (
     endpoint,
@@ -26,7 +26,7 @@ from catalog_migrate.connections.tunnels import (
 )
 from catalog_migrate.connections.validation import identity, validate_connection
 from catalog_migrate.connections.values import canonical_host_key, fingerprint
-from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
 

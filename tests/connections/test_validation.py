@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import ConnectionFailed, Finding, TookTooLong, within
+from catalog_migrate.connections.findings import Finding, TookTooLong, within
 from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.postgres_probe import fits
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import (
@@ -29,6 +28,7 @@ from catalog_migrate.connections.validation import (
     validate_sink,
     validate_source,
 )
+from catalog_migrate.errors import ConnectionFailed, InvalidOptions
 from catalog_migrate.model.objects import Column, External
 from tests.services.ssh import USER, SSHServer, new_key
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.errors import CatalogMigrateError
 from tests.series import spread, within_minutes
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -147,7 +148,6 @@ def killed_at_every_call(upgrade: Any, record_property: Any, every: int = 1) -> 
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from catalog_migrate.errors import CatalogMigrateError
 
     failed: dict[Point, str] = {}
     kills = 0

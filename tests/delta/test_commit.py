@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import OVERTAKEN
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CommitConflict, EngineFailure
 from catalog_migrate.retry import retry, until
 
 

@@ -23,10 +23,10 @@ from catalog_migrate.delta.table import (
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, StoreFailure
 from catalog_migrate.model.objects import Column
 from catalog_migrate.store.address import Storage, remember, storage_of
-from catalog_migrate.store.object_store import ObjectStore, StoreFailure
+from catalog_migrate.store.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from tests.services.store_proxy import StoreProxy

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.cli.output import OutputFailed, save
+from catalog_migrate.cli.output import save
+from catalog_migrate.errors import OutputFailed
 
 pytestmark = pytest.mark.crash
 

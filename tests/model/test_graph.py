@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import UsageError
-from catalog_migrate.model.graph import DependencyCycle, DependencyGraph
+from catalog_migrate.errors import DependencyCycle, UsageError
+from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
 

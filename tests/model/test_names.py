@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import InvalidName
 from catalog_migrate.model.names import (
     Allocator,
-    InvalidName,
     ItemKey,
     ItemName,
     number_of,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import UnknownType
 from catalog_migrate.model import types
 from catalog_migrate.model.types import (
     AddedField,
-    UnknownType,
     added_fields,
     canonical_type,
     is_cast,

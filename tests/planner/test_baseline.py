@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.model.graph import DependencyCycle
+from catalog_migrate.errors import DependencyCycle
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base
 from catalog_migrate.planner.planning import plan_migration

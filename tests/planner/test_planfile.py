@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 import catalog_migrate.planner
-from catalog_migrate.errors import UnsupportedFormat
+from catalog_migrate.errors import EditedPlan, UnsupportedFormat
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, Plan, UserColumn, UserObject
 from catalog_migrate.planner.planfile import (
-    EditedPlan,
     decode_plan,
     encode_plan,
     hash_document,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.reconciler.execution_context import PrepareFailed
+from catalog_migrate.errors import PrepareFailed
 
 from .conftest import ROWS, Server
 

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.errors import StalePlan
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.planner.planfile import StalePlan, decode_plan, plan_hash
+from catalog_migrate.planner.planfile import decode_plan, plan_hash
 from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import roll_back

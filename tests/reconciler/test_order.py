@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.errors import LeaseHeld
 from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
-from catalog_migrate.errors import EngineFailure, MetastoreFailure
+from catalog_migrate.errors import EngineFailure, LeaseHeld, MetastoreFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
-from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine

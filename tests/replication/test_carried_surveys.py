@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from catalog_migrate.errors import ChangesMissing
 from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.sessions import ChangesMissing, session
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.types import Position
 from catalog_migrate.replication.watch import OpenServer, Watcher
 from catalog_migrate.streams.spark.postgres_changes import Settings, StreamReader

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from catalog_migrate.errors import ReplicationFailed, SlotMissing, UnfitValue
 from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.replication import server, snapshot
 from catalog_migrate.replication.comparison import (
@@ -17,7 +18,7 @@ from catalog_migrate.replication.comparison import (
     is_behind,
     look,
 )
-from catalog_migrate.replication.sessions import ReplicationFailed, SlotMissing, UnfitValue, session
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import chunks, copy_lines, selection
 from catalog_migrate.replication.survey import discover
 from catalog_migrate.replication.types import DiscoveredTable, Position

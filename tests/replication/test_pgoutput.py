@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import ChangesMissing, TableChanged, UnfitValue, UnreadableMessage
 from catalog_migrate.replication import pgoutput
 from catalog_migrate.replication.pgoutput import (
     Change,
@@ -18,14 +19,7 @@ from catalog_migrate.replication.pgoutput import (
     decode_batches,
     find_truncates,
 )
-from catalog_migrate.replication.sessions import (
-    ChangesMissing,
-    TableChanged,
-    UnfitValue,
-    UnreadableMessage,
-    marked,
-    parse_failure,
-)
+from catalog_migrate.replication.sessions import marked, parse_failure
 from catalog_migrate.replication.types import Column, Expected
 from tests.replication import messages as m
 

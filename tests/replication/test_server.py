@@ -15,12 +15,9 @@ import msgspec
 import psycopg
 import pytest
 
-from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.preflight import preflight
-from catalog_migrate.replication.sessions import (
+from catalog_migrate.errors import (
+    ConnectionFailed,
     OtherServer,
     OtherTimeline,
     PublicationMissing,
@@ -31,10 +28,11 @@ from catalog_migrate.replication.sessions import (
     SlotLost,
     SlotMissing,
     TableChanged,
-    marked,
-    parse_failure,
-    session,
 )
+from catalog_migrate.replication import server, survey
+from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.preflight import preflight
+from catalog_migrate.replication.sessions import marked, parse_failure, session
 from catalog_migrate.replication.types import Column, Position, lsn_number, lsn_text
 from catalog_migrate.streams.failures import is_passing
 from tests.services.replication import slot_state

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from catalog_migrate.errors import ReplicationFailed, RowsHidden
 from catalog_migrate.replication import server, survey
 from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.sessions import ReplicationFailed, RowsHidden, session
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
 from catalog_migrate.replication.types import DiscoveredTable
 

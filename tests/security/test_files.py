@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.cli.output import OutputFailed, save
+from catalog_migrate.cli.output import save
+from catalog_migrate.errors import OutputFailed
 from catalog_migrate.model.paths import shard_path
 
 SCRIPT = """

@@ -9,8 +9,8 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.errors import InvalidRelease
-from catalog_migrate.model.names import InvalidName, ItemName, quote_part, quote_sql, split_name
+from catalog_migrate.errors import InvalidName, InvalidRelease
+from catalog_migrate.model.names import ItemName, quote_part, quote_sql, split_name
 from catalog_migrate.release.loader import load_manifest, load_texts
 from catalog_migrate.release.manifest import encode_manifest
 from catalog_migrate.sql.parser import parse_one

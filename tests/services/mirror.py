@@ -25,9 +25,10 @@ from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import load_table, write_rows
+from catalog_migrate.errors import SlotInUse
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode
-from catalog_migrate.replication.sessions import SlotInUse, session
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import StagedTable
 from catalog_migrate.replication.types import Position
 from catalog_migrate.streams import dependencies

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.operation_kinds import UNSAFE
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.model.objects import External
-from catalog_migrate.replication.server import SlotLag
-from catalog_migrate.replication.sessions import (
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.errors import (
+    ConnectionFailed,
+    LeaseLost,
     OtherTimeline,
     SlotAhead,
     SlotInUse,
     SlotMissing,
     TableChanged,
 )
+from catalog_migrate.model.objects import External
+from catalog_migrate.replication.server import SlotLag
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.replication.survey import Survey
 from catalog_migrate.replication.types import Column, DiscoveredTable, Position

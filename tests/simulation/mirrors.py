@@ -13,16 +13,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.records import HoldRecord
-from catalog_migrate.connections.findings import ConnectionFailed
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    ConnectionFailed,
+    LeaseLost,
+    RefusedStatement,
+    SlotAhead,
+    SlotMissing,
+    UnsafeBlocked,
+    ValidationFailed,
+)
 from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.sessions import SlotAhead, SlotMissing
 from catalog_migrate.replication.snapshot import StagedTable
 from catalog_migrate.replication.types import Position
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import RefusedStatement, UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import UPSTREAM

@@ -12,9 +12,8 @@ from random import Random
 from typing import Literal
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, PrepareFailed
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.reconciler.execution_context import PrepareFailed
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 from tests.simulation.draft import DraftedRelease

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost, UnknownSerial
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import InFlight
 from catalog_migrate.catalog.sessions import remove_sessions
@@ -20,7 +19,11 @@ from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
     EngineFailure,
+    LeaseHeld,
+    LeaseLost,
     MigrationBlocked,
+    NotReconciled,
+    UnknownSerial,
     UsageError,
 )
 from catalog_migrate.hook import BootstrapReport
@@ -28,7 +31,7 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Workers
-from catalog_migrate.reconciler.reconcile import NotReconciled, reconcile_names
+from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import TableEntry

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
-from catalog_migrate.replication.sessions import OtherTimeline
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.errors import ConnectionFailed, OtherTimeline
 from catalog_migrate.replication.survey import Survey, SurveyedTable, Watch
 from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, Position
 

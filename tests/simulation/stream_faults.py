@@ -14,7 +14,8 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.replication.sessions import RESUME, ChangesMissing
+from catalog_migrate.errors import ChangesMissing
+from catalog_migrate.replication.sessions import RESUME
 from catalog_migrate.replication.snapshot import MANIFEST, read_manifest
 from catalog_migrate.replication.survey import Survey, Surveyed, SurveyedTable
 from catalog_migrate.replication.types import Position

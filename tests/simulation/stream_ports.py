@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.validation import Identity, TopicAccess
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.ports import Event, Ports
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.secrets import Redactor, Secret
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
 from catalog_migrate.replication.survey import Watch
 from catalog_migrate.replication.types import Position
 from catalog_migrate.replication.watch import Watcher

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.errors import EngineFailure, RowNotConverted
+from catalog_migrate.errors import EngineFailure, NotReconciled, RowNotConverted
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Check, Column, ObjectDefinition
-from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate

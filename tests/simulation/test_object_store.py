@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from obstore.exceptions import GenericError
 
-from catalog_migrate.store.object_store import ObjectStore, StoreFailure
+from catalog_migrate.errors import StoreFailure
+from catalog_migrate.store.object_store import ObjectStore
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.object_store import (
     ADDRESS,

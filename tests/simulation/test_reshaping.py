@@ -14,12 +14,11 @@ from catalog_migrate.catalog.records import ItemRecord, SessionRecord
 from catalog_migrate.catalog.sessions import remove_sessions
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.execution_context import Progress
-from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate

@@ -9,20 +9,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.errors import LeaseHeld, UnknownSerial
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import AllocatorRecord, ItemRecord, MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import EngineFailure, MigrationBlocked, UsageError
+from catalog_migrate.errors import (
+    EngineFailure,
+    LeaseHeld,
+    MigrationBlocked,
+    StalePlan,
+    UnknownSerial,
+    UsageError,
+)
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.pipeline.rollback import plan_rollback, read_past
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_CHANGED, ROWS_NOT_HELD
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts

@@ -14,15 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.errors import ConnectionFailed, ReplicationFailed, RowsHidden
 from catalog_migrate.replication.pgoutput import count
 from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import (
-    RESUME,
-    ReplicationFailed,
-    RowsHidden,
-    see_all_rows,
-)
+from catalog_migrate.replication.sessions import RESUME, see_all_rows
 from catalog_migrate.replication.survey import (
     OPERATIONS,
     CatalogRows,

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from catalog_migrate.errors import SyntaxProblem
 from catalog_migrate.sql import statements
-from catalog_migrate.sql.cursor import SyntaxProblem
 from catalog_migrate.sql.parser import Parsed, is_ours, parse
 from catalog_migrate.sql.statements import CONNECTORS, KINDS, LISTINGS, RESERVED, Explainable
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import SyntaxProblem
 from catalog_migrate.model.objects import Column, External, SecretRef
-from catalog_migrate.sql.cursor import Cursor, SyntaxProblem
+from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
 from catalog_migrate.sql.statements import (
     RESERVED,

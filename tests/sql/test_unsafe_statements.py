@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.sql.cursor import SyntaxProblem
+from catalog_migrate.errors import SyntaxProblem
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import (
     DropOptions,

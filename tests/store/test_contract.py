@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.errors import PrerequisiteMissing, StoreFailure
 from catalog_migrate.store import RememberedStore, Store, is_seen, store_at
 from catalog_migrate.store.address import Storage, remember
-from catalog_migrate.store.object_store import StoreFailure
 from tests.simulation.object_store import ADDRESS, Bucket
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement
 
 Plan = Callable[[str], Effect]
 

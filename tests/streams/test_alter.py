@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement
 from tests.services.left_behind import leave
 
 Plan = Callable[[str], Effect]

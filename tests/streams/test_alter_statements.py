@@ -13,14 +13,13 @@ import pytest
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType
-from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.values import Option
+from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.model.objects import External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import RefusedStatement
 from tests.connections.test_kinds import CELLS, Cell, context, example, holds, wrong
 
 Values = Mapping[str, OptionValue]

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.reconciler.execution_context import PrepareFailed
+from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch

@@ -10,8 +10,7 @@ import pytest
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
-from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.errors import InvalidRelease
+from catalog_migrate.errors import InvalidOptions, InvalidRelease
 from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.bundled_streams import plan_bundled_streams

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import InvalidOptions, RefusedStatement, UnknownItem
 from catalog_migrate.model.objects import SecretRef
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
 from catalog_migrate.streams.show import create_statement, show
 
 Plan = Callable[[str], Effect]

@@ -13,13 +13,12 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.bundled_streams import bundled_statements, plan_bundled_streams
 from catalog_migrate.streams.earlier_options import describe_earlier
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.show import show_create
 from catalog_migrate.streams.specs import spec_of
 

@@ -10,14 +10,13 @@ import pytest
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import declare, dependencies
 from catalog_migrate.streams.effects import as_in_shard
-from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.tables import ShardMaker
 from catalog_migrate.testing.engine import SimulatedEngine

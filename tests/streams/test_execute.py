@@ -11,12 +11,16 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.connections import kafka_probe
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.sql.cursor import SyntaxProblem
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    SyntaxProblem,
+    UnknownItem,
+    UnsafeRefused,
+    ValidationFailed,
+)
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.sql.statements import Explain
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import UnknownItem, UnsafeRefused, ValidationFailed
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.probes import Verdict
 

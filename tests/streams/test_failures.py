@@ -11,30 +11,33 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catalog_migrate.catalog.errors import LeaseExpired, LeaseLost
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.findings import ConnectionFailed
-from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
-from catalog_migrate.replication.sessions import (
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogWriteRefused,
     ChangesMissing,
+    ConnectionFailed,
+    EngineFailure,
+    InvalidOptions,
+    LeaseExpired,
+    LeaseLost,
+    PositionLost,
     SlotMissing,
+    StoreFailure,
     TableChanged,
     UnreadableMessage,
-    marked,
-    parse_failure,
+    UpstreamChanged,
 )
+from catalog_migrate.replication.sessions import marked, parse_failure
 from catalog_migrate.replication.types import Column
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.streams import dependencies, failures, supervisor
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
 from catalog_migrate.streams.failures import Failure
 from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.queries import QueryFailure

@@ -17,7 +17,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import make_append_only, shard_version
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, PositionLost
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.sql.parser import parse
@@ -27,7 +27,6 @@ from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.effects import Draft
-from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.lag import Lag, sink_lag, sink_lags
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement

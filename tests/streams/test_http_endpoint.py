@@ -14,14 +14,18 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CatalogWriteRefused, EngineFailure, UsageError
+from catalog_migrate.errors import (
+    CatalogWriteRefused,
+    EndpointFailed,
+    EngineFailure,
+    LeaseLost,
+    UsageError,
+)
 from catalog_migrate.streams import dependencies, http_endpoint
-from catalog_migrate.streams.errors import EndpointFailed
 from catalog_migrate.streams.exposition import exposition
 from catalog_migrate.streams.http_endpoint import Address, Endpoint, parse_address
 from catalog_migrate.streams.lag import Lag

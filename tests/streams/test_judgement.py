@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import AlterSetBack, EngineFailure, ValidationFailed
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import AlterSetBack, ValidationFailed
 from catalog_migrate.streams.execute import Result
 from catalog_migrate.streams.judgement import _is_of_finding, is_same_failure
 from catalog_migrate.streams.queries import QuerySpec

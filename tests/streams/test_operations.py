@@ -19,9 +19,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.program.operations import interruptions, numbered
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import (
+from catalog_migrate.errors import (
     AlterFailed,
     AlterSetBack,
     AlterUnfinished,
@@ -29,6 +27,8 @@ from catalog_migrate.streams.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
+from catalog_migrate.program.operations import interruptions, numbered
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.runtime import Runner
 from catalog_migrate.streams.supervisor import Supervisor

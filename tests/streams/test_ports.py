@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import TopicAccess
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.ports import Ports, SystemThreads, Threads
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.tables import DeltaTables, Tables

@@ -11,7 +11,7 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, RefusedStatement, ValidationFailed
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
 from catalog_migrate.planner.plan import Plan
@@ -20,7 +20,6 @@ from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place as Place_
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.queries import QuerySpec

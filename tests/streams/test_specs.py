@@ -18,15 +18,13 @@ from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
-from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.errors import EditedPlan, InvalidOptions, UnsafeBlocked
 from catalog_migrate.model.objects import OptionValue, SecretRef
-from catalog_migrate.planner.planfile import EditedPlan
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports

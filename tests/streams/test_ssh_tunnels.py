@@ -12,21 +12,22 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
+from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.tunnels import tunnel_of
+from catalog_migrate.errors import (
+    InvalidOptions,
+    RefusedStatement,
+    UnknownItem,
+    UnresolvedSecret,
+    UnsafeBlocked,
+    ValidationFailed,
+)
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import Unsafe
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.bundled_streams import plan_bundled_streams
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import (
-    RefusedStatement,
-    UnknownItem,
-    UnsafeBlocked,
-    ValidationFailed,
-)
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.probes import connections_using
 from catalog_migrate.streams.show import create_statement, show, show_create

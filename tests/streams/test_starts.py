@@ -10,13 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from catalog_migrate.catalog.errors import LeaseExpired, LeaseLost
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CatalogWriteRefused
-from catalog_migrate.store.object_store import StoreFailure
+from catalog_migrate.errors import CatalogWriteRefused, LeaseExpired, LeaseLost, StoreFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.queries import QueryFailure, is_late_worker

@@ -16,10 +16,16 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ColumnIds, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.errors import (
+    ConnectionFailed,
+    RefusedStatement,
+    SlotInUse,
+    TableChanged,
+    ValidationFailed,
+)
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import UpstreamColumn
-from catalog_migrate.replication.sessions import SlotInUse, TableChanged
 from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
@@ -28,7 +34,6 @@ from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.databases import ServerDatabases
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import with_upstream

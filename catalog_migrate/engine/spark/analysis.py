@@ -30,10 +30,9 @@ from catalog_migrate.engine.spark.stand_ins import (
     signature,
 )
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure, MetastoreFailure
+from catalog_migrate.errors import EngineFailure, MetastoreFailure, UnknownType
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import UnknownType
 from catalog_migrate.sql.references import occurrences, splice
 from catalog_migrate.sql.substitution import Piece, find_pieces, place_before
 from catalog_migrate.sql.tokens import Token, tokenise

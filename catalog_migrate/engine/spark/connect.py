@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from catalog_migrate.engine_failures import short_message
-from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing, UsageError
+from catalog_migrate.errors import (
+    PrerequisiteMissing,
+    ServerUnreachable,
+    UnsuitableSession,
+    UsageError,
+)
 from catalog_migrate.retry import retry, until
 from catalog_migrate.store.address import HIDDEN
 
@@ -33,18 +38,6 @@ _START = 4.0
 _PAUSE = 0.2
 _TRIES = 6
 """Calls repeated to a server that went away meanwhile: PySpark's own 15 last ten minutes."""
-
-
-class UnsuitableSession(CatalogMigrateError, ValueError):
-    """A Spark session that lacks what the product needs (Delta, its catalog, its own JVM)."""
-
-    code = "CM0401"
-
-
-class ServerUnreachable(CatalogMigrateError, ConnectionError):
-    """A Spark Connect server that does not answer, or refuses whoever asks."""
-
-    code = "CM0403"
 
 
 def unsuitable(doing: str, found: str) -> UnsuitableSession:

@@ -27,10 +27,10 @@ from catalog_migrate.engine.spark.registrations import (
 from catalog_migrate.engine.spark.replacement import replace_text
 from catalog_migrate.engine.spark.statements import rows
 from catalog_migrate.engine_failures import METASTORE_AWAY, failing
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnknownType
 from catalog_migrate.model.names import Identity, ItemName, identity_of, quote_sql
 from catalog_migrate.model.objects import Argument, Column
-from catalog_migrate.model.types import UnknownType, canonical_type
+from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql.tokens import Token, end_token, string_value, tokenise
 
 TOGETHER = 100

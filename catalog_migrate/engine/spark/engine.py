@@ -18,13 +18,18 @@ from catalog_migrate.delta.table import view_table
 from catalog_migrate.engine.port import FunctionSpec, Registration, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.analysis import Analysis
 from catalog_migrate.engine.spark.binding import Binding
-from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
+from catalog_migrate.engine.spark.connect import is_connect
 from catalog_migrate.engine.spark.definitions import Definitions
 from catalog_migrate.engine.spark.fills import Fills
 from catalog_migrate.engine.spark.shards import Copies, Shards
 from catalog_migrate.engine.spark.statements import by_path, rows, run
 from catalog_migrate.engine_failures import failing, mute_query_errors
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogUnfit,
+    EngineFailure,
+    UnsuitableSession,
+)
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.store.address import is_same_place, local_path
@@ -219,22 +224,6 @@ class CatalogProbe(msgspec.Struct, frozen=True):
         return "; ".join([tried, *map(str, self.requirements)])
 
 
-class CatalogUnfit(UnsuitableSession):
-    """A catalog that cannot have our names; ``probe`` is what was tried on it."""
-
-    code = "CM0405"
-
-    def __init__(self, probe: CatalogProbe) -> None:
-        lacking = "; ".join(f"{each.name}: {each.why}" for each in probe.lacking)
-        super().__init__(
-            f"the catalog {probe.catalog} cannot have the names of a release: {lacking}",
-            remedy="make another catalog the session's current one (spark.catalog, or USE), or let"
-            " this user do there what docs/catalogs.md lists",
-            probe=probe,
-        )
-        self.probe = probe
-
-
 def probe_catalog(engine: SparkEngine, rows_at: str | None = None) -> CatalogProbe:
     """Try the session's current catalog with a table, a view and a function in a schema of its own.
 
@@ -257,7 +246,13 @@ def require_fit_catalog(engine: SparkEngine, rows_at: str | None) -> CatalogProb
     """:func:`probe_catalog`; CatalogUnfit where something is lacking that every release needs."""
     found = probe_catalog(engine, rows_at)
     if found.lacking:
-        raise CatalogUnfit(found)
+        lacking = "; ".join(f"{each.name}: {each.why}" for each in found.lacking)
+        raise CatalogUnfit(
+            f"the catalog {found.catalog} cannot have the names of a release: {lacking}",
+            remedy="make another catalog the session's current one (spark.catalog, or USE), or let"
+            " this user do there what docs/catalogs.md lists",
+            probe=found,
+        )
     return found
 
 

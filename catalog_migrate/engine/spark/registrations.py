@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
+from catalog_migrate.engine.spark.connect import is_connect
 from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UnsuitableSession
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import is_placeholder
 from catalog_migrate.sql.tokens import string_literal

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine_failures import failing
+from catalog_migrate.errors import UnknownType
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.model.types import UnknownType
 from catalog_migrate.sql.references import occurrences, splice
 from catalog_migrate.sql.tokens import tokenise
 

@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.delta.commit import ATTEMPTS, Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import (
@@ -24,11 +23,16 @@ from catalog_migrate.delta.table import (
     write_rows,
 )
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import (
+    CommitConflict,
+    EditConflict,
+    EngineFailure,
+    InvalidPosition,
+    LeaseLost,
+)
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Mark, write_mark
-from catalog_migrate.streams.errors import EditConflict, InvalidPosition
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

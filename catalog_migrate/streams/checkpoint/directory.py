@@ -16,15 +16,15 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from catalog_migrate.store import RememberedStore, Store
-from catalog_migrate.streams.checkpoint.codecs import START
-from catalog_migrate.streams.checkpoint.files import Files, Mark, read_mark
-from catalog_migrate.streams.errors import (
+from catalog_migrate.errors import (
     CheckpointCorrupt,
     EditConflict,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
 )
+from catalog_migrate.store import RememberedStore, Store
+from catalog_migrate.streams.checkpoint.codecs import START
+from catalog_migrate.streams.checkpoint.files import Files, Mark, read_mark
 
 VERSION = "v1"
 """The one version of the offset and commit logs that is known."""

@@ -20,14 +20,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from catalog_migrate.errors import CheckpointCorrupt, EditConflict, UnsupportedCheckpoint
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import directory_of, is_remote
 from catalog_migrate.store.local import LocalStore
-from catalog_migrate.streams.errors import (
-    CheckpointCorrupt,
-    EditConflict,
-    UnsupportedCheckpoint,
-)
 
 Step = Callable[[str], None]
 """Hears of each step before it takes effect; a test ends the process there."""

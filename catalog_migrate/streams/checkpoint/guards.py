@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, write_mark
-from catalog_migrate.streams.errors import (
+from catalog_migrate.errors import (
     BehindSink,
     CheckpointCorrupt,
     ForeignCheckpoint,
     SourcesChanged,
     UnsettledCheckpoint,
 )
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
+from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, write_mark
 
 
 def require_item(checkpoint: Checkpoint, item: str, mark: Mark | None) -> Mark | None:

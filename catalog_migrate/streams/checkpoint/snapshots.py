@@ -18,16 +18,16 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from catalog_migrate.errors import UsageError
-from catalog_migrate.store import Store
-from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
-from catalog_migrate.streams.checkpoint.files import MARK_NAME, is_checksum, is_litter
-from catalog_migrate.streams.errors import (
+from catalog_migrate.errors import (
     BehindSink,
     CheckpointCorrupt,
     SnapshotNotFound,
     UnsupportedCheckpoint,
+    UsageError,
 )
+from catalog_migrate.store import Store
+from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
+from catalog_migrate.streams.checkpoint.files import MARK_NAME, is_checksum, is_litter
 
 Tree = Mapping[str, bytes | None]
 """Relative names to contents; None for a directory, which earlier versions kept too."""

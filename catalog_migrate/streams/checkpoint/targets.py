@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from catalog_migrate.connections.values import BadValue, splits_of, start_of
+from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.errors import InvalidPosition
 
 Kind = Literal["number", "earliest", "latest", "committed", "time", "ago", "shift"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connections import clients
-from catalog_migrate.streams.errors import LedgerMismatch, QueryFenced
+from catalog_migrate.errors import LedgerMismatch, QueryFenced
 from catalog_migrate.streams.queries import Resolved
 
 if TYPE_CHECKING:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
+from catalog_migrate.connections.row_values import hash_key
 from catalog_migrate.delta.table import load_table
+from catalog_migrate.errors import UnfitValue
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.moved_rows import Carried, Key, SentBefore, Step, Traced, trace
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS, UnfitValue
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.replication.types import spark_value
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.errors import key_hash
 from catalog_migrate.streams.queries import OutputTable
 from catalog_migrate.streams.upstream_tables import DELETED
 
@@ -189,10 +190,10 @@ def _unfit(
 ) -> UnfitValue:
     column, full_name = table.upstream.columns[place].name, table.upstream.full_name
     return UnfitValue(
-        f"the value of column {column} of {full_name} in a row (key sha256 {key_hash(key)}) {what}",
+        f"the value of column {column} of {full_name} in a row (key sha256 {hash_key(key)}) {what}",
         remedy=f"ALTER TABLE {full_name} REPLICA IDENTITY FULL upstream where that happens again;"
         f" then {NEW_SNAPSHOT}",
-        table=full_name, column=column, key=key_hash(key), lsn=lsn, statements=RESET_SPLITS,
+        table=full_name, column=column, key=hash_key(key), lsn=lsn, statements=RESET_SPLITS,
     )
 
 

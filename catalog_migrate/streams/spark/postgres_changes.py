@@ -19,17 +19,14 @@ import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.engine.spark.session import unlogged
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, OtherTimeline, SlotInUse
 from catalog_migrate.replication import server
 from catalog_migrate.replication.pgoutput import decode_batches
 from catalog_migrate.replication.sessions import (
     NEW_SNAPSHOT,
     RESET_SPLITS,
-    OtherTimeline,
-    SlotInUse,
     marked,
     parse_failure,
     refusals,

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
+from catalog_migrate.connections.row_values import hash_key
 from catalog_migrate.delta.table import at_this_version, load_table, require_plain, write_rows
 from catalog_migrate.engine_failures import failing
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnfitValue
 from catalog_migrate.model.names import quote_datafusion, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.replication.pgoutput import COMMIT, TABLE
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS, UnfitValue
+from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.replication.snapshot import StagedTable
 from catalog_migrate.replication.types import Position, is_unfit, lsn_text, spark_value
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
-from catalog_migrate.streams.errors import key_hash
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.spark.moved_rows import complete_rows
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
@@ -335,9 +335,9 @@ def _raise_unfit(error: Exception, rows: DataFrame, table: OutputTable, *, mirro
     raise UnfitValue(
         f"column {name} of {table.upstream.full_name} has a value that does not fit column"
         f" {column.name} {column.type} of {table.name} (LSN {lsn_text(at['lsn'])}, key sha256"
-        f" {key_hash(at['key'])})",
+        f" {hash_key(at['key'])})",
         remedy=f"change the value upstream, then {NEW_SNAPSHOT}",
-        table=table.upstream.full_name, column=name, lsn=at["lsn"], key=key_hash(at["key"]),
+        table=table.upstream.full_name, column=name, lsn=at["lsn"], key=hash_key(at["key"]),
         statements=RESET_SPLITS,
     ) from None
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
+from catalog_migrate.connections.row_values import hash_key
+from catalog_migrate.errors import RowRefused
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.errors import RowRefused, key_hash
 from catalog_migrate.streams.queries import (
     OFFSET,
     PARTITION,
@@ -156,7 +157,7 @@ def _put_in_pieces(
 
 def refused_error(spec: QuerySpec, where: str, row: SinkRow, refusal: Refusal) -> RowRefused:
     """The typed error for a row, without any value of it."""
-    key = None if row.key is None else key_hash(row.key)
+    key = None if row.key is None else hash_key(row.key)
     column = f", column {refusal.column}" if refusal.column is not None else ""
     place = f" (key sha256 {key})" if key is not None else ""
     if row.topic is not None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.schema_registry import (
     Incompatible,
     RegisteredSchema,
@@ -26,7 +25,7 @@ from catalog_migrate.connections.schema_registry import (
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.spark.jars import avro_jars, ensure_jars
 from catalog_migrate.engine.spark.session import AVRO_LIMITS
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import ConnectionFailed, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal

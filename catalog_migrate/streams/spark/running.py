@@ -22,11 +22,10 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 
 from catalog_migrate.connections import row_values
 from catalog_migrate.engine_failures import failing, is_transient, mute
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, ReplicationFailed, RowRefused
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.replication.sessions import ReplicationFailed, parse_failure
+from catalog_migrate.replication.sessions import parse_failure
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
-from catalog_migrate.streams.errors import RowRefused
 from catalog_migrate.streams.failures import is_passing, place_of
 from catalog_migrate.streams.queries import WRAPPERS, QueryFailure, QueryProgress, QuerySpec
 from catalog_migrate.streams.spark import decoding

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, LeaseLost
 from catalog_migrate.streams.operation_records import Chunk, backfilling, chunks_in
 from catalog_migrate.streams.ports import Event, Running
 from catalog_migrate.streams.status import held_by

@@ -17,13 +17,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.planner.planfile import StalePlan
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    LeaseLost,
+    StalePlan,
+    UnsafeBlocked,
+    ValidationFailed,
+)
 from catalog_migrate.program.operations import (
     EditCheckpoint,
     RestoreTable,
@@ -34,7 +39,6 @@ from catalog_migrate.program.operations import (
 )
 from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
-from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operation_records import Image, chunks_in, images_in
 from catalog_migrate.streams.operations import OperationRun, Program, redefine, restarted

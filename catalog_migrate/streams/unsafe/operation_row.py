@@ -12,6 +12,7 @@ import msgspec
 from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import UnsafeRefused
 from catalog_migrate.program.operations import (
     EditCheckpoint,
     RestoreTable,
@@ -21,7 +22,6 @@ from catalog_migrate.program.operations import (
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.errors import UnsafeRefused
 from catalog_migrate.streams.operation_records import Chunk, Image
 from catalog_migrate.streams.operations import (
     Program,

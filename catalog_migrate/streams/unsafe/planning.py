@@ -8,18 +8,22 @@ from pathlib import Path
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.errors import UnsupportedFormat
+from catalog_migrate.errors import (
+    CommitConflict,
+    EditedPlan,
+    StalePlan,
+    UnsafeBlocked,
+    UnsettledCheckpoint,
+    UnsupportedFormat,
+)
 from catalog_migrate.model.objects import External
-from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.dependencies import refuse_new_loops
-from catalog_migrate.streams.errors import UnsafeBlocked, UnsettledCheckpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
 from catalog_migrate.streams.operations import redefined, require_standing

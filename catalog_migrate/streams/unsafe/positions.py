@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, UnsafeBlocked
 from catalog_migrate.replication.types import Position, lsn_text
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
@@ -35,7 +35,6 @@ from catalog_migrate.streams.checkpoint.codecs import (
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
 from catalog_migrate.streams.databases import SlotContents
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import earlier_rows
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import OutputTable, QuerySpec

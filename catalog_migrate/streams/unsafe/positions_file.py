@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, PostgresCodec, once, whole_number
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
 from catalog_migrate.streams.upstream import kafka_positions

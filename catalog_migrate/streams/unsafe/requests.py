@@ -17,7 +17,7 @@ from catalog_migrate.connections.options import (
     partition,
     section_of,
 )
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
@@ -26,7 +26,6 @@ from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, read_ls
 from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import external_hash
-from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.unsafe.backfill import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,

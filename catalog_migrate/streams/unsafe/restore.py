@@ -19,14 +19,13 @@ from collections.abc import Collection, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_transactions, load_table, view_table
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CommitConflict, EngineFailure, UnsafeBlocked
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import (
     DeltaCodec,
@@ -37,7 +36,6 @@ from catalog_migrate.streams.checkpoint.codecs import (
     PostgresCodec,
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import Image, images_in, moved_ranges
 from catalog_migrate.streams.ports import Ports

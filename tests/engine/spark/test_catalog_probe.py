@@ -11,8 +11,8 @@ import pytest
 from catalog_migrate.api.configured import use_catalog
 from catalog_migrate.api.doctor import probed
 from catalog_migrate.config import load
-from catalog_migrate.engine.spark.connect import UnsuitableSession
-from catalog_migrate.engine.spark.engine import CatalogUnfit, SparkEngine
+from catalog_migrate.engine.spark.engine import SparkEngine
+from catalog_migrate.errors import CatalogUnfit, UnsuitableSession
 from catalog_migrate.hook import bootstrap
 
 if TYPE_CHECKING:

@@ -12,16 +12,10 @@ from catalog_migrate.api.configured import configured_spark
 from catalog_migrate.config import load
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import connect, statements
-from catalog_migrate.engine.spark.connect import (
-    ServerUnreachable,
-    UnsuitableSession,
-    is_connect,
-    remote_session,
-    shown_server,
-)
+from catalog_migrate.engine.spark.connect import is_connect, remote_session, shown_server
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
-from catalog_migrate.errors import EngineFailure, UsageError
+from catalog_migrate.errors import EngineFailure, ServerUnreachable, UnsuitableSession, UsageError
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.pipeline.safe_commits import CommitRules, require_safe_commits

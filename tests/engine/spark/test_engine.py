@@ -9,10 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from catalog_migrate.engine.port import BindRequest, FunctionSpec, ShardSpec, ViewSpec
-from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.engine import SparkEngine, check_session, limits
 from catalog_migrate.engine.spark.registrations import Registrations
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnsuitableSession
 from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column

@@ -21,11 +21,9 @@ from catalog_migrate.config import load
 from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.log import commit_name
 from catalog_migrate.delta.table import load_table, write_rows
-from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.jars import pyspark_version
 from catalog_migrate.engine.spark.object_stores.commit_safety import (
     SparkCommit,
-    UnsafeCommits,
     log_store,
     race_session,
 )
@@ -37,6 +35,7 @@ from catalog_migrate.engine.spark.object_stores.settings import (
     hadoop_settings,
 )
 from catalog_migrate.engine.spark.session import hand_over
+from catalog_migrate.errors import PrepareFailed, UnsafeCommits, UnsuitableSession
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.pipeline.safe_commits import (
     CommitRules,
@@ -44,7 +43,6 @@ from catalog_migrate.pipeline.safe_commits import (
     require_safe_commits,
     rows_addresses,
 )
-from catalog_migrate.reconciler.prepare import PrepareFailed
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage

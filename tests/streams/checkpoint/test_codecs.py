@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
 from catalog_migrate.replication.types import Position
 from catalog_migrate.streams.checkpoint.codecs import (
     START,
@@ -16,7 +17,6 @@ from catalog_migrate.streams.checkpoint.codecs import (
     PostgresBounds,
     PostgresCodec,
 )
-from catalog_migrate.streams.errors import CheckpointCorrupt, InvalidPosition
 
 KAFKA, DELTA, POSTGRES = KafkaCodec(), DeltaCodec(), PostgresCodec()
 CODECS = {"KAFKA": KAFKA, "DELTA": DELTA, "POSTGRES": POSTGRES}

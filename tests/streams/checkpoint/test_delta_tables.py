@@ -11,8 +11,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from catalog_migrate.catalog.errors import LeaseLost
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, InvalidPosition, LeaseLost
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
@@ -27,7 +26,6 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import InvalidPosition
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

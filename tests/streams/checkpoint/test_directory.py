@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.errors import CheckpointCorrupt, UnsettledCheckpoint, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.errors import (
-    CheckpointCorrupt,
-    UnsettledCheckpoint,
-    UnsupportedCheckpoint,
-)
 from tests.services.checkpoints import root
 
 Build = Any

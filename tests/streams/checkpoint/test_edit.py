@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import (
+    EditConflict,
+    ForeignCheckpoint,
+    InvalidPosition,
+    UnsettledCheckpoint,
+    UsageError,
+)
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -26,12 +32,6 @@ from catalog_migrate.streams.checkpoint.edit import (
     reset,
 )
 from catalog_migrate.streams.checkpoint.files import Files, Mark
-from catalog_migrate.streams.errors import (
-    EditConflict,
-    ForeignCheckpoint,
-    InvalidPosition,
-    UnsettledCheckpoint,
-)
 from tests.services.checkpoints import adopt, root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

@@ -7,6 +7,13 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.errors import (
+    BehindSink,
+    CheckpointCorrupt,
+    ForeignCheckpoint,
+    SourcesChanged,
+    UnsettledCheckpoint,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Mark, write_mark
 from catalog_migrate.streams.checkpoint.guards import (
@@ -15,13 +22,6 @@ from catalog_migrate.streams.checkpoint.guards import (
     clear_torn_start,
     require_above_sinks,
     require_sources,
-)
-from catalog_migrate.streams.errors import (
-    BehindSink,
-    CheckpointCorrupt,
-    ForeignCheckpoint,
-    SourcesChanged,
-    UnsettledCheckpoint,
 )
 from tests.services.checkpoints import adopt, root
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.errors import CheckpointCorrupt, UnsupportedCheckpoint
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.files import MARK_NAME, Files, Mark, read_mark, write_mark
-from catalog_migrate.streams.errors import CheckpointCorrupt, UnsupportedCheckpoint
 
 
 class TestMark:

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import BehindSink
 from catalog_migrate.store.address import Storage, remember
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
@@ -40,7 +41,6 @@ from catalog_migrate.streams.checkpoint.edit import (
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import BehindSink
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.errors import UnsettledCheckpoint
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import (
     Complete,
@@ -22,7 +23,6 @@ from catalog_migrate.streams.checkpoint.edit import (
     write_commit,
 )
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.errors import UnsettledCheckpoint
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

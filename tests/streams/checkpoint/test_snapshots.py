@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import (
+    BehindSink,
+    CheckpointCorrupt,
+    SnapshotNotFound,
+    UnsupportedCheckpoint,
+    UsageError,
+)
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots, pack, unpack
-from catalog_migrate.streams.errors import (
-    BehindSink,
-    CheckpointCorrupt,
-    SnapshotNotFound,
-    UnsupportedCheckpoint,
-)
 from tests.services.checkpoints import adopt, path_in, root, taken
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import (
     Landing,
     PartitionBounds,
@@ -16,7 +17,6 @@ from catalog_migrate.streams.checkpoint.targets import (
     parse_target,
     start_target,
 )
-from catalog_migrate.streams.errors import InvalidPosition
 
 NOW = 1_800_000_000.0
 BOUNDS = PartitionBounds(current=50, low=10, high=100, later={1_799_992_800_000: 70, 5: None})

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams.errors import (
+from catalog_migrate.errors import (
     AlterFailed,
     AlterSetBack,
+    CatalogMigrateError,
+    CommitConflict,
     UnsafeRefused,
     ValidationFailed,
 )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.errors import EngineFailure
-from catalog_migrate.streams.errors import ValidationFailed
+from catalog_migrate.errors import EngineFailure, ValidationFailed
 from tests.services.token_server import TokenServer, make_certificate
 
 from .conftest import once

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.records import HoldRecord
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnsafeBlocked
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.databases import ServerDatabases
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.spark import postgres_source
 from catalog_migrate.streams.unsafe.positions_file import export
 from catalog_migrate.streams.unsafe.requests import request_of

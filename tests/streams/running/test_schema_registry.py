@@ -12,8 +12,8 @@ import pytest
 
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.delta.table import load_table
+from catalog_migrate.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from tests.services.schema_registry import SchemaRegistry
 
 from .test_oauthbearer import SECOND as SECOND_CLIENT_SECRET

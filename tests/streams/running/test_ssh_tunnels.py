@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    InvalidOptions,
+    RefusedStatement,
+    ValidationFailed,
+)
 from tests.services.ssh import USER, SSHServer, new_key, secret_part
 
 from .conftest import once

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.streams.errors import AlterSetBack
+from catalog_migrate.errors import AlterSetBack
 from catalog_migrate.streams.unsafe.forecast import UPPER_BOUNDS
 
 from .conftest import Pipeline

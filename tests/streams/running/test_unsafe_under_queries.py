@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.delta.table import shard_version
+from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.log_entries import log_entries
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.show import show, stalled_queries

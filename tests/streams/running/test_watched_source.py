@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.records import HoldRecord
-from catalog_migrate.streams.errors import ValidationFailed
+from catalog_migrate.errors import ValidationFailed
 from tests.streams.running.test_postgres_source import Bank
 
 if TYPE_CHECKING:

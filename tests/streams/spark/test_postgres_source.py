@@ -18,11 +18,10 @@ import msgspec
 import pytest
 
 from catalog_migrate.delta.table import load_table
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, UnfitValue
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, UpstreamColumn, UpstreamTable
 from catalog_migrate.replication.pgoutput import Change
-from catalog_migrate.replication.sessions import UnfitValue
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.upstream_tables import TRANSACTION_COLUMNS, our_columns
 

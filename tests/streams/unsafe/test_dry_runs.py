@@ -12,7 +12,7 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
 from catalog_migrate.connections import kafka_probe
-from catalog_migrate.streams.errors import UnsafeBlocked
+from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.positions_file import read_exported, targets_of
 from tests.cli.test_main import bring_in_force, manifest
 from tests.services.left_behind import leave

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.targets import Target
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.tables import last_times
 from catalog_migrate.streams.unsafe.forecast import translate
 from catalog_migrate.streams.unsafe.requests import request_of

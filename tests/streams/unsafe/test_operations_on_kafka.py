@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.connections.options import InvalidOptions
-from catalog_migrate.planner.planfile import StalePlan
+from catalog_migrate.errors import (
+    CommitConflict,
+    InvalidOptions,
+    StalePlan,
+    UnsafeBlocked,
+    ValidationFailed,
+)
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import Store
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import probe_queries
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked, UnsafeRefused
+from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UnsafeRefused
 from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.forecast import Totals

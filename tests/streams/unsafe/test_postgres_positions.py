@@ -16,7 +16,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, OperationRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.replication.sessions import OtherServer, SlotAhead, SlotLost
+from catalog_migrate.errors import InvalidPosition, OtherServer, SlotAhead, SlotLost, UnsafeBlocked
 from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, Position
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse, parse_one
@@ -24,7 +24,6 @@ from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import ServerDatabases, SlotContents
-from catalog_migrate.streams.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports

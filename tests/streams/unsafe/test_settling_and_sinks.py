@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from catalog_migrate.errors import EngineFailure
-from catalog_migrate.planner.planfile import StalePlan
+from catalog_migrate.errors import (
+    EngineFailure,
+    StalePlan,
+    UnsafeBlocked,
+    UnsettledCheckpoint,
+    UnsupportedCheckpoint,
+)
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import UnsafeBlocked, UnsettledCheckpoint, UnsupportedCheckpoint
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.requests import joint
 from tests.services.checkpoints import adopt, root

@@ -13,11 +13,11 @@ import pytest
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_version
+from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import DeltaTables

@@ -11,8 +11,8 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.audit import OPERATIONS, PARTITIONS
 from catalog_migrate.streams.unsafe.restore import undo_request
 

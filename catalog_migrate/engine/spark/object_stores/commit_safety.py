@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.delta.race import race_against
-from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE, own_jar
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import UnsafeCommits, UnsuitableSession
 from catalog_migrate.store.address import (
     Storage,
     bucket_of,
@@ -40,12 +39,6 @@ CONDITIONAL_WRITES = "3.4.2"
 _PATIENCE = 60.0
 _EXISTS = ("java.nio.file.FileAlreadyExistsException",
            "org.apache.hadoop.fs.FileAlreadyExistsException")
-
-
-class UnsafeCommits(CatalogMigrateError, RuntimeError):
-    """A session whose commits write over those of other processes."""
-
-    code = "CM0402"
 
 
 class LogStoreInUse(msgspec.Struct, frozen=True):
@@ -89,7 +82,7 @@ def race_session(
     ``address`` has the scheme that the session is to use, ``storage`` are delta-rs' options.
     Returns what was raced. Raises :class:`UnsafeCommits` where of two commits at one version both
     went through, :class:`UnsuitableSession` where the session cannot write there at all,
-    :class:`~catalog_migrate.store.object_store.StoreFailure` where delta-rs cannot.
+    :class:`~catalog_migrate.errors.StoreFailure` where delta-rs cannot.
     """
     held = storage or Storage()
     used = log_store(spark, address)
