@@ -21,7 +21,7 @@ from catalog_migrate.errors import EngineFailure, UsageError
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.program.operations import Executed, Operation
+    from catalog_migrate.program.steps import Executed, Step
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.sql.tokens import Token
@@ -49,7 +49,7 @@ class Comparison(msgspec.Struct, frozen=True):
     found: tuple[Drift, ...]
     repaired: int
     left: tuple[Drift, ...]
-    steps: tuple[Operation, ...] = ()
+    steps: tuple[Step, ...] = ()
     executed: tuple[Executed, ...] = ()
     state: State | None = None
 

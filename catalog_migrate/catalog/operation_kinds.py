@@ -15,28 +15,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import RECONCILE, IntentRecord, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.program.operations import (
-    BuildTable,
-    CopyTable,
-    CreateName,
-    DropName,
-    EditCheckpoint,
-    EvolveTable,
-    FillTable,
-    Operation,
-    PopulateTable,
-    ProbeQuery,
-    ReplaceName,
-    RestoreTable,
-    SealTable,
-    SetProperties,
-    SettleCheckpoint,
-    StartQuery,
-    StopQuery,
-    UnsealTable,
-    UpdateComment,
-    ValidateConnection,
-)
+from catalog_migrate.program.steps import Op
 
 MIGRATE = "migrate"
 """The kind that brings in a release; the word of its commit in the history."""
@@ -89,7 +68,7 @@ class OperationKind(msgspec.Struct, frozen=True):
     """What operations of a kind are made of.
 
     ``begins`` are the states that one may come on record in, ``states`` all of them in order (a
-    state with phases has one entry for each), ``operations`` what its program may have; ``inverse``
+    state with phases has one entry for each), ``steps`` what its program may have; ``inverse``
     is the kind that takes one back. ``holder`` says who takes it on, ``title`` is for people.
     """
 
@@ -97,7 +76,7 @@ class OperationKind(msgspec.Struct, frozen=True):
     holder: str
     begins: tuple[str, ...]
     states: Mapping[str, OperationState]
-    operations: tuple[type[Operation], ...]
+    steps: tuple[Op, ...]
     inverse: str
 
 
@@ -177,8 +156,8 @@ _MIGRATES = OperationKind(
         "undone": OperationState(stands="Nothing of the attempt is left, nor in force."),
     },
     (
-        BuildTable, CopyTable, PopulateTable, FillTable, SealTable, EvolveTable, SetProperties,
-        UnsealTable, DropName, CreateName, ReplaceName, UpdateComment,
+        "build", "copy", "populate", "fill", "seal", "evolve", "properties",
+        "unseal", "drop", "create", "redefine", "update",
     ),
     inverse=ROLLBACK,
 )
@@ -214,7 +193,7 @@ KINDS: Mapping[str, OperationKind] = {
             "set_back": OperationState(),
             "failed": OperationState(),
         },
-        (ValidateConnection, StopQuery, SettleCheckpoint, EditCheckpoint, StartQuery, ProbeQuery),
+        ("validate", "stop", "settle", "edit", "start", "probe"),
         inverse=ALTER,
     ),
     UNSAFE: OperationKind(
@@ -250,7 +229,7 @@ KINDS: Mapping[str, OperationKind] = {
             "refused": OperationState(),
             "stale": OperationState(),
         },
-        (ValidateConnection, StopQuery, SettleCheckpoint, RestoreTable, EditCheckpoint, StartQuery),
+        ("validate", "stop", "settle", "restore", "edit", "start"),
         inverse=UNSAFE,
     ),
 }
@@ -371,7 +350,7 @@ def _programmed(
     kind = _MIGRATES if migrates else KINDS.get(new.kind)
     if kind is None or not new.program or (old is not None and new.program == old.program):
         return
-    known = {operation.__struct_config__.tag for operation in kind.operations}
+    known = set(kind.steps)
     for op in sorted({str(step.get("op")) for step in new.program} - known):
         yield f"{name} is to {op}, which no {kind.title} does"
     if old is not None and (migrates or state_of(old) == state_of(new)):

@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.program.operations import Executed
+from catalog_migrate.program.steps import Executed
 
 FORMAT_VERSION = 5
 """Newest record format this tool reads and writes.

@@ -25,7 +25,7 @@ from catalog_migrate.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
 )
-from catalog_migrate.program.operations import Executed
+from catalog_migrate.program.steps import Executed
 from catalog_migrate.retry import retry
 
 _LONGEST_PAUSE = 0.1

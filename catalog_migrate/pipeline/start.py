@@ -45,7 +45,7 @@ from catalog_migrate.planner.plan import Migration, Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE, blocked
 from catalog_migrate.planner.planfile import same_plan, stale
 from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES, fenced_out
-from catalog_migrate.program.operations import Executed, Operation
+from catalog_migrate.program.steps import Executed, Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired
 from catalog_migrate.reconciler.commit import (
@@ -118,7 +118,7 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     unfilled: tuple[str, ...] = ()
     reason: str | None = None
     outstanding: tuple[str, ...] = ()
-    steps: tuple[Operation, ...] = ()
+    steps: tuple[Step, ...] = ()
     executed: tuple[Executed, ...] = ()
     repaired: tuple[str, ...] = ()
 
@@ -586,7 +586,7 @@ def _newest_registered(
 
 def _session_names(
     work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
-    program: Sequence[Operation], *, owed: bool,
+    program: Sequence[Step], *, owed: bool,
 ) -> State:
     """Bring this session's names in line; again when the catalog moved on meanwhile.
 
@@ -618,7 +618,7 @@ def _reported(
         for each in part.release.objects
     }
 
-    def is_own(step: Operation | Executed) -> bool:
+    def is_own(step: Step | Executed) -> bool:
         return step.kind != "shard" and parse_reference(step.name)[1] in own
 
     return BootstrapReport(

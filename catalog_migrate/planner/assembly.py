@@ -29,7 +29,7 @@ from catalog_migrate.planner.plan import (
     point_of_no_return,
 )
 from catalog_migrate.planner.planfile import plan_hash
-from catalog_migrate.program.operations import AnyOperation
+from catalog_migrate.program.steps import Step
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def assemble(
     changes: Sequence[Change] = (),
     drops: Sequence[str] = (),
     creates: Sequence[str] = (),
-    steps: Sequence[AnyOperation] = (),
+    steps: Sequence[Step] = (),
     validations: Sequence[Validation] = (),
     questions: Sequence[Question] = (),
     blocked: Sequence[Blocked] = (),

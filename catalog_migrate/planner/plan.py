@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.program.operations import AnyOperation
+from catalog_migrate.program.steps import Step
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ColumnIds
@@ -247,7 +247,7 @@ class Plan(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     drops: tuple[str, ...]
     creates: tuple[str, ...]
-    steps: tuple[AnyOperation, ...]
+    steps: tuple[Step, ...]
     queries: tuple[dict[str, Any], ...] = ()
     validations: tuple[Validation, ...] = ()
     questions: tuple[Question, ...] = ()

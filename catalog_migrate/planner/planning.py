@@ -59,15 +59,15 @@ from catalog_migrate.planner.rollback import (
     movement_back,
     revived,
 )
-from catalog_migrate.program.operations import ReplaceName, UpdateComment
+from catalog_migrate.program.steps import Step
 from catalog_migrate.release.release import is_same_definition
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.policy import Policy
-    from catalog_migrate.program.operations import AnyOperation
     from catalog_migrate.program.order import Order
+    from catalog_migrate.program.steps import Step
     from catalog_migrate.release.release import Release
 
 Sizes = Callable[[str], TableSize | None]
@@ -333,7 +333,7 @@ class _Planning:
         )
 
     def _finished_plan(
-        self, order: Order, decided: Sequence[_Decided], steps: tuple[AnyOperation, ...],
+        self, order: Order, decided: Sequence[_Decided], steps: tuple[Step, ...],
         targets: Sequence[Target],
     ) -> Plan:
         changes = [self._drop_change(identity) for identity in self._gone(order)]
@@ -371,7 +371,7 @@ class _Planning:
                 Replaced(str(self._key(name)), self._readers(name))
                 for name in (
                     parse_reference(step.name) for step in steps
-                    if isinstance(step, ReplaceName | UpdateComment) and step.kind == "view"
+                    if step.op in {"redefine", "update"} and step.kind == "view"
                 )
             ],
             graph=self._graph(),

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.planner.plan import Target
-from catalog_migrate.program.operations import (
-    AnyOperation,
-    BuildTable,
-    CopyTable,
-    CreateName,
-    DropName,
-    EvolveTable,
-    FillTable,
-    PopulateTable,
-    ReplaceName,
-    SealTable,
-    SetProperties,
-    UnsealTable,
-    UpdateComment,
-)
 from catalog_migrate.program.order import order_waves
+from catalog_migrate.program.steps import Op, Step
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -43,7 +29,7 @@ def program(
     drops: Collection[Identity],
     creates: Collection[Identity],
     graphs: tuple[DependencyGraph, DependencyGraph],
-) -> tuple[AnyOperation, ...]:
+) -> tuple[Step, ...]:
     """What a migration executes, wave by wave.
 
     ``targets`` are all objects of NEW in creation order, ``old`` those in force; ``drops`` are the
@@ -63,68 +49,68 @@ def program(
     waves = [
         list(_built(changed)),
         list(_copied(changed)),
-        [_on(PopulateTable, target) for target in changed if target.contents == "derived"],
-        [_on(FillTable, target) for target in changed if target.fill is not None],
-        [*sealed, *(_gone(SealTable, old[name]) for name in read if old[name][1] not in closed)],
+        [_on("populate", target) for target in changed if target.contents == "derived"],
+        [_on("fill", target) for target in changed if target.fill is not None],
+        [*sealed, *(_gone("seal", old[name]) for name in read if old[name][1] not in closed)],
         sorted(
-            (_on(EvolveTable, target) for target in changed if _in_place(target)),
+            (_on("evolve", target) for target in changed if _in_place(target)),
             key=lambda operation: operation.name.lower(),
         ),
         sorted(
             (
-                _on(SetProperties, target) for target in changed
+                _on("properties", target) for target in changed
                 if _in_place(target) and target.sets_properties
             ),
             key=lambda operation: operation.name.lower(),
         ),
-        [_on(UnsealTable, target) for target in targets if target.old in read and _stays(target)],
+        [_on("unseal", target) for target in targets if target.old in read and _stays(target)],
         *_names(changed, old, set(drops), set(creates), graphs),
     ]
     return _numbered(filter(None, waves))
 
 
-def _numbered(waves: Iterable[Iterable[AnyOperation]]) -> tuple[AnyOperation, ...]:
+def _numbered(waves: Iterable[Iterable[Step]]) -> tuple[Step, ...]:
     return tuple(
         replace(operation, wave=number)
         for number, wave in enumerate(waves, start=1) for operation in wave
     )
 
 
-def _on(what: Callable[[str, str, str], AnyOperation], target: Target) -> AnyOperation:
+def _on(op: Op, target: Target) -> Step:
     key = target.definition.key
-    return what(key.kind, str(key), target.item_id)
+    return Step(op, key.kind, str(key), target.item_id)
 
 
-def _gone(what: Callable[[str, str, str], AnyOperation], held: Held) -> AnyOperation:
+def _gone(op: Op, held: Held) -> Step:
     key, item_id = held
-    return what(key.kind, str(key), item_id)
+    return Step(op, key.kind, str(key), item_id)
 
 
-def _built(changed: Sequence[Target]) -> Iterator[AnyOperation]:
+def _built(changed: Sequence[Target]) -> Iterator[Step]:
     for target in changed:
         if target.definition.kind == "table" and target.contents == "none":
-            yield _on(BuildTable, target)
+            yield _on("build", target)
 
 
-def _copied(changed: Sequence[Target]) -> Iterator[AnyOperation]:
+def _copied(changed: Sequence[Target]) -> Iterator[Step]:
     for target in changed:
         if target.contents == "copy":
-            yield _on(CopyTable, target)
+            yield _on("copy", target)
 
 
 def _sealed(
     changed: Sequence[Target], targets: Sequence[Target], old: Mapping[Identity, Held],
     drops: Collection[Identity],
-) -> Iterator[AnyOperation]:
+) -> Iterator[Step]:
     """What is copied from a table in force, and what goes for good or becomes another kind."""
     for target in changed:
         if target.contents == "copy" and target.old is not None:
-            yield _gone(SealTable, old[target.old])
+            yield _gone("seal", old[target.old])
     tables = {target.item_id for target in targets if target.definition.kind == "table"}
     for identity in drops:
         key, item_id = old[identity]
         if key.kind == "table" and item_id not in tables:
-            yield _gone(SealTable, old[identity])
+            yield _gone("seal", old[identity])
 
 
 def _stays(target: Target) -> bool:
@@ -144,8 +130,8 @@ def _names(
     drops: set[Identity],
     creates: set[Identity],
     graphs: tuple[DependencyGraph, DependencyGraph],
-) -> Iterator[list[AnyOperation]]:
-    replaced: dict[Identity, AnyOperation] = {}
+) -> Iterator[list[Step]]:
+    replaced: dict[Identity, Step] = {}
     by_identity = {target.identity: target for target in changed}
     for identity, target in by_identity.items():
         if target.definition.kind == "table":
@@ -156,8 +142,7 @@ def _names(
         elif target.definition.kind not in NAMED_KINDS or identity in creates:
             continue
         elif target.action in ("redefine", "update"):
-            what = ReplaceName if target.action == "redefine" else UpdateComment
-            replaced[identity] = _on(what, target)
+            replaced[identity] = _on(target.action, target)
     drops = {identity for identity in drops if old[identity][0].kind in NAMED_KINDS}
     creates = {
         identity for identity in creates
@@ -171,8 +156,8 @@ def _names(
         *graphs, drops=drops, creates=creates, redefines=replaced, renames=renames
     ):
         yield [
-            _gone(DropName, old[identity]) if op == "drop"
+            _gone("drop", old[identity]) if op == "drop"
             else replaced[identity] if op == "redefine"
-            else _on(CreateName, by_identity[identity])
+            else _on("create", by_identity[identity])
             for op, identity in wave
         ]

@@ -185,7 +185,7 @@ class Drift(msgspec.Struct, frozen=True):
     object: str = ""
 
 
-class Step(msgspec.Struct, frozen=True):
+class NameStep(msgspec.Struct, frozen=True):
     """One change of one name.
 
     ``drop`` takes ``standing`` away, ``create`` puts ``wanted`` where nothing is, ``replace`` puts
@@ -215,7 +215,7 @@ class Actions(msgspec.Struct, frozen=True):
     its own views in the schema of ours, which are left out then.
     """
 
-    waves: tuple[tuple[Step, ...], ...]
+    waves: tuple[tuple[NameStep, ...], ...]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
     held_views: Drift | None = None
@@ -436,7 +436,7 @@ def _waves(
     replaced: Mapping[Identity, Registration],
     missing: Collection[Identity],
     warehouse: str,
-) -> tuple[tuple[Step, ...], ...]:
+) -> tuple[tuple[NameStep, ...], ...]:
     if not drops and not replaced and not missing:
         return ()
     new = graph_of(desired).with_dependencies({*missing, *replaced})
@@ -447,16 +447,16 @@ def _waves(
     )
     there = {**drops, **replaced}
 
-    def step(op: str, identity: Identity) -> Step:
+    def step(op: str, identity: Identity) -> NameStep:
         if op == "drop":
             still_reads = there.keys() & old.used_by(identity)
-            return Step("drop", identity, frozenset(still_reads), there[identity])
+            return NameStep("drop", identity, frozenset(still_reads), there[identity])
         after = frozenset(new.uses(identity))
         if op == "redefine":
-            return Step("replace", identity, after, there[identity], desired[identity])
+            return NameStep("replace", identity, after, there[identity], desired[identity])
         if identity in moves:
             after |= {moves[identity]}
-        return Step("create", identity, after, None, desired[identity])
+        return NameStep("create", identity, after, None, desired[identity])
 
     return tuple(
         tuple(step(op, identity) for op, identity in wave) for wave in ordered

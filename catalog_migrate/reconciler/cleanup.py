@@ -17,7 +17,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import LeaseLost
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.table_properties import APPEND_ONLY
-from catalog_migrate.program.operations import RetireShard
+from catalog_migrate.program.steps import Step
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, StreamTables
 
 RETENTION_SECONDS = 7 * 86_400.0
@@ -176,7 +176,7 @@ def remove_data(work: ExecutionContext, state: State) -> State:
     paths = removing(state)
     if not paths:
         return state
-    steps = [RetireShard(name=path, id=state.shards[path].item_id) for path in paths]
+    steps = [Step("retire", "shard", path, id=state.shards[path].item_id) for path in paths]
     work.journal.steps += steps
     for number, step in enumerate(steps, start=1):
         with work.executing(step):

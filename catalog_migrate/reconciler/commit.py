@@ -35,14 +35,7 @@ from catalog_migrate.model.table_properties import left_out
 from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.planner.record_format import find_record_format
-from catalog_migrate.program.operations import (
-    IN_PLACE,
-    NAMES,
-    AnyOperation,
-    Executed,
-    decoded,
-    stored,
-)
+from catalog_migrate.program.steps import IN_PLACE, NAMES, Executed, Step, decoded, stored
 from catalog_migrate.reconciler.execution_context import BundledChanges, ExecutionContext, NewShard
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
@@ -124,7 +117,7 @@ def _committed(
     )
 
 
-def stored_program(state: State) -> tuple[AnyOperation, ...]:
+def stored_program(state: State) -> tuple[Step, ...]:
     """The program that the pending commit stored; () where there is none that this tool knows."""
     record = state.operations.get(RECONCILE)
     return () if record is None else decoded(record.program)

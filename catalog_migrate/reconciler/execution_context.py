@@ -29,7 +29,8 @@ from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Migration, Target
-from catalog_migrate.program.operations import Execution, Operation, outcome_of
+from catalog_migrate.program.operations import Execution, outcome_of
+from catalog_migrate.program.steps import Step
 from catalog_migrate.retry import retry
 from catalog_migrate.store.address import spelled
 
@@ -203,7 +204,7 @@ class Journal(Execution):
     users' views and functions, or done for them, ``repaired`` which of them have another text.
     """
 
-    steps: list[Operation] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     rows: int = 0
     names: int = 0
@@ -278,7 +279,7 @@ class ExecutionContext:
 
     def each(
         self, items: Sequence[T], act: Callable[[T], R],
-        operations: Sequence[Operation | None] = (),
+        operations: Sequence[Step | None] = (),
     ) -> Iterator[tuple[T, R | Exception]]:
         """Run ``act`` on independent items, in parallel where workers allow; failures are values.
 
@@ -303,18 +304,18 @@ class ExecutionContext:
                 self.journal.record(done, began, ended, failed)
             yield items[number], result
 
-    def executing(self, operation: Operation) -> AbstractContextManager[object]:
+    def executing(self, operation: Step) -> AbstractContextManager[object]:
         """Put on record that an operation is executed inside, and how it ends."""
         return self.journal.executing(operation, self.clock.wall)
 
-    def skipped(self, operation: Operation, reason: str) -> None:
+    def skipped(self, operation: Step, reason: str) -> None:
         """Put on record that there was nothing to do for an operation."""
         now = self.clock.wall()
         self.journal.record(operation, now, now, f"skipped: {reason}")
 
     def all(
         self, items: Sequence[T], act: Callable[[T], R], *, phase: str,
-        operations: Sequence[Operation | None] = (),
+        operations: Sequence[Step | None] = (),
     ) -> list[R]:
         """Run ``act`` on independent items; the first failure is raised after all have ended."""
         results: list[R] = []

@@ -45,15 +45,7 @@ from catalog_migrate.planner.plan import Fill, Migration, Target
 from catalog_migrate.planner.plan_validation import Proof, blocked, with_proofs
 from catalog_migrate.planner.program import program
 from catalog_migrate.planner.proofs import TableExpression, expressions
-from catalog_migrate.program.operations import (
-    PREPARE,
-    BuildTable,
-    CopyTable,
-    FillTable,
-    Operation,
-    PopulateTable,
-    SealTable,
-)
+from catalog_migrate.program.steps import PREPARE, Op, Step
 from catalog_migrate.reconciler.actions import function_spec, is_ours, shard_spec, view_spec
 from catalog_migrate.reconciler.copy_progress import PHASE, CopyProgress
 from catalog_migrate.reconciler.copy_rows import copy_tail
@@ -100,7 +92,7 @@ class Prepared:
     sealed: dict[str, int] = field(default_factory=dict)
     unsealing: frozenset[str] = frozenset()
     shapes: dict[Identity, Shape] = field(default_factory=dict)
-    steps: tuple[Operation, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -303,7 +295,7 @@ def prepare(
     return prepared
 
 
-def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tuple[Operation, ...]:
+def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tuple[Step, ...]:
     """The plan's steps; made again where tables are copied that were to be changed in place."""
     if not choice.copied:
         return migration.plan.steps
@@ -520,7 +512,7 @@ def _build(
     with progress.watch():
         copied = replace_context(work, on_progress=progress.report).all(
             copies, progress.copy, phase=PHASE,
-            operations=[_on(CopyTable, shard) for shard in copies],
+            operations=[_on("copy", shard) for shard in copies],
         )
     for shard in copied:
         prepared.shards[shard.target.identity] = shard
@@ -528,7 +520,7 @@ def _build(
     filled = [shard for shard in shards if shard.target.fill is not None]
     for shard in work.all(
         filled, lambda shard: fill_shard(work, state, shard), phase="fill",
-        operations=[_on(FillTable, shard) for shard in filled],
+        operations=[_on("fill", shard) for shard in filled],
     ):
         prepared.shards[shard.target.identity] = shard
 
@@ -538,7 +530,7 @@ def _populate(
 ) -> None:
     derived = [shard for shard in shards if _is_populated(shard)]
     for number, shard in enumerate(derived, start=1):
-        step = _on(PopulateTable, shard)
+        step = _on("populate", shard)
         if populate is None:
             work.skipped(step, "no populate callback was given")
             prepared.shards[shard.target.identity] = fill(work, shard, None)
@@ -556,16 +548,16 @@ def _is_populated(shard: NewShard) -> bool:
     return shard.source is None and (target.contents == "derived" or target.definition.is_derived)
 
 
-def _building(shard: NewShard) -> Operation | None:
+def _building(shard: NewShard) -> Step | None:
     """The operation that ends when the shard is there and empty, if any does."""
     if shard.source is not None or shard.target.fill is not None or _is_populated(shard):
         return None
-    return _on(BuildTable, shard)
+    return _on("build", shard)
 
 
-def _on(what: Callable[[str, str, str], Operation], shard: NewShard) -> Operation:
+def _on(op: Op, shard: NewShard) -> Step:
     key = shard.target.definition.key
-    return what(key.kind, str(key), shard.target.item_id)
+    return Step(op, key.kind, str(key), shard.target.item_id)
 
 
 def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> NewShard:
@@ -637,10 +629,10 @@ def _seal(
     )
 
 
-def _sealing(state: State, path: str) -> Operation:
+def _sealing(state: State, path: str) -> Step:
     item_id = state.shards[path].item_id
     key = state.items[item_id].definition.key
-    return SealTable(key.kind, str(key), item_id)
+    return Step("seal", key.kind, str(key), item_id)
 
 
 def _require_sealed(work: ExecutionContext, prepared: Prepared) -> None:

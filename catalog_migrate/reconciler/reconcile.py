@@ -42,22 +42,12 @@ from catalog_migrate.model.paths import is_absolute, shard_path
 from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Target
-from catalog_migrate.program.operations import (
-    NAMES,
-    SESSION,
-    CreateName,
-    DropName,
-    EvolveTable,
-    Operation,
-    ReplaceName,
-    SetProperties,
-    UnsealTable,
-)
+from catalog_migrate.program.steps import NAMES, SESSION, Op, Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import (
     Actions,
     DesiredName,
-    Step,
+    NameStep,
     actions_for,
     desired_names_only,
     desired_world,
@@ -165,7 +155,7 @@ def compare(work: ExecutionContext, state: State) -> Actions:
 
 
 def reconcile_names(
-    work: ExecutionContext, state: State, program: Sequence[Operation] = (), *,
+    work: ExecutionContext, state: State, program: Sequence[Step] = (), *,
     keep_foreign_names: bool = False,
 ) -> int:
     """Bring names in line, in the order of ``program``; returns how many steps were taken.
@@ -248,19 +238,19 @@ def _tolerated(
 
 _Pending = tuple[str, ItemRecord]
 """A shard that is to be changed in place, and what has it."""
-_Planned = Mapping[tuple[type[Operation], str], Operation]
-_Wave = Sequence[tuple[Step, Operation]]
+_Planned = Mapping[tuple[Op, str], Step]
+_Wave = Sequence[tuple[NameStep, Step]]
 
 
 def _scheduled(
-    work: ExecutionContext, actions: Actions, program: Sequence[Operation]
+    work: ExecutionContext, actions: Actions, program: Sequence[Step]
 ) -> list[_Wave]:
     """The steps in the waves of the program, if it has them all, else in those of ``actions``."""
     planned = {
         (_STEPS[step.op], parse_reference(step.name)): step
         for step in program if step.phase == NAMES
     }
-    waves: dict[int, list[tuple[Step, Operation]]] = {}
+    waves: dict[int, list[tuple[NameStep, Step]]] = {}
     steps = [step for wave in actions.waves for step in wave]
     if all((step.op, step.identity) in planned for step in steps):
         for step in steps:
@@ -287,7 +277,7 @@ def _scheduled(
     return scheduled
 
 
-def program_of(actions: Actions) -> tuple[Operation, ...]:
+def program_of(actions: Actions) -> tuple[Step, ...]:
     """What repairs the names, as a program made from what is observed."""
     return tuple(
         _operation(step, number)
@@ -296,15 +286,15 @@ def program_of(actions: Actions) -> tuple[Operation, ...]:
 
 
 _STEPS = {"drop": "drop", "create": "create", "redefine": "replace", "update": "replace"}
-_OPERATIONS = {"drop": DropName, "create": CreateName, "replace": ReplaceName}
+_OPERATIONS: Mapping[str, Op] = {"drop": "drop", "create": "create", "replace": "redefine"}
 
 
-def _operation(step: Step, wave: int) -> Operation:
+def _operation(step: NameStep, wave: int) -> Step:
     """The operation of a step that no program has."""
     kind = step.wanted.kind if step.wanted is not None else step.standing.kind  # type: ignore[union-attr]
     item_id = step.wanted.item_id if step.wanted is not None else ""
     key = ItemKey(step.name.schema, kind, step.name.name)
-    return _OPERATIONS[step.op](kind, str(key), item_id, wave)
+    return Step(_OPERATIONS[step.op], kind, str(key), item_id, wave)
 
 
 class _Reported:
@@ -323,10 +313,10 @@ class _Reported:
         return OUR_SCHEMAS.match(name.schema.lower()) is not None
 
     @staticmethod
-    def _phase(step: Step) -> str:
+    def _phase(step: NameStep) -> str:
         return "drop" if step.op == "drop" else "register"
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: NameStep) -> None:
         name = step.name
         if not self._is_own(name):
             phase = self._phase(step)
@@ -402,7 +392,7 @@ def _groups(wave: _Wave) -> Iterator[_Wave]:
             yield group[first : first + size]
 
 
-def _do(work: ExecutionContext, step: Step, beside: Sequence[Registration]) -> None:
+def _do(work: ExecutionContext, step: NameStep, beside: Sequence[Registration]) -> None:
     if step.wanted is not None:
         _put(work, step.wanted, step.standing)
     elif step.standing is not None:
@@ -504,7 +494,7 @@ def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
 
 
 def _unseal(
-    work: ExecutionContext, state: State, program: Sequence[Operation],
+    work: ExecutionContext, state: State, program: Sequence[Step],
     sealed: Mapping[str, IntentRecord], paths: Iterable[str],
 ) -> list[StepFailure]:
     """Take the seals off that a commit left on those of the tables in force; what failed.
@@ -512,7 +502,7 @@ def _unseal(
     Idempotent. It is the turn of those that are also changed in place behind that change: a row
     that came in between could have values for columns that go, and no table would have them.
     """
-    planned = {step.id: step for step in program if isinstance(step, UnsealTable)}
+    planned = {step.id: step for step in program if step.op == "unseal"}
     failures: list[StepFailure] = []
     wanted = set(paths) if sealed else set()
     for seal in (seal for intent in sealed.values() for seal in intent.seals):
@@ -521,7 +511,7 @@ def _unseal(
             continue
         definition = state.items[record.item_id].definition
         key = definition.key
-        step = planned.get(record.item_id) or UnsealTable(key.kind, str(key), record.item_id)
+        step = planned.get(record.item_id) or Step("unseal", key.kind, str(key), record.item_id)
         work.journal.steps.append(step)
         earlier = dict(seal.properties)
         if record.evolve:  # what the release declares, or leaves out, has been changed just now
@@ -549,7 +539,7 @@ def _unset(work: ExecutionContext, state: State, path: str) -> tuple[str, ...]:
 
 
 def _evolve(
-    work: ExecutionContext, state: State, program: Sequence[Operation]
+    work: ExecutionContext, state: State, program: Sequence[Step]
 ) -> tuple[State, list[str], list[StepFailure]]:
     """Make pending changes in place; what is refused for good is copied instead.
 
@@ -564,8 +554,8 @@ def _evolve(
         return state, [], []
     pending.sort(key=lambda pair: str(pair[1].definition.key).lower())
     planned: _Planned = {
-        (type(step), step.id): step
-        for step in program if isinstance(step, EvolveTable | SetProperties)
+        (step.op, step.id): step
+        for step in program if step.op in {"evolve", "properties"}
     }
     specs = {
         path: shard_spec(
@@ -575,7 +565,7 @@ def _evolve(
         for path, item in pending
     }
 
-    steps = [_in_place(EvolveTable, state, pair, planned) for pair in pending]
+    steps = [_in_place("evolve", state, pair, planned) for pair in pending]
     work.journal.steps += steps
     failures: list[StepFailure] = []
     refused: list[tuple[str, str, StepFailure]] = []
@@ -622,12 +612,10 @@ def _evolve(
     return state, done, failures
 
 
-def _in_place(
-    what: type[EvolveTable | SetProperties], state: State, pair: _Pending, planned: _Planned
-) -> Operation:
+def _in_place(op: Op, state: State, pair: _Pending, planned: _Planned) -> Step:
     """The planned operation on a shard, or one that no program has."""
     item_id, key = state.shards[pair[0]].item_id, pair[1].definition.key
-    return planned.get((what, item_id)) or what(key.kind, str(key), item_id)
+    return planned.get((op, item_id)) or Step(op, key.kind, str(key), item_id)
 
 
 def _set_properties(
@@ -642,10 +630,10 @@ def _set_properties(
         declared,
         lambda pair: work.engine.missing_properties(work.absolute(pair[0]), specs[pair[0]]),
     ):
-        step = _in_place(SetProperties, state, pair, planned)
+        step = _in_place("properties", state, pair, planned)
         if missing:  # an error is one too, and is raised again where they are set
             lacking.append((pair, step))
-        elif (SetProperties, step.id) in planned:
+        elif ("properties", step.id) in planned:
             work.journal.steps.append(step)
             work.skipped(step, "they were as they should be already")
     steps = [step for _, step in lacking]

@@ -15,7 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.model.paths import shard_path
-from catalog_migrate.program.operations import PopulateTable
+from catalog_migrate.program.steps import Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import shard_spec
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
@@ -51,7 +51,7 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
 
     work.journal.paths.extend(paths.values())
     work.journal.steps += [
-        PopulateTable(item.definition.kind, str(item.definition.key), item_id)
+        Step("populate", item.definition.kind, str(item.definition.key), item_id)
         for item_id, item in pending
     ]
 
@@ -77,7 +77,7 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
             name = str(item.definition.item_name)
             marks = marks_of(state, item_id, item.definition, item.shard)
             key = item.definition.key
-            with work.executing(PopulateTable(key.kind, str(key), item_id)):
+            with work.executing(Step("populate", key.kind, str(key), item_id)):
                 work.engine.create_shard(shard_spec(item.definition, location, marks))
                 populate(name, location)
             work.ensure()

@@ -24,9 +24,8 @@ from catalog_migrate.planner.plan import (
 )
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.planner.user_objects import list_user_decisions
-from catalog_migrate.program.operations import (
+from catalog_migrate.program.steps import (
     PREPARE,
-    CreateName,
     describe_interruption,
     interruptions,
     numbered,
@@ -561,7 +560,7 @@ def _steps(plan: Plan, waves: int) -> Section:
 def _absences(plan: Plan) -> Section:
     """Each dropped name in order, with the step that takes it away and the one that returns it."""
     drops = interruptions(plan.steps)
-    creates = {step.name for step in plan.steps if isinstance(step, CreateName)}
+    creates = {step.name for step in plan.steps if step.op == "create"}
     standing = sum(
         change.kind == "table" and change.action in ("migrate", "redefine")
         and change.name not in creates

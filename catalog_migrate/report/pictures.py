@@ -12,14 +12,14 @@ from catalog_migrate.errors import InvalidName
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.objects import CLUSTER_KINDS
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.program.operations import numbered
+from catalog_migrate.program.steps import numbered
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import Edge, Node, Picture, Wave, find_sign
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.names import Identity
-    from catalog_migrate.program.operations import Operation
+    from catalog_migrate.program.steps import Step
 
 
 _ABSENT_SHOWN = 3
@@ -59,7 +59,7 @@ def draw_graph(
     return PICTURES[format_](picture)
 
 
-def draw_program(steps: Sequence[Operation], format_: str, *, facts: Facts = ()) -> str:
+def draw_program(steps: Sequence[Step], format_: str, *, facts: Facts = ()) -> str:
     """Draw the steps of a plan, wave by wave, in one of ``report.GRAPH_FORMATS``."""
     if format_ == "text":
         return _program_text(steps)
@@ -304,7 +304,7 @@ def _mermaid_classes(signs: Sequence[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def _program_text(steps: Sequence[Operation]) -> str:
+def _program_text(steps: Sequence[Step]) -> str:
     lines = []
     shown = numbered(steps)
     for wave in list_waves(steps):
@@ -313,7 +313,7 @@ def _program_text(steps: Sequence[Operation]) -> str:
     return "".join(f"{line}\n" for line in lines) or "no steps\n"
 
 
-def _program_json(steps: Sequence[Operation]) -> str:
+def _program_json(steps: Sequence[Step]) -> str:
     """The steps as the plan file has them, and their numbers wave by wave."""
     return _json({
         "steps": msgspec.to_builtins(steps),
@@ -350,7 +350,7 @@ def _program_mermaid(waves: Sequence[Wave]) -> str:
     return "\n".join([*lines, *_mermaid_classes(signs)]) + "\n"
 
 
-def _program_page(steps: Sequence[Operation], facts: Facts) -> str:
+def _program_page(steps: Sequence[Step], facts: Facts) -> str:
     """A page of the waves: drawn, and as a list."""
     from catalog_migrate.report.page import lay_out_page
     from catalog_migrate.report.report import Report

@@ -6,19 +6,14 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 
 from catalog_migrate.model.wording import one_line
-from catalog_migrate.program.operations import (
-    STREAMS,
-    Operation,
-    describe_interruption,
-    interruptions,
-)
+from catalog_migrate.program.steps import STREAMS, Step, describe_interruption, interruptions
 from catalog_migrate.report.report import Wave
 
 _ABSENT_SHOWN = 20
 """Names that a wave lists as absent; in a long chain of views each wave has almost all of them."""
 
 
-def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
+def list_waves(steps: Sequence[Step]) -> tuple[Wave, ...]:
     """List the waves of a program; steps of a file that has no waves go one after the other.
 
     A name that goes for good is absent nowhere: it is dropped. A wave is called after its phase;
@@ -53,7 +48,7 @@ def list_waves(steps: Sequence[Operation]) -> tuple[Wave, ...]:
     return tuple(found)
 
 
-def describe_absences(steps: Sequence[Operation]) -> dict[str, str]:
+def describe_absences(steps: Sequence[Step]) -> dict[str, str]:
     """Map each name that a program takes away to the steps between which it is absent."""
     return {
         name: describe_interruption(number, back) for name, number, back in interruptions(steps)

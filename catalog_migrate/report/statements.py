@@ -13,7 +13,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.operations import describe_interruption, interruptions, numbered
+from catalog_migrate.program.steps import describe_interruption, interruptions, numbered
 from catalog_migrate.report.differences import compare_lines
 from catalog_migrate.report.facts import list_facts
 from catalog_migrate.report.options import list_options

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.program.operations import Operation, interruptions
+from catalog_migrate.program.steps import Step, interruptions
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import Wave, spell_sign
 from catalog_migrate.report.svg import (
@@ -38,7 +38,7 @@ class _Absence(NamedTuple):
     back: int
 
 
-def draw_steps(steps: Sequence[Operation]) -> str:
+def draw_steps(steps: Sequence[Step]) -> str:
     """Draw a program from left to right, in several rows where there are many waves.
 
     A bar below them leads from the wave that takes a name away to the one that brings it back.
@@ -76,7 +76,7 @@ def draw_steps(steps: Sequence[Operation]) -> str:
     )
 
 
-def _list_absences(steps: Sequence[Operation], waves: Sequence[Wave]) -> list[_Absence]:
+def _list_absences(steps: Sequence[Step], waves: Sequence[Wave]) -> list[_Absence]:
     """Names that come back in a later wave, those that are absent longest first."""
     wave_of = {number: place for place, wave in enumerate(waves) for number, _, _ in wave.steps}
     found = [

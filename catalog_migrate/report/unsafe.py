@@ -7,7 +7,7 @@ from datetime import datetime
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.operations import Operation, numbered
+from catalog_migrate.program.steps import Step, numbered
 from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.options import list_options
 from catalog_migrate.report.program import list_waves
@@ -44,7 +44,7 @@ _SHOWN = 50
 
 
 def report_unsafe(
-    plan: UnsafePlan, program: Sequence[Operation] = (), *, lacking: Sequence[Missing] = (),
+    plan: UnsafePlan, program: Sequence[Step] = (), *, lacking: Sequence[Missing] = (),
     state: State | None = None, catalog: str | None = None, at: datetime | None = None,
 ) -> Report:
     """Make the report of a dry run.
@@ -115,7 +115,7 @@ def _judge(plan: UnsafePlan) -> Verdict:
 
 
 def _sections(
-    plan: UnsafePlan, program: Sequence[Operation], lacking: Sequence[Missing]
+    plan: UnsafePlan, program: Sequence[Step], lacking: Sequence[Missing]
 ) -> Iterator[Section]:
     if plan.changes:
         yield _losses(plan)

@@ -22,7 +22,7 @@ from catalog_migrate.errors import (
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.program.operations import Executed, stored
+from catalog_migrate.program.steps import Executed, stored
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies

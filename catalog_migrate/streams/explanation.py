@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.program.operations import describe_interruption, interruptions
+from catalog_migrate.program.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect

@@ -36,19 +36,9 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError, CommitConflict, LeaseLost
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.program.operations import (
-    EditCheckpoint,
-    Execution,
-    Operation,
-    ProbeQuery,
-    SettleCheckpoint,
-    StartQuery,
-    StopQuery,
-    ValidateConnection,
-    decoded,
-    numbered,
-)
+from catalog_migrate.program.operations import Execution
 from catalog_migrate.program.order import order_waves
+from catalog_migrate.program.steps import Op, Step, decoded, numbered
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
@@ -60,7 +50,7 @@ from catalog_migrate.streams.status import OF_QUERIES, OPERATION
 from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
 from catalog_migrate.streams.upstream import input_known
 
-Program = tuple[Operation, ...]
+Program = tuple[Step, ...]
 """Operations in their order, each with its wave."""
 
 KEPT = 50
@@ -79,18 +69,18 @@ def alter_program(
     state: State, target: str, dependents: Collection[str], *, validate: bool
 ) -> Program:
     """An ALTER of ``target``: all is tried first, then its dependents restart and are watched."""
-    steps: list[Operation] = []
+    steps: list[Step] = []
     if validate:
         checked = (*connections_using(state, target), *dependents)
-        steps = [operation_on(state, ValidateConnection, item_id, 1) for item_id in checked]
-    return in_order(steps, *_restart(state, dependents, next_wave(steps), SettleCheckpoint))
+        steps = [step_on(state, "validate", item_id, 1) for item_id in checked]
+    return in_order(steps, *_restart(state, dependents, next_wave(steps), "settle"))
 
 
 def rollback_program(
     state: State, dependents: Collection[str], edited: Collection[str], program: Program
 ) -> Program:
     """What takes an ALTER back after ``program``: its queries restart from their snapshots."""
-    return in_order(*_restart(state, dependents, next_wave(program), EditCheckpoint, edited))
+    return in_order(*_restart(state, dependents, next_wave(program), "edit", edited))
 
 
 def restarted(
@@ -111,57 +101,57 @@ def restarted(
     ]
 
 
-def operation_on(state: State, what: type[Operation], item_id: str, wave: int = 0) -> Operation:
-    """An operation on an item."""
+def step_on(state: State, op: Op, item_id: str, wave: int = 0) -> Step:
+    """Return a step on an item."""
     item = state.items.get(item_id)
     if item is None:
-        return what("", item_id, item_id, wave)
+        return Step(op, "", item_id, item_id, wave)
     key = item.definition.key
-    return what(key.kind, str(key), item_id, wave)
+    return Step(op, key.kind, str(key), item_id, wave)
 
 
-def in_order(*steps: Iterable[Operation]) -> Program:
+def in_order(*steps: Iterable[Step]) -> Program:
     """All steps, wave by wave; those of one wave as they were given."""
     return tuple(sorted((step for some in steps for step in some), key=lambda step: step.wave))
 
 
-def next_wave(steps: Iterable[Operation]) -> int:
+def next_wave(steps: Iterable[Step]) -> int:
     """The wave that follows all of these steps."""
     return 1 + max((step.wave for step in steps), default=0)
 
 
 def _restart(
-    state: State, item_ids: Collection[str], first: int, then: type[Operation],
+    state: State, item_ids: Collection[str], first: int, then: Op,
     only: Collection[str] | None = None,
-) -> tuple[Sequence[Operation], ...]:
+) -> tuple[Sequence[Step], ...]:
     """Stops with ``then`` behind each, starts with a probe behind each."""
     stops = stops_of(state, item_ids, first, then, only)
     starts = starts_of(state, restarted(state, item_ids), next_wave(stops))
-    probes = [operation_on(state, ProbeQuery, step.id, step.wave + 1) for step in starts]
+    probes = [step_on(state, "probe", step.id, step.wave + 1) for step in starts]
     return stops, starts, probes
 
 
 def stops_of(
-    state: State, item_ids: Collection[str], first: int, then: type[Operation] | None = None,
+    state: State, item_ids: Collection[str], first: int, then: Op | None = None,
     only: Collection[str] | None = None,
-) -> list[Operation]:
+) -> list[Step]:
     """Stops from the wave ``first`` on, with ``then`` behind each (of ``only`` these)."""
     stops = [
-        operation_on(state, StopQuery, item_id, first + number)
+        step_on(state, "stop", item_id, first + number)
         for number, wave in enumerate(_waves(state, stops=item_ids)) for item_id in wave
     ]
     if then is None:
         return stops
     return stops + [
-        operation_on(state, then, step.id, step.wave + 1)
+        step_on(state, then, step.id, step.wave + 1)
         for step in stops if only is None or step.id in only
     ]
 
 
-def starts_of(state: State, item_ids: Iterable[str], first: int = 1) -> list[Operation]:
+def starts_of(state: State, item_ids: Iterable[str], first: int = 1) -> list[Step]:
     """Starts from the wave ``first`` on."""
     return [
-        operation_on(state, StartQuery, item_id, first + number)
+        step_on(state, "start", item_id, first + number)
         for number, wave in enumerate(_waves(state, starts=item_ids)) for item_id in wave
     ]
 
@@ -188,7 +178,7 @@ def program_of(row: OperationRecord) -> Program:
     return decoded(row.program)
 
 
-def lines_of(program: Iterable[Operation]) -> list[str]:
+def lines_of(program: Iterable[Step]) -> list[str]:
     """A program for people, a line an operation."""
     return [f"  {symbol} {line}" for symbol, line in numbered(tuple(program))]
 
@@ -361,14 +351,14 @@ class OperationRun(ABC):
 
     # -- the program ---------------------------------------------------------------------------
 
-    def step(self, what: type[Operation], item_id: str) -> Operation:
+    def step(self, op: Op, item_id: str) -> Step:
         """The operation on an item, as the program has it if it does."""
         for step in self.program:
-            if type(step) is what and step.id == item_id:
+            if step.op == op and step.id == item_id:
                 return step
-        return operation_on(self.follow(), what, item_id)
+        return step_on(self.follow(), op, item_id)
 
-    def execute(self, step: Operation, act: Callable[[], T]) -> T:
+    def execute(self, step: Step, act: Callable[[], T]) -> T:
         """Execute one operation, and put on record when, how long and with what outcome; a text
         that ``act`` returns is why nothing was done."""
         with self.execution.executing(step, self.supervisor.clock.wall) as skipped:
@@ -377,17 +367,17 @@ class OperationRun(ABC):
                 skipped.append(result)
         return result
 
-    def record(self, step: Operation, began: float, outcome: str = "done") -> None:
+    def record(self, step: Step, began: float, outcome: str = "done") -> None:
         """Put on record that an operation ends now; ``began`` is in seconds since the epoch."""
         self.execution.record(step, began, self.supervisor.clock.wall(), outcome)
 
     def perform(
-        self, acts: Mapping[type[Operation], Callable[[str], str | None]],
+        self, acts: Mapping[Op, Callable[[str], str | None]],
         item_ids: Collection[str],
     ) -> None:
         """Execute the steps of the program that ``acts`` has on these items, wave by wave; what is
         of one wave side by side."""
-        steps = [step for step in self.program if type(step) in acts and step.id in item_ids]
+        steps = [step for step in self.program if step.op in acts and step.id in item_ids]
         self.supervisor.await_starts(item_ids)
         for _, wave in groupby(steps, key=lambda step: step.wave):
             side_by_side = list(wave)
@@ -395,7 +385,7 @@ class OperationRun(ABC):
                 min(STOPS, len(side_by_side)), "operation"
             ) as pool:
                 list(pool.map(
-                    lambda step: self.execute(step, partial(acts[type(step)], step.id)),
+                    lambda step: self.execute(step, partial(acts[step.op], step.id)),
                     side_by_side,
                 ))
 
@@ -405,7 +395,7 @@ class OperationRun(ABC):
         """Begin to start queries, wave by wave."""
 
         def by(item_id: str, act: Callable[[], RunningQuery]) -> RunningQuery:
-            return self.execute(self.step(StartQuery, item_id), act)
+            return self.execute(self.step("start", item_id), act)
 
         begun: list[Future[RunningQuery]] = []
         for _, wave in groupby(starts_of(state, item_ids), key=lambda step: step.wave):
@@ -419,7 +409,7 @@ class OperationRun(ABC):
         verdicts = probe()
         bad = {each.item_id: each.message for each in reversed(verdicts) if not each.ok}
         for step in self.program:
-            if isinstance(step, ValidateConnection):
+            if step.op == "validate":
                 self.record(step, began, f"failed: {bad[step.id]}" if step.id in bad else "done")
         return verdicts
 

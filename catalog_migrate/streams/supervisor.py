@@ -33,7 +33,7 @@ from catalog_migrate.errors import (
     TableChanged,
     UpstreamChanged,
 )
-from catalog_migrate.program.operations import Executed
+from catalog_migrate.program.steps import Executed
 from catalog_migrate.replication.survey import Survey, survey_from
 from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.sql.statements import QueryKind

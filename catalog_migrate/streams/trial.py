@@ -20,13 +20,7 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
-from catalog_migrate.program.operations import (
-    EditCheckpoint,
-    ProbeQuery,
-    SettleCheckpoint,
-    StopQuery,
-    stored,
-)
+from catalog_migrate.program.steps import stored
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.failures import Failure
@@ -209,8 +203,7 @@ class Trial(OperationRun):
             snapshots[item_id] = self.snapshot(checkpoint)
             return why
 
-        acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: take}
-        self.perform(acts, row.dependents)
+        self.perform({"stop": self.supervisor.stop_one, "settle": take}, row.dependents)
         probing.ask(state, _awaited(state, row))
         with self.supervisor.ports.threads.pool(1, "written") as pool:
             written = pool.submit(
@@ -272,7 +265,7 @@ class Trial(OperationRun):
                     continue
                 if query is not None and query.progress() is not None and query.active:
                     waiting.discard(item_id)
-                    self.record(self.step(ProbeQuery, item_id), began)
+                    self.record(self.step("probe", item_id), began)
                 elif item_id in row.failing and each.failures and is_same_failure(
                     shortly(each.error or ""), row.failing[item_id]
                 ):
@@ -303,7 +296,7 @@ class Trial(OperationRun):
             for item_id in sorted(waiting)
         }
         for item_id, complaint in complaints.items():
-            self.record(self.step(ProbeQuery, item_id), began, f"failed: {complaint}")
+            self.record(self.step("probe", item_id), began, f"failed: {complaint}")
         return list(complaints.values())
 
     def _describe_sick(self, row: OperationRecord) -> dict[str, str]:
@@ -390,7 +383,7 @@ class Trial(OperationRun):
             return self._restore(state, item_id, row.snapshots[item_id])
 
         stop = partial(self.supervisor.stop_one, limit=min(5.0, self.supervisor.drain))
-        self.perform({StopQuery: stop, EditCheckpoint: restore}, row.dependents)
+        self.perform({"stop": stop, "edit": restore}, row.dependents)
         with Probing(self._probe, self.supervisor.ports.threads) as probing:
             problems = self._watch(row, probing)
         reason = row.detail.get("reason", "")

@@ -32,7 +32,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CheckFailed
-from catalog_migrate.program.operations import CreateName, StartQuery, stored
+from catalog_migrate.program.steps import WORDS, Step, stored
 from tests.services.left_behind import leave
 from tests.simulation.states import migration_state
 
@@ -47,8 +47,8 @@ ATTEMPTS = {
     ABANDONED: IntentRecord(1, "p", "2", seals=(SEAL,), abandoned=True),
     LATER: IntentRecord(1, "", "refill", paths=("s/t/2",)),
 }
-CREATE = stored([CreateName("view", "s.v", "i1", 1)])
-START = stored([StartQuery("source", "s.q", "i1", 1)])
+CREATE = stored([Step("create", "view", "s.v", "i1", 1)])
+START = stored([Step("start", "source", "s.q", "i1", 1)])
 
 
 def row(kind: str, place: str) -> OperationRecord:
@@ -102,7 +102,7 @@ class TestDeclared:
     def test_its_inverse_undoes_what_it_does(self, kind: OperationKind) -> None:
         """It is a kind, which has every operation that takes one back."""
         inverse = KINDS[kind.inverse]
-        assert {each.inverse for each in kind.operations} - {None} <= set(inverse.operations)
+        assert {WORDS[op].inverse for op in kind.steps} - {None} <= set(inverse.steps)
 
 
 @pytest.mark.parametrize(("word", "old", "new"), ROWS)
@@ -175,7 +175,7 @@ class TestCommitted:
     def test_no_other_one_before_it_is_done(self, memory: MemoryLog) -> None:
         """What was committed keeps its program to the end; that may be given up, never replaced."""
         leave(memory, put(RECONCILE, to_reconcile("bring in serial 1", CREATE)))
-        other = stored([CreateName("view", "s.w", "i2", 1)])
+        other = stored([Step("create", "view", "s.w", "i2", 1)])
         assert is_refused(memory, put(RECONCILE, to_reconcile("bring in serial 2", other)))
         assert not is_refused(memory, put(RECONCILE, to_reconcile("bring in serial 1")))
 
@@ -212,7 +212,7 @@ class TestPrograms:
     def test_another_one_under_way(self, memory: MemoryLog) -> None:
         """Nobody replaces what is being executed, unless the operation goes on with it."""
         leave(memory, put("o", replace(row(ALTER, "trial"), program=START)))
-        other = stored([StartQuery("source", "s.other", "i2", 1)])
+        other = stored([Step("start", "source", "s.other", "i2", 1)])
         assert is_refused(memory, put("o", replace(row(ALTER, "trial"), program=other)))
         assert not is_refused(
             memory, put("o", replace(row(ALTER, "trial, setting back"), program=other))

@@ -18,7 +18,6 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogNotFound, EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
-from catalog_migrate.program.operations import RetireShard
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -325,7 +324,7 @@ def test_retired_data_goes_after_the_retention() -> None:
     assert state is not None
     assert {shard.state for shard in state.shards.values()} == {"live", "gone"}
     retired = sorted(path for path, shard in state.shards.items() if shard.state == "gone")
-    steps = [step for step in report.steps if isinstance(step, RetireShard)]
+    steps = [step for step in report.steps if step.op == "retire"]
     executed = [step for step in report.executed if step.op == "retire"]
     assert [step.name for step in steps] == [step.name for step in executed] == retired
     assert [step.id for step in steps] == [state.shards[path].item_id for path in retired]

@@ -714,7 +714,7 @@ def test_a_verb_decides_nothing() -> None:
     shown = {
         "catalog_migrate.delta.log",  # a directory that no result is written into
         "catalog_migrate.engine.spark.jars",  # the demonstration's own processes
-        "catalog_migrate.program.operations",  # how steps are numbered and described
+        "catalog_migrate.program.steps",  # how steps are numbered and described
         "catalog_migrate.streams.unsafe.backfill",
         "catalog_migrate.streams.unsafe_client",
         "catalog_migrate.streams.unsafe.planning",

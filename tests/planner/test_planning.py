@@ -18,13 +18,7 @@ from catalog_migrate.planner.plan_validation import Proof
 from catalog_migrate.planner.plan_validation import blocked as refusal
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
-from catalog_migrate.program.operations import (
-    BuildTable,
-    CreateName,
-    DropName,
-    EvolveTable,
-    ReplaceName,
-)
+from catalog_migrate.program.steps import Step
 from catalog_migrate.report import render
 from catalog_migrate.report.verdict import failed_proofs
 
@@ -88,7 +82,7 @@ def test_another_body_with_the_same_contract_is_redefined_and_nothing_else(make:
     plan = plan_migration(make.baseline(*old), make.release(*new)).plan
     assert actions(plan) == [("s.v", "redefine", "self")]
     assert plan.changes[0].new_id == plan.changes[0].old_id == "s2"
-    assert plan.steps == (ReplaceName("view", "s.v", "i2", 1),)
+    assert plan.steps == (Step("redefine", "view", "s.v", "i2", 1),)
     assert (plan.drops, plan.creates) == ((), ())
 
 
@@ -98,8 +92,8 @@ def test_redefine_stands_between_what_it_reads_and_what_it_stops_reading(make: A
     new = [make.table("t"), make.view("q", ["s.t"], "a INT, b INT"), make.view("v", ["s.q"])]
     plan = plan_migration(make.baseline(*old), make.release(*new)).plan
     assert plan.steps == (
-        CreateName("view", "s.q", "i4", 1), ReplaceName("view", "s.v", "i3", 2),
-        DropName("view", "s.p", "i2", 3),
+        Step("create", "view", "s.q", "i4", 1), Step("redefine", "view", "s.v", "i3", 2),
+        Step("drop", "view", "s.p", "i2", 3),
     )
     assert actions(plan) == [
         ("s.p", "drop", None), ("s.q", "create", None), ("s.v", "redefine", "self"),
@@ -145,8 +139,8 @@ def test_comment_only_is_a_change_in_place(make: Any) -> None:
     migration = plan_migration(make.baseline(*old), make.release(*new))
     assert actions(migration.plan) == [("s.t", "update", "self"), ("s.z", "create", None)]
     assert migration.plan.steps == (
-        BuildTable("table", "s.z", "i3", 1), EvolveTable("table", "s.t", "i1", 2),
-        CreateName("table", "s.z", "i3", 3),
+        Step("build", "table", "s.z", "i3", 1), Step("evolve", "table", "s.t", "i1", 2),
+        Step("create", "table", "s.z", "i3", 3),
     )
     assert migration.targets[0].contents == "evolve"
 

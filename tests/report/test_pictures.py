@@ -8,7 +8,7 @@ import pytest
 
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import ItemKey
-from catalog_migrate.program.operations import CreateName, DropName
+from catalog_migrate.program.steps import Step
 from catalog_migrate.report.pictures import PICTURES, draw_graph, draw_program, make_picture
 from catalog_migrate.report.report import Edge, Node, Picture
 
@@ -19,7 +19,7 @@ PICTURE = Picture(
      Node("b.w", "newer kind", "b", "newer"), Node("function:a.f", "function", "a")),
     (Edge(0, 1, "", False, True), Edge(0, 2, "reads", True, False), Edge(3, 2)),
 )
-PROGRAM = [CreateName("view", str(ODD))]
+PROGRAM = [Step("create", "view", str(ODD))]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_name_draws_nothing_of_its_own(format_: str, step: str, node: str) -> 
 
 def test_steps_of_a_plan_of_an_older_tool_go_one_after_the_other() -> None:
     """A plan file of format 1.0 has no waves; its steps were executed in their order."""
-    steps = [DropName("view", "s.v"), CreateName("view", "s.v")]
+    steps = [Step("drop", "view", "s.v"), Step("create", "view", "s.v")]
     assert draw_program(steps, "text") == (
         "wave 1: names\n  -   1  drop view s.v\nwave 2: names\n  +   2  create view s.v\n"
     )
@@ -105,12 +105,12 @@ def test_each_kind_has_a_shape_of_its_own(form: str) -> None:
     assert (len(shapes), len(set(shapes))) == (len(kinds), len(kinds))
 
 
-def program(waves: int = 3) -> list[CreateName | DropName]:
+def program(waves: int = 3) -> list[Step]:
     """A view that is dropped in the first wave and comes back in the last."""
     return [
-        DropName("view", "s.v", wave=1), DropName("view", "s.gone", wave=1),
-        *(CreateName("view", f"s.v{wave}", wave=wave) for wave in range(2, waves)),
-        CreateName("view", "s.v", wave=waves),
+        Step("drop", "view", "s.v", wave=1), Step("drop", "view", "s.gone", wave=1),
+        *(Step("create", "view", f"s.v{wave}", wave=wave) for wave in range(2, waves)),
+        Step("create", "view", "s.v", wave=waves),
     ]
 
 
@@ -151,7 +151,7 @@ def test_a_long_program_is_drawn_in_rows() -> None:
 def test_names_of_steps_are_text(format_: str) -> None:
     """A name with markup is shown as it is written."""
     odd = str(ItemKey("s", "view", "</script><img src=x>\u202e"))
-    text = draw_program([CreateName("view", odd)], format_)
+    text = draw_program([Step("create", "view", odd)], format_)
     assert "<img" not in text
     assert "\u202e" not in text
 

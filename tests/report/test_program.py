@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog_migrate.program.operations import CopyTable, CreateName, DropName
+from catalog_migrate.program.steps import Step
 from catalog_migrate.report.program import describe_absences, list_waves
 from catalog_migrate.report.report import Wave
 
@@ -10,11 +10,11 @@ from catalog_migrate.report.report import Wave
 def test_each_wave_says_what_is_absent_when_it_has_ended() -> None:
     """From the wave that drops a name to that which creates it; what is dropped for good is not."""
     steps = (
-        CopyTable("table", "s.t", wave=1), DropName("view", "s.v", wave=2),
-        DropName("view", "s.gone", wave=2),
-        DropName("table", "s.t", wave=3),
-        CreateName("table", "s.t", wave=4),
-        CreateName("view", "s.v", wave=5),
+        Step("copy", "table", "s.t", wave=1), Step("drop", "view", "s.v", wave=2),
+        Step("drop", "view", "s.gone", wave=2),
+        Step("drop", "table", "s.t", wave=3),
+        Step("create", "table", "s.t", wave=4),
+        Step("create", "view", "s.v", wave=5),
     )
     found = list_waves(steps)
     assert [(each.title, each.absent) for each in found] == [
@@ -31,8 +31,8 @@ def test_each_wave_says_what_is_absent_when_it_has_ended() -> None:
 def test_a_long_chain_lists_some_of_the_absent_names() -> None:
     """Each of a thousand waves takes a name away: a list of each would be half a million names."""
     steps = (
-        *(DropName("view", f"s.v{number}", wave=number + 1) for number in range(1000)),
-        *(CreateName("view", f"s.v{number}", wave=1001 + number) for number in range(1000)),
+        *(Step("drop", "view", f"s.v{number}", wave=number + 1) for number in range(1000)),
+        *(Step("create", "view", f"s.v{number}", wave=1001 + number) for number in range(1000)),
     )
     found = list_waves(steps)
     assert (len(found[999].absent), found[999].more) == (20, 980)

@@ -6,7 +6,7 @@ import pytest
 
 from catalog_migrate.api.registrations import Comparison
 from catalog_migrate.errors import UsageError
-from catalog_migrate.program.operations import CreateName, DropName, Executed
+from catalog_migrate.program.steps import Executed, Step
 from catalog_migrate.reconciler.actions import Drift
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.registrations import report_drift
@@ -20,8 +20,8 @@ FOUND = (
     Drift("missing", "s.f", "the name is not registered", REPAIR, "function"),
 )
 STEPS = (
-    DropName("view", "s.old", wave=1), DropName("view", "s.v", wave=1),
-    CreateName("function", "function:s.f", wave=2), CreateName("view", "s.v", wave=3),
+    Step("drop", "view", "s.old", wave=1), Step("drop", "view", "s.v", wave=1),
+    Step("create", "function", "function:s.f", wave=2), Step("create", "view", "s.v", wave=3),
 )
 
 

@@ -26,15 +26,7 @@ from catalog_migrate.planner.plan import (
     Validation,
     point_of_no_return,
 )
-from catalog_migrate.program.operations import (
-    BuildTable,
-    CopyTable,
-    CreateName,
-    DropName,
-    EvolveTable,
-    Operation,
-    SealTable,
-)
+from catalog_migrate.program.steps import Step
 from catalog_migrate.report import lay_out, render
 from catalog_migrate.report.outline import amount, outline
 from catalog_migrate.report.report import Entry, Report, Section
@@ -49,7 +41,7 @@ def a_plan(
     blocked: tuple[Blocked, ...] = (),
     validations: tuple[Validation, ...] = (),
     questions: tuple[Question, ...] = (),
-    steps: tuple[Operation, ...] = (),
+    steps: tuple[Step, ...] = (),
     unchanged: int = 3,
     bound: bool = False,
     users: tuple[UserObject, ...] | msgspec.UnsetType | None = msgspec.UNSET,
@@ -93,11 +85,11 @@ GONE = Change("shop.gone", "table", "drop", because=("shop.gone",), rows=7, byte
 WIDER = msgspec.structs.replace(ORDERS, columns=(RETYPED,), risk=None)
 EMPTY = msgspec.structs.replace(GONE, rows=0, risk=None)
 STEPS = (
-    BuildTable("table", "shop.new", wave=1), CopyTable("table", "shop.orders", wave=2),
-    SealTable("table", "shop.orders", wave=3), SealTable("table", "shop.gone", wave=3),
-    DropName("view", "shop.v1", wave=4), DropName("table", "shop.gone", wave=4),
-    CreateName("table", "shop.new", wave=4), DropName("table", "shop.orders", wave=5),
-    CreateName("table", "shop.orders", wave=6), CreateName("view", "shop.v1", wave=7),
+    Step("build", "table", "shop.new", wave=1), Step("copy", "table", "shop.orders", wave=2),
+    Step("seal", "table", "shop.orders", wave=3), Step("seal", "table", "shop.gone", wave=3),
+    Step("drop", "view", "shop.v1", wave=4), Step("drop", "table", "shop.gone", wave=4),
+    Step("create", "table", "shop.new", wave=4), Step("drop", "table", "shop.orders", wave=5),
+    Step("create", "table", "shop.orders", wave=6), Step("create", "view", "shop.v1", wave=7),
 )
 LOSS = Blocked("shop.orders", "CM0302", "column flag is gone and its values with it",
                "DROPPED (flag)", "flag")
@@ -149,7 +141,10 @@ CASES = {
     ),
     "in_place": a_plan(
         changes=(IN_PLACE, *DEPENDENTS, GONE),
-        steps=(EvolveTable("table", "shop.orders", wave=1), DropName("table", "shop.gone", wave=2)),
+        steps=(
+            Step("evolve", "table", "shop.orders", wave=1),
+            Step("drop", "table", "shop.gone", wave=2),
+        ),
     ),
     "users_asked": a_plan(changes=(WIDER, *DEPENDENTS), bound=True, users=USERS, blocked=ASKED),
     "users_broken": a_plan(changes=(WIDER, *DEPENDENTS), bound=True, users=USERS),
@@ -251,7 +246,7 @@ def test_dependents_are_named() -> None:
 
 def test_a_table_changed_in_place_is_no_drop() -> None:
     """No name goes, so no name is absent."""
-    steps = (EvolveTable("table", "shop.orders"),)
+    steps = (Step("evolve", "table", "shop.orders"),)
     found = render(a_plan(changes=(IN_PLACE,), steps=steps), "text")
     assert (
         "  No name. 1 table is changed in place and stays registered all the time.\n"
@@ -263,8 +258,8 @@ def test_a_copied_table_that_keeps_its_id_is_absent_for_a_moment() -> None:
     """A CHECK is added: the rows are copied, and the name is registered at the copy."""
     change = Change("shop.orders", "table", "update", because=("shop.orders",), contents="copy")
     steps = (
-        CopyTable("table", "shop.orders"), SealTable("table", "shop.orders"),
-        DropName("table", "shop.orders"), CreateName("table", "shop.orders"),
+        Step("copy", "table", "shop.orders"), Step("seal", "table", "shop.orders"),
+        Step("drop", "table", "shop.orders"), Step("create", "table", "shop.orders"),
     )
     found = render(a_plan(changes=(change,), steps=steps), "text")
     assert "  - shop.orders: from step 3 to step 4 (1 step)\n" in found
@@ -394,7 +389,7 @@ def test_the_waves_that_are_counted_are_those_that_are_shown(
     numbers: tuple[int, ...], words: str
 ) -> None:
     """Steps of a file that has no waves go one after the other."""
-    steps = tuple(DropName("view", f"s.v{at}", wave=wave) for at, wave in enumerate(numbers))
+    steps = tuple(Step("drop", "view", f"s.v{at}", wave=wave) for at, wave in enumerate(numbers))
     found = outline(a_plan(changes=(NEW,), steps=steps))
     notes = {each.title: each.note for each in found.sections}
     assert (notes["Steps, in this order"] or "").startswith(f"{words}, ")
@@ -410,7 +405,10 @@ HOSTILE = "s.a\x1b[2J\u202e\nSAFE"
         a_plan(changes=(Change(HOSTILE, "table", "drop", because=(HOSTILE,), rows=1),)),
         a_plan(changes=(NEW,), blocked=(Blocked(HOSTILE, "CM0302", HOSTILE, HOSTILE, HOSTILE),)),
         a_plan(changes=(NEW,), questions=(Question(HOSTILE, HOSTILE, HOSTILE, HOSTILE),)),
-        a_plan(changes=(NEW,), steps=(DropName("view", HOSTILE), CreateName("view", HOSTILE))),
+        a_plan(
+            changes=(NEW,),
+            steps=(Step("drop", "view", HOSTILE), Step("create", "view", HOSTILE)),
+        ),
         msgspec.structs.replace(
             a_plan(changes=(NEW,)), graph=(GraphObject(HOSTILE, "view", None, ()),),
             target=PlanTarget(HOSTILE, "manifest"), locks_out=HOSTILE,

@@ -17,7 +17,7 @@ from catalog_migrate.model.names import Identity, ItemName, parse_reference
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
-from catalog_migrate.program.operations import NAMES
+from catalog_migrate.program.steps import NAMES
 from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.release.release import Release
 from catalog_migrate.sql.references import references

@@ -401,7 +401,7 @@ def page() -> str:
         "|---|---|---|---|",
         *(
             f"| {kind.title} | {_listed(kind.begins)} | "
-            + ", ".join(str(each.__struct_config__.tag) for each in kind.operations)
+            + ", ".join(kind.steps)
             + f" | {KINDS[kind.inverse].title} |"
             for kind in KINDS.values()
         ),

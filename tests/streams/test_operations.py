@@ -27,7 +27,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.program.operations import interruptions, numbered
+from catalog_migrate.program.steps import interruptions, numbered
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.runtime import Runner

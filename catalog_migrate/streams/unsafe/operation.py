@@ -29,14 +29,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.program.operations import (
-    EditCheckpoint,
-    RestoreTable,
-    SettleCheckpoint,
-    StartQuery,
-    StopQuery,
-    stored,
-)
+from catalog_migrate.program.steps import stored
 from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.following import apply_committed
@@ -162,8 +155,7 @@ class UnsafeOperation(OperationRun):
                     raise
                 write_commit(checkpoint, batch)
 
-        acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: settle}
-        self.perform(acts, row.dependents)
+        self.perform({"stop": self.supervisor.stop_one, "settle": settle}, row.dependents)
         if request.policy != "allow":
             self._await_sent(self._early, row.limit)
         surveyed = self._survey(state, request)
@@ -203,7 +195,7 @@ class UnsafeOperation(OperationRun):
         assert back is not None
         try:
             if not self.inherited:
-                (source,) = (step for step in self.program if isinstance(step, RestoreTable))
+                (source,) = (step for step in self.program if step.op == "restore")
                 self.execute(source, lambda: restore.perform(self.follow(), back, self.key))
             elif not restore.happened(self.follow(), back, self.key):
                 restore.bar(self.follow(), back)
@@ -334,12 +326,12 @@ class UnsafeOperation(OperationRun):
                 return f"the start repeats it: {error.message}"
             return None
 
-        self.perform({EditCheckpoint: edit}, row.dependents)
+        self.perform({"edit": edit}, row.dependents)
         below = {step.id for step in self.program} - set(row.dependents)
-        self.perform({StopQuery: self.supervisor.stop_one}, below)
+        self.perform({"stop": self.supervisor.stop_one}, below)
         moved = {image.item_id for image in images_in(row) if image.target and not image.past}
         if not self._alone:
-            wanted = [step.id for step in self.program if isinstance(step, StartQuery)]
+            wanted = [step.id for step in self.program if step.op == "start"]
             self.start(state, restarted(state, wanted, moved))
             self._await_turns(wanted)
             self.supervisor.await_starts(wanted)

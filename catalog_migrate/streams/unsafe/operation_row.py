@@ -13,13 +13,7 @@ from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import UnsafeRefused
-from catalog_migrate.program.operations import (
-    EditCheckpoint,
-    RestoreTable,
-    SettleCheckpoint,
-    ValidateConnection,
-    stored,
-)
+from catalog_migrate.program.steps import stored
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.operation_records import Chunk, Image
@@ -27,9 +21,9 @@ from catalog_migrate.streams.operations import (
     Program,
     in_order,
     next_wave,
-    operation_on,
     restarted,
     starts_of,
+    step_on,
     stops_of,
 )
 from catalog_migrate.streams.unsafe.forecast import Totals
@@ -115,16 +109,16 @@ def unsafe_program(
     """
     parts = [part.item_id for part in request.parts]
     steps = [
-        operation_on(state, ValidateConnection, part.item_id, 1) for part in request.parts
+        step_on(state, "validate", part.item_id, 1) for part in request.parts
         if part.redefines and not request.skip_validate
     ]
-    steps += stops_of(state, parts, next_wave(steps), SettleCheckpoint)
+    steps += stops_of(state, parts, next_wave(steps), "settle")
     for part in request.parts:
         if part.restore is not None:
-            steps.append(operation_on(state, RestoreTable, part.item_id, next_wave(steps)))
+            steps.append(step_on(state, "restore", part.item_id, next_wave(steps)))
     wave = next_wave(steps)
     steps += [
-        operation_on(state, EditCheckpoint, item_id, wave) for item_id in parts if item_id in edited
+        step_on(state, "edit", item_id, wave) for item_id in parts if item_id in edited
     ]
     if runs:
         below = sinks_below(state, request)
