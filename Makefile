@@ -154,6 +154,7 @@ docs: install
 
 house: install
 	@$(BIN)/python -m bench.house $(REVISIONS) $(if $(LIST),--list)
+	@$(BIN)/python -m bench.start
 
 delta-features: install
 	$(BIN)/python -m tests.delta_features.page --write
