@@ -363,6 +363,11 @@ class DeltaLog:
         with self._lock:
             return self._renewals.heartbeat(key)
 
+    @property
+    def longest_pause(self) -> float:
+        """See :meth:`CatalogLog.longest_pause`."""
+        return 1.0 if self._is_remote else 0.01
+
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
 

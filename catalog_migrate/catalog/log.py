@@ -120,6 +120,12 @@ class CatalogLog(Protocol):
         """The newest heartbeat of a lease, opaque, compared for equality only."""
         ...
 
+    @property
+    def longest_pause(self) -> float:
+        """The longest pause, in seconds, of a caller that waits for the next version: on an object
+        store each look at it is a request."""
+        ...
+
     def wait(self, seconds: float) -> None:
         """Let other writers go first, after a lost race; at most so long."""
         ...

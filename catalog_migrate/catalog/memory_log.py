@@ -177,6 +177,11 @@ class MemoryLog:
     def heartbeat(self, key: str) -> str | None:
         return self._store.beats.get(key)
 
+    @property
+    def longest_pause(self) -> float:
+        """See :meth:`CatalogLog.longest_pause`."""
+        return 0.01
+
     def wait(self, seconds: float) -> None:
         """Let others go first: a hook decides who, without one time passes."""
         if self.on_call is None:

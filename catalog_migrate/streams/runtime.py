@@ -74,6 +74,7 @@ SILENCE = 3 * HEARTBEAT
 """Seconds without a heartbeat after which whoever waits for a runtime's work gives up."""
 
 _POLL = 0.01
+"""Seconds from the first look at a row that is waited for to the second one."""
 _LISTEN = 1.0
 """Seconds between two looks for a runtime's heartbeat, which cost more than one for a commit."""
 
@@ -179,10 +180,10 @@ class OperationClient:
 
         heard = self.clock.monotonic()
         said, beat, listened = "", "", heard - _LISTEN
-        state = read_state(self.log)
+        state, pause = read_state(self.log), _POLL
         while True:
             if self.log.version() != state.version:
-                state = read_state(self.log)
+                state, pause = read_state(self.log), _POLL
             row = state.operations[key]
             if not is_open(row):
                 return Ended(state, row)
@@ -208,7 +209,8 @@ class OperationClient:
             elif now - heard > SILENCE:
                 silent = f"nothing was heard of its runtime for {SILENCE:.0f} s, which is not"
                 raise unfinished(state, f"{silent} proven dead")
-            self.clock.sleep(_POLL)
+            self.clock.sleep(pause)
+            pause = min(1.5 * pause, self.log.longest_pause)
 
     def end_here(self, cluster: str, fence: OnFence) -> State | None:
         """End what needs no Spark of a cluster's operations, the state afterwards; None when a
