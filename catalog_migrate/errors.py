@@ -8,7 +8,7 @@ never changes its meaning, the exit code of the command line neither.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 
@@ -21,31 +21,35 @@ class CatalogMigrateError(Exception):
 
     code: ClassVar[str] = "CM0000"
     exit_code: ClassVar[int] = 1
+    carries: ClassVar[tuple[str, ...]] = ()
+    """Names in ``data`` that are attributes as well; the class has their defaults."""
+
+    listed: ClassVar[str] = ""
+    """The one of these, a tuple, that the text lists in lines of the form ``entry``."""
+
+    entry: ClassVar[str] = "  {}"
 
     def __init__(self, message: str, *, remedy: str | None = None, **data: Any) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.data = data
+        for name in (*self.carries, self.listed) if self.listed else self.carries:
+            default = getattr(self, name)
+            value = data.get(name, default)
+            data[name] = tuple(value) if default == () else value
+            setattr(self, name, data[name])
 
     def __str__(self) -> str:
-        text = f"{self.code}: {self.message}"
-        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
+        lines = [f"{self.code}: {self.message}"]
+        if self.remedy:
+            lines.append(f"  remedy: {self.remedy}")
+        if self.listed:
+            lines += [self.entry.format(each) for each in self.data[self.listed]]
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.remedy, self.data))
-
-
-def _rebuild(
-    kind: type[CatalogMigrateError], message: str, remedy: str | None, data: dict[str, Any]
-) -> CatalogMigrateError:
-    """Unpickle an error whose data are keyword arguments."""
-    error = kind.__new__(kind)
-    CatalogMigrateError.__init__(error, message, remedy=remedy, **data)
-    for name, value in data.items():
-        if not hasattr(error, name):
-            setattr(error, name, value)
-    return error
+        return (partial(type(self), self.message, remedy=self.remedy, **self.data), ())
 
 
 class Problem(NamedTuple):
@@ -76,14 +80,9 @@ class Problem(NamedTuple):
 class WithProblems(CatalogMigrateError):
     """Base of errors whose ``problems`` list everything that is wrong, not the first."""
 
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems))
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
+    problems: tuple[Problem, ...] = ()
+    listed = "problems"
+    entry = "{}"
 
 
 class InvalidRelease(WithProblems, ValueError):
@@ -133,9 +132,8 @@ class MigrationBlocked(CatalogMigrateError, RuntimeError):
     code = "CM0300"
     exit_code = 3
 
-    def __init__(self, message: str, *, plan: Any = None, remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy, plan=plan)
-        self.plan = plan
+    plan: Any = None
+    carries = ("plan",)
 
     def __str__(self) -> str:
         entries = self.plan.blocked if self.plan is not None else ()
@@ -158,15 +156,9 @@ class EngineFailure(CatalogMigrateError, RuntimeError):
 
     code = "CM0400"
 
-    def __init__(
-        self, message: str, *, condition: str | None = None, transient: bool = False,
-        remedy: str | None = None, **data: Any,
-    ) -> None:
-        super().__init__(
-            message, remedy=remedy, condition=condition, transient=transient, **data
-        )
-        self.condition = condition
-        self.transient = transient
+    condition: str | None = None
+    transient: bool = False
+    carries: ClassVar[tuple[str, ...]] = ("condition", "transient")
 
 
 class MetastoreFailure(EngineFailure):
@@ -174,12 +166,8 @@ class MetastoreFailure(EngineFailure):
 
     code = "CM0404"
 
-    def __init__(
-        self, message: str, *, metastore: str, condition: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(message, condition=condition, remedy=remedy)
-        self.metastore = metastore
+    metastore: str = ""
+    carries = (*EngineFailure.carries, "metastore")
 
 
 class UnsupportedTable(EngineFailure):
@@ -242,11 +230,8 @@ class DependencyCycle(CatalogMigrateError, ValueError):
 
     code = "CM0130"
 
-    def __init__(
-        self, message: str, *, path: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, path=tuple(path))
-        self.path = tuple(path)
+    path: tuple[str, ...] = ()
+    carries = ("path",)
 
 
 class InvalidName(CatalogMigrateError, ValueError):
@@ -286,9 +271,6 @@ class UnknownObject(CatalogMigrateError, KeyError):
     """A name that nothing in the catalog has."""
 
     code = "CM0204"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 class UnknownSerial(CatalogMigrateError, LookupError):
@@ -344,17 +326,11 @@ class UnknownSession(CatalogMigrateError, KeyError):
 
     code = "CM0610"
 
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
 
 class StoreFailure(CatalogMigrateError, OSError):
     """An object store that did not answer, or refused; no option of it is in the message."""
 
     code = "CM0230"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 # -- plans and starts ------------------------------------------------------------------------------
@@ -366,14 +342,8 @@ class StalePlan(CatalogMigrateError, RuntimeError):
     code = "CM0310"
     exit_code = 4
 
-    def __init__(
-        self, message: str, *, changes: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, changes=tuple(changes))
-        self.changes = tuple(changes)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.changes)])
+    changes: tuple[str, ...] = ()
+    listed = "changes"
 
 
 class EditedPlan(CatalogMigrateError, ValueError):
@@ -394,11 +364,8 @@ class NotReconciled(CatalogMigrateError, RuntimeError):
     code = "CM0410"
     exit_code = 6
 
-    def __init__(
-        self, message: str, *, failures: Sequence[Any] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, failures=tuple(failures))
-        self.failures = tuple(failures)
+    failures: tuple[Any, ...] = ()
+    carries = ("failures",)
 
 
 # -- sessions of Spark -----------------------------------------------------------------------------
@@ -415,9 +382,8 @@ class CatalogUnfit(UnsuitableSession):
 
     code = "CM0405"
 
-    def __init__(self, message: str, *, probe: Any = None, remedy: str | None = None) -> None:
-        super().__init__(message, probe=probe, remedy=remedy)
-        self.probe = probe
+    probe: Any = None
+    carries = ("probe",)
 
 
 class ServerUnreachable(CatalogMigrateError, ConnectionError):
@@ -447,9 +413,6 @@ class OutputFailed(CatalogMigrateError, OSError):
 
     code = "CM0602"
 
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
 
 # -- administration --------------------------------------------------------------------------------
 
@@ -471,14 +434,8 @@ class NotSettled(CatalogMigrateError, RuntimeError):
 
     code = "CM0803"
 
-    def __init__(
-        self, message: str, *, pending: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, pending=tuple(pending))
-        self.pending = tuple(pending)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.pending)])
+    pending: tuple[str, ...] = ()
+    listed = "pending"
 
 
 class RelocationRefused(Refusal):
@@ -529,9 +486,8 @@ class UnresolvedSecret(CatalogMigrateError, LookupError):
 
     code = "CM0720"
 
-    def __init__(self, message: str, *, reference: str = "", remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy, reference=reference)
-        self.reference = reference
+    reference: str = ""
+    carries = ("reference",)
 
 
 class ConnectionFailed(CatalogMigrateError, RuntimeError):
@@ -540,11 +496,8 @@ class ConnectionFailed(CatalogMigrateError, RuntimeError):
     code = "CM0721"
     exit_code = 6
 
-    def __init__(
-        self, message: str, *, findings: Sequence[Any] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, findings=tuple(findings))
-        self.findings = tuple(findings)
+    findings: tuple[Any, ...] = ()
+    carries = ("findings",)
 
 
 # -- statements on streams, and the runtime --------------------------------------------------------
@@ -561,22 +514,14 @@ class SyntaxProblem(CatalogMigrateError, ValueError):
     code = "CM0700"
     exit_code = 64
 
-    def __init__(
-        self, message: str, *, line: int, column: int, source_line: str = "", caret: str = "",
-        expected: Sequence[str] = (), found: str = "", nearest: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(
-            message, remedy=remedy, line=line, column=column, source_line=source_line, caret=caret,
-            expected=tuple(expected), found=found, nearest=nearest,
-        )
-        self.line = line
-        self.column = column
-        self.source_line = source_line
-        self.caret = caret
-        self.expected = tuple(expected)
-        self.found = found
-        self.nearest = nearest
+    line: int = 0
+    column: int = 0
+    source_line: str = ""
+    caret: str = ""
+    expected: tuple[str, ...] = ()
+    found: str = ""
+    nearest: str | None = None
+    carries = ("line", "column", "source_line", "caret", "expected", "found", "nearest")
 
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}\n    {self.source_line}\n    {self.caret}"
@@ -587,9 +532,6 @@ class UnknownItem(CatalogMigrateError, KeyError):
     """A statement names an object that is not there, or one of another kind."""
 
     code = "CM0750"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 class RefusedStatement(CatalogMigrateError, ValueError):
@@ -609,14 +551,8 @@ class ValidationFailed(CatalogMigrateError, ValueError):
 
     code = "CM0753"
 
-    def __init__(
-        self, message: str, *, verdicts: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, verdicts=tuple(verdicts))
-        self.verdicts = tuple(verdicts)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {verdict}" for verdict in self.verdicts)])
+    verdicts: tuple[str, ...] = ()
+    listed = "verdicts"
 
 
 class AlterSetBack(CatalogMigrateError, RuntimeError):
@@ -680,17 +616,11 @@ class ShardGone(CatalogMigrateError, FileNotFoundError):
 
     code = "CM0805"
 
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
 
 class EndpointFailed(CatalogMigrateError, OSError):
     """The address at which a runtime is to answer over HTTP cannot be bound."""
 
     code = "CM0603"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 # -- unsafe operations -----------------------------------------------------------------------------
@@ -702,14 +632,9 @@ class UnsafeRefused(CatalogMigrateError, PermissionError):
     code = "CM0760"
     exit_code = 3
 
-    def __init__(
-        self, message: str, *, missing: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, missing=tuple(missing))
-        self.missing = tuple(missing)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  missing: {each}" for each in self.missing)])
+    missing: tuple[str, ...] = ()
+    listed = "missing"
+    entry = "  missing: {}"
 
 
 class UnsafeBlocked(CatalogMigrateError, ValueError):
@@ -718,15 +643,8 @@ class UnsafeBlocked(CatalogMigrateError, ValueError):
     code = "CM0761"
     exit_code = 3
 
-    def __init__(
-        self, message: str, *, problems: Sequence[str] = (), remedy: str | None = None,
-        operation: str | None = None,
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems), operation=operation)
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])
+    problems: tuple[str, ...] = ()
+    listed = "problems"
 
 
 class SourceDiffers(CatalogMigrateError, RuntimeError):
@@ -735,14 +653,8 @@ class SourceDiffers(CatalogMigrateError, RuntimeError):
     code = "CM0788"
     exit_code = 8
 
-    def __init__(
-        self, message: str, *, differences: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, differences=tuple(differences))
-        self.differences = tuple(differences)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {each}" for each in self.differences)])
+    differences: tuple[str, ...] = ()
+    listed = "differences"
 
 
 class SourceNotCompared(CatalogMigrateError, RuntimeError):
@@ -759,12 +671,9 @@ class CheckpointCorrupt(CatalogMigrateError, ValueError):
 
     code = "CM0730"
 
-    def __init__(
-        self, message: str, *, file: str = "", found: str = "", remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, file=file, found=found)
-        self.file = file
-        self.found = found
+    file: str = ""
+    found: str = ""
+    carries = ("file", "found")
 
 
 class UnsupportedCheckpoint(CatalogMigrateError, ValueError):
@@ -837,9 +746,6 @@ class ReplicationNotAllowed(ReplicationFailed, PermissionError):
 
     code = "CM0772"
 
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
 
 class SlotInUse(ReplicationFailed):
     """Another process reads from the slot."""
@@ -885,14 +791,10 @@ class TableChanged(ReplicationFailed):
 
     code = "CM0779"
 
-    def __init__(
-        self, message: str, *, table: str, old: Sequence[Any], new: Sequence[Any],
-        remedy: str | None = None, **data: Any,
-    ) -> None:
-        super().__init__(
-            message, remedy=remedy, table=table, old=tuple(old), new=tuple(new), **data
-        )
-        self.table, self.old, self.new = table, tuple(old), tuple(new)
+    table: str = ""
+    old: tuple[Any, ...] = ()
+    new: tuple[Any, ...] = ()
+    carries = ("table", "old", "new")
 
 
 class UnreadableMessage(ReplicationFailed, ValueError):
@@ -911,9 +813,6 @@ class RowsHidden(ReplicationFailed, PermissionError):
     """Row level security would leave the role some of the rows of a table only."""
 
     code = "CM0782"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 class UnfitValue(ReplicationFailed, ValueError):

@@ -170,21 +170,17 @@ def who() -> str:
         return f"uid {os.getuid()}"
 
 
-_REFUSALS: Mapping[str, tuple[type[CatalogMigrateError], str]] = {
-    ValidationFailed.code: (ValidationFailed, "verdicts"),
-    StalePlan.code: (StalePlan, "changes"),
-    CommitConflict.code: (CommitConflict, "problems"),
-    UnsafeRefused.code: (UnsafeRefused, "missing"),
+_REFUSALS: Mapping[str, type[CatalogMigrateError]] = {
+    kind.code: kind for kind in (ValidationFailed, StalePlan, CommitConflict, UnsafeRefused)
 }
-"""By its code: an error, and what its findings are called."""
 
 
 def refusal_of(key: str, row: OperationRecord) -> CatalogMigrateError:
     """What refused an operation, as whoever carried it out wrote it down."""
     detail = row.detail
     findings = [text for name, text in sorted(detail.items()) if name.startswith("finding")]
-    kind, listed = _REFUSALS.get(detail.get("outcome", ""), (UnsafeBlocked, "problems"))
+    kind = _REFUSALS.get(detail.get("outcome", ""), UnsafeBlocked)
     return kind(
         f"operation {key}: {detail.get('reason', row.state)}", remedy=detail.get("remedy"),
-        **{listed: findings},
+        **{kind.listed or "problems": findings},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -14,8 +13,6 @@ import networkx
 import pytest
 
 import catalog_migrate
-from catalog_migrate import errors
-from catalog_migrate.errors import CatalogMigrateError
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "deltalake", "networkx", "sqlglot", "pandas", "pyarrow", "rich", "click")
@@ -154,50 +151,6 @@ def test_the_locked_requirements_have_hashes_and_name_no_host() -> None:
         assert all(
             re.match(r"[a-z0-9.\-]+==\S", entry) and "--hash=sha256:" in entry for entry in pinned
         )
-
-
-def every_error() -> set[type[CatalogMigrateError]]:
-    """All errors of the product."""
-    kinds = vars(errors).values()
-    return {
-        kind for kind in kinds
-        if isinstance(kind, type) and issubclass(kind, CatalogMigrateError)
-    } - {CatalogMigrateError}
-
-
-def test_every_exit_code_has_a_runbook_page() -> None:
-    """The frozen exit codes, and those of all error classes, each have their page."""
-    pages = {int(page.stem.split("-")[1]) for page in (ROOT / "docs/runbooks").glob("exit-*.md")}
-    raised = {kind.exit_code for kind in every_error()}
-    assert pages == {0, 1, 2, 3, 4, 5, 6, 7, 8, 64, 78, 130}
-    assert raised <= pages
-
-
-def test_every_error_code_is_used_once() -> None:
-    """Codes never share a meaning."""
-    codes = [kind.code for kind in every_error() if "code" in vars(kind)]
-    assert len(codes) == len(set(codes))
-
-
-def test_every_error_stands_in_errors() -> None:
-    """An error, its code and its exit code are looked up in one file."""
-    ours = {"CatalogMigrateError", *(kind.__name__ for kind in every_error())}
-    elsewhere = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path in (ROOT / "catalog_migrate").rglob("*.py") if path != Path(errors.__file__)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and ours & {ast.unparse(base) for base in node.bases}
-    ]
-    assert elsewhere == []
-
-
-def test_an_exception_keeps_its_old_name() -> None:
-    """What was renamed is caught under both names; the old one is deprecated."""
-    for old, new in (("LostTrail", "PositionLost"), ("CatalogGivenBack", "CatalogExported")):
-        with pytest.warns(DeprecationWarning, match=new):
-            assert getattr(errors, old) is getattr(errors, new)
-    with pytest.raises(AttributeError, match="NoSuchError"):
-        errors.NoSuchError  # noqa: B018
 
 
 def test_no_public_name_is_a_submodule() -> None:
