@@ -149,13 +149,9 @@ def _under_lease(
                 marked.append(path)
             # read again: whoever wrote before the mark is in this version
             definition, version = definition_at(path, described)
-            facts = facts_of(definition)
-            key = identity_text(definition.identity)
-            changes.put("mapping", key, MappingRecord(
-                schema=definition.schema, kind="table", name=definition.name, owner="release",
-                item_id=item_id, global_id=global_id, fingerprint=facts.fingerprint,
-                definition_hash=facts.definition_hash, storage_hash=facts.storage_hash,
-                text_hash=facts.text_hash, comment_hash=facts.comment_hash,
+            changes.put("mapping", identity_text(definition.identity), MappingRecord.of(
+                definition, facts_of(definition).hashes, owner="release", item_id=item_id,
+                global_id=global_id,
             ))
             changes.put("item", item_id, ItemRecord(
                 owner="release", global_id=global_id, definition=definition, shard=path,
@@ -229,13 +225,10 @@ def _adoption(
     objects = dict(baseline.objects)
     sizes: dict[str, TableSize] = {}
     for candidate in found.candidates:
-        facts = facts_of(candidate.definition)
         item_id = items.allocate()
         objects[candidate.definition.identity] = BaselineObject(
             definition=candidate.definition, item_id=item_id, global_id=ids.allocate(),
-            fingerprint=facts.fingerprint, definition_hash=facts.definition_hash,
-            storage_hash=facts.storage_hash, text_hash=facts.text_hash,
-            comment_hash=facts.comment_hash, applied=(), uses=(),
+            hashes=facts_of(candidate.definition).hashes,
         )
         sizes[item_id] = TableSize(candidate.rows, candidate.size)
     adopted = Baseline(

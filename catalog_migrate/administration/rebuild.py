@@ -425,17 +425,15 @@ def _state(
             )
         definition, version = definition_at(shard.path, described)
         definition = _without_seal(definition)
-        facts = facts_of(definition)
+        hashes = facts_of(definition).hashes
         wanted = facts_of(described)
         applied = (
             tuple(sorted(set(wanted.decisions.values())))
-            if wanted.fingerprint == facts.fingerprint else ()
+            if wanted.hashes.fingerprint == hashes.fingerprint else ()
         )
-        records["mapping", identity_text(identity)] = MappingRecord(
-            schema=definition.schema, kind="table", name=definition.name, owner="release",
-            item_id=item_id, global_id=global_id, fingerprint=facts.fingerprint,
-            definition_hash=facts.definition_hash, storage_hash=facts.storage_hash,
-            text_hash=facts.text_hash, comment_hash=facts.comment_hash, applied=applied,
+        records["mapping", identity_text(identity)] = MappingRecord.of(
+            definition, hashes, owner="release", item_id=item_id, global_id=global_id,
+            applied=applied,
         )
         records["item", item_id] = ItemRecord(
             owner="release", global_id=global_id, definition=definition, shard=shard.shard,

@@ -329,7 +329,7 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 remedy="copy or restore the directory, or give the right --warehouse",
             ))
             continue
-        found = schema_fingerprint((c.name, c.type, c.nullable) for c in columns)
+        found = schema_fingerprint(columns)
         if found != fingerprints[item_id] and not state.shards[shard].evolve:
             problems.append(Problem(
                 SHARD_DIFFERS, f"{name}: the table at {path} has other columns",

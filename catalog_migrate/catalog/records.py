@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
@@ -108,6 +109,26 @@ class MappingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def identity(self) -> Identity:
         """What the mapping is found by."""
         return identity_of(self.kind, self.schema, self.name)
+
+    @property
+    def hashes(self) -> Hashes:
+        """What its definition is compared by."""
+        return Hashes(
+            self.fingerprint, self.definition_hash, self.storage_hash, self.comment_hash,
+            self.text_hash,
+        )
+
+    @classmethod
+    def of(
+        cls, definition: ObjectDefinition, hashes: Hashes, *, owner: Owner, item_id: str,
+        global_id: str, applied: tuple[str, ...] = (),
+    ) -> MappingRecord:
+        """Return the mapping of a definition's name to what it is from now on."""
+        return cls(
+            definition.schema, definition.kind, definition.name, owner, item_id, global_id,
+            hashes.fingerprint, hashes.definition, hashes.storage, hashes.text, hashes.comment,
+            applied,
+        )
 
 
 class ColumnIds(msgspec.Struct, frozen=True, omit_defaults=True):

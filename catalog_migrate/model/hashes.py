@@ -38,10 +38,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from xxhash import xxh3_128_hexdigest
 
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import Column, ObjectDefinition
 
 SCHEME = "1"
 """That of the schema's hash, by which a catalog is known to be comparable."""
@@ -63,8 +64,23 @@ _BLANK_OR_QUOTED = re.compile(
 _NESTED_COMMENT = re.compile(r"/\*(?!\+)(?:(?!\*/).)*/\*", re.DOTALL)
 
 
-def schema_fingerprint(columns: Iterable[tuple[str, str, bool]]) -> str:
-    """The schema's hash; ``columns`` are (name, canonical type, nullable) in order."""
+class Hashes(NamedTuple):
+    """What two definitions of an object are compared by.
+
+    ``definition`` and ``text`` are empty for a table: it has no SQL. ``text`` is that of the raw
+    SQL, which says only whether ``definition`` has to be made again: it is no part of what two
+    definitions have in common.
+    """
+
+    fingerprint: str = ""
+    definition: str = ""
+    storage: str = ""
+    comment: str = ""
+    text: str = ""
+
+
+def schema_fingerprint(columns: Iterable[Column]) -> str:
+    """The schema's hash: names, canonical types and nullability of the columns in order."""
     parts = list(map(_column, columns))
     return _hash(_SCHEMA + _number(len(parts)) + b"".join(parts))
 
@@ -227,10 +243,9 @@ def _number(value: int) -> bytes:
 
 
 @lru_cache(maxsize=65536)
-def _column(column: tuple[str, str, bool]) -> bytes:
-    name, canonical, nullable = column
-    flag = b"\x00\x00\x00\x01\x01" if nullable else b"\x00\x00\x00\x01\x00"
-    return _encode(name.lower()) + _part(canonical.lower()) + flag
+def _column(column: Column) -> bytes:
+    flag = b"\x00\x00\x00\x01\x01" if column.nullable else b"\x00\x00\x00\x01\x00"
+    return _encode(column.name.lower()) + _part(column.type.lower()) + flag
 
 
 def _list(texts: Iterable[str]) -> bytes:

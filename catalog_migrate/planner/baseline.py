@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.model.hashes import restamped_decisions, restamped_storage
+from catalog_migrate.model.hashes import Hashes, restamped_decisions, restamped_storage
 from catalog_migrate.model.names import Allocator, Identity
 from catalog_migrate.planner.plan import Base
 
@@ -32,11 +32,7 @@ class BaselineObject(msgspec.Struct, frozen=True):
     definition: ObjectDefinition
     item_id: str
     global_id: str
-    fingerprint: str
-    definition_hash: str
-    storage_hash: str
-    text_hash: str
-    comment_hash: str
+    hashes: Hashes
     applied: tuple[str, ...] = ()
     uses: tuple[Identity, ...] = ()
     column_ids: ColumnIds | None = None
@@ -84,11 +80,7 @@ class Baseline(msgspec.Struct, frozen=True):
                 definition=definition,
                 item_id=items.allocate(),
                 global_id=ids.allocate(),
-                fingerprint=facts.fingerprint,
-                definition_hash=facts.definition_hash,
-                storage_hash=facts.storage_hash,
-                text_hash=facts.text_hash,
-                comment_hash=facts.comment_hash,
+                hashes=facts.hashes,
                 applied=tuple(sorted(set(facts.decisions.values()))),
                 uses=tuple(release.uses.get(identity, ())),
             )
@@ -116,18 +108,16 @@ class Baseline(msgspec.Struct, frozen=True):
             if mapping.owner != owner:
                 taken[identity] = mapping.owner
                 continue
-            item = items[mapping.item_id]
+            item, hashes = items[mapping.item_id], mapping.hashes
+            if item.definition.checks or _is_generated(item.definition):
+                hashes = hashes._replace(
+                    storage=restamped_storage(hashes.storage, item.definition)
+                )
             objects[identity] = BaselineObject(
                 definition=item.definition,
                 item_id=mapping.item_id,
                 global_id=mapping.global_id,
-                fingerprint=mapping.fingerprint,
-                definition_hash=mapping.definition_hash,
-                storage_hash=restamped_storage(mapping.storage_hash, item.definition)
-                if item.definition.checks or _is_generated(item.definition)
-                else mapping.storage_hash,
-                text_hash=mapping.text_hash,
-                comment_hash=mapping.comment_hash,
+                hashes=hashes,
                 applied=restamped_decisions(mapping.applied, item.definition)
                 if mapping.applied else (),
                 uses=tuple(identities[used] for used in item.uses if used in identities),

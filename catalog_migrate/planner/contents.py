@@ -253,8 +253,8 @@ def _held_on_to(*definitions: ObjectDefinition) -> set[str]:
 def touches_shard(compared: Compared, old: BaselineObject) -> bool:
     return bool(
         compared.delta.changes
-        or compared.facts.storage_hash != old.storage_hash
-        or compared.facts.comment_hash != old.comment_hash
+        or compared.facts.hashes.storage != old.hashes.storage
+        or compared.facts.hashes.comment != old.hashes.comment
     )
 
 

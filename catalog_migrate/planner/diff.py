@@ -90,31 +90,32 @@ def is_unchanged(baseline: Baseline, release: Release) -> bool:
 
     No graph is built and no column compared: this is what every start without a change costs.
     """
-    old_objects = baseline.objects
-    if len(old_objects) != len(release.objects):
+    return len(baseline.objects) == len(release.objects) and all(
+        _is_in_force(release, identity, definition, baseline.objects.get(identity))
+        for identity, definition in release.by_identity.items()
+    )
+
+
+def _is_in_force(
+    release: Release, identity: Identity, definition: ObjectDefinition, old: BaselineObject | None
+) -> bool:
+    if old is None or old.definition.kind != definition.kind:
         return False
-    uses = release.uses
-    for identity, definition in release.by_identity.items():
-        old = old_objects.get(identity)
-        if old is None or old.definition.kind != definition.kind:
-            return False
-        facts = _facts_against(release, identity, definition, old)
-        if (
-            facts.fingerprint != old.fingerprint
-            or facts.definition_hash != old.definition_hash
-            or facts.storage_hash != old.storage_hash
-            or facts.comment_hash != old.comment_hash
-            or definition.is_derived != old.definition.is_derived
-        ):
-            return False
-        if facts.decisions and not old.applied:
-            return False
-        if facts.decisions and not set(old.applied).issuperset(facts.decisions.values()):
-            return False
-        used = uses.get(identity, ())
-        if used != old.uses and set(used) != set(old.uses):
-            return False
-    return True
+    facts = _facts_against(release, identity, definition, old)
+    if facts.decisions and not set(old.applied).issuperset(facts.decisions.values()):
+        return False
+    return _is_alike(definition, facts, release.uses.get(identity, ()), old)
+
+
+def _is_alike(
+    definition: ObjectDefinition, facts: Facts, uses: tuple[Identity, ...], old: BaselineObject
+) -> bool:
+    """Whether an object is what it is in force, by its hashes and by what it uses."""
+    return (
+        facts.hashes[:-1] == old.hashes[:-1]  # texts may be laid out in another way
+        and definition.is_derived == old.definition.is_derived
+        and (uses == old.uses or set(uses) == set(old.uses))
+    )
 
 
 def compare(
@@ -343,40 +344,31 @@ def _own_action(
     *,
     renamed: bool,
 ) -> Action | None:
-    if renamed or facts.fingerprint != old.fingerprint:
+    if (
+        renamed or facts.hashes.fingerprint != old.hashes.fingerprint
+        or signature(definition) != signature(old.definition)
+    ):
         return "migrate"
-    if signature(definition) != signature(old.definition):
-        return "migrate"
-    other_uses = set(uses) != set(old.uses)
     # A table has no text to replace: what it uses (types, functions in checks) only updates edges.
-    if definition.kind == "table":
-        changed = (
-            other_uses
-            or facts.definition_hash != old.definition_hash
-            or facts.storage_hash != old.storage_hash
-            or facts.comment_hash != old.comment_hash
-            or definition.is_derived != old.definition.is_derived
-        )
-        return "update" if changed else None
-    if facts.definition_hash != old.definition_hash or other_uses:
+    if definition.kind != "table" and (
+        facts.hashes.definition != old.hashes.definition or set(uses) != set(old.uses)
+    ):
         return "redefine"
-    if facts.storage_hash != old.storage_hash or facts.comment_hash != old.comment_hash:
-        return "update"
-    return None
+    return None if _is_alike(definition, facts, uses, old) else "update"
 
 
 def _facts_against(
     release: Release, identity: Identity, definition: ObjectDefinition, old: BaselineObject
 ) -> Facts:
     """The hashes of an object of the release, those in force where they stand for the same."""
+    in_force = old.hashes.definition
     facts = release.facts.get(identity) or facts_in(
-        release, definition, old.text_hash, old.definition_hash, old.definition.columns
+        release, definition, old.hashes.text, in_force, old.definition.columns
     )
-    other_scheme = facts.definition_hash[:2] != old.definition_hash[:2]
-    if other_scheme and is_same_definition(
-        facts.definition_hash, definition, old.definition_hash, old.definition
-    ):
-        return facts._replace(definition_hash=old.definition_hash)
+    asked = facts.hashes.definition
+    other_scheme = asked[:2] != in_force[:2]
+    if other_scheme and is_same_definition(asked, definition, in_force, old.definition):
+        return facts._replace(hashes=facts.hashes._replace(definition=in_force))
     return facts
 
 

@@ -99,10 +99,10 @@ def release_of(then: State) -> Release | None:
     )
     for identity, row in own.items():
         if row.fingerprint.startswith(f"{SCHEME}:"):
+            definition = release.by_identity[identity]
+            storage = restamped_storage(row.storage_hash, definition)
             release.facts[identity] = Facts(
-                row.fingerprint, row.definition_hash, row.text_hash,
-                restamped_storage(row.storage_hash, then.items[row.item_id].definition),
-                row.comment_hash, decision_hashes(then.items[row.item_id].definition),
+                row.hashes._replace(storage=storage), decision_hashes(definition)
             )
     return release
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.program.steps import Step
@@ -371,11 +372,7 @@ class Target(msgspec.Struct, frozen=True):
     identity: Identity
     item_id: str
     global_id: str
-    fingerprint: str
-    definition_hash: str
-    storage_hash: str
-    text_hash: str
-    comment_hash: str
+    hashes: Hashes
     applied: tuple[str, ...]
     uses: tuple[Identity, ...]
     action: Action | None

@@ -305,11 +305,7 @@ class _Planning:
             identity=compared.identity,
             item_id=decided.item_id,
             global_id=decided.global_id,
-            fingerprint=facts.fingerprint,
-            definition_hash=facts.definition_hash,
-            storage_hash=facts.storage_hash,
-            text_hash=facts.text_hash,
-            comment_hash=facts.comment_hash,
+            hashes=facts.hashes,
             applied=tuple(sorted({*ran, *decisions})),
             uses=compared.uses,
             action=decided.action,
@@ -568,16 +564,15 @@ def _looks_like(old: BaselineObject, new: Compared) -> bool:
     Relations by their columns; what has none by all that callers see of it, and by its body or a
     name that is a spelling of the old one.
     """
-    if old.definition.kind != new.key.kind or old.fingerprint != new.facts.fingerprint:
+    before, after = old.hashes, new.facts.hashes
+    if old.definition.kind != new.key.kind or before.fingerprint != after.fingerprint:
         return False
     if new.definition.columns:
         return True
     if signature(old.definition) != signature(new.definition):
         return False
     return (
-        is_same_definition(
-            old.definition_hash, old.definition, new.facts.definition_hash, new.definition
-        )
+        is_same_definition(before.definition, old.definition, after.definition, new.definition)
         or (new.key.kind == "function"
             and likeness(old.definition.name, new.key.name) >= ENOUGH_ALIKE)
     )

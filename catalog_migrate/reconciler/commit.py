@@ -155,13 +155,10 @@ def _changes(
         _remove(changes, state, identity, prepared, now, serial)
     work.streams.put_migrated(changes, state, migration)
     relink(changes, state, migration)
-    kept = {identity_text(target.identity) for target in migration.targets}
-    for target in migration.targets:
-        if target.old is not None and identity_text(target.old) not in kept:
-            changes.delete("mapping", identity_text(target.old))
-    for identity in migration.removed:
-        if identity_text(identity) not in kept:
-            changes.delete("mapping", identity_text(identity))
+    kept = {target.identity for target in migration.targets}
+    for left in (*(target.old for target in migration.targets), *migration.removed):
+        if left is not None and left not in kept:
+            changes.delete("mapping", identity_text(left))
     _remember_schemas(changes, state, migration, owner)
     changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
@@ -249,11 +246,9 @@ def _put_target(
     shard = new.path if new is not None else (old_shard if definition.kind == "table" else None)
     changes.put(
         "mapping", identity_text(target.identity),
-        MappingRecord(
-            schema=definition.schema, kind=definition.kind, name=definition.name, owner=owner,
-            item_id=target.item_id, global_id=target.global_id, fingerprint=target.fingerprint,
-            definition_hash=target.definition_hash, storage_hash=target.storage_hash,
-            text_hash=target.text_hash, comment_hash=target.comment_hash, applied=target.applied,
+        MappingRecord.of(
+            definition, target.hashes, owner=owner, item_id=target.item_id,
+            global_id=target.global_id, applied=target.applied,
         ),
     )
     changes.put(

@@ -797,8 +797,6 @@ def _target(
     mapping = next(m for m in state.mappings.values() if m.item_id == record.item_id)
     return Target(
         definition=item.definition, identity=mapping.identity, item_id=mapping.item_id,
-        global_id=mapping.global_id, fingerprint=mapping.fingerprint,
-        definition_hash=mapping.definition_hash, storage_hash=mapping.storage_hash,
-        text_hash=mapping.text_hash, comment_hash=mapping.comment_hash, applied=mapping.applied,
-        uses=(), action="migrate", old=mapping.identity, contents="copy", projection=projection,
+        global_id=mapping.global_id, hashes=mapping.hashes, applied=mapping.applied, uses=(),
+        action="migrate", old=mapping.identity, contents="copy", projection=projection,
     )

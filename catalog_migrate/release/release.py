@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.hashes import (
+    Hashes,
     comment_hash,
     decision_hashes,
     definition_hash,
@@ -25,17 +26,9 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 
 
 class Facts(NamedTuple):
-    """What a definition is compared by.
+    """What a definition is compared by; ``decisions`` maps labels like ``using:col`` to hashes."""
 
-    ``definition_hash`` and ``text_hash`` are empty for a table: it has no SQL. ``decisions`` maps
-    labels like ``using:col`` to hashes.
-    """
-
-    fingerprint: str
-    definition_hash: str
-    text_hash: str
-    storage_hash: str
-    comment_hash: str
+    hashes: Hashes
     decisions: dict[str, str]
 
 
@@ -51,11 +44,9 @@ def facts_of(
     text, defined = definition_facts(
         definition, known_text=known_text, known_definition=known_definition
     )
+    fingerprint = schema_fingerprint(definition.columns)
     return Facts(
-        schema_fingerprint(
-            [(column.name, column.type, column.nullable) for column in definition.columns]
-        ),
-        defined, text, storage_hash(definition), comment_hash(definition),
+        Hashes(fingerprint, defined, storage_hash(definition), comment_hash(definition), text),
         decision_hashes(definition),
     )
 

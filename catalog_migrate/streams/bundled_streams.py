@@ -23,6 +23,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
@@ -250,7 +251,7 @@ def _migrated(state: State, migration: Migration) -> State:
         known = state.items.get(target.item_id)
         _put(
             changes, target.identity, target.definition, item_id=target.item_id,
-            global_id=target.global_id, fingerprint=target.fingerprint,
+            global_id=target.global_id, hashes=target.hashes,
             shard=known.shard if known is not None else None,
         )
     # ids that the migration takes are not handed out again
@@ -274,7 +275,7 @@ def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
         uses = sorted({item_of[use] for use in each.uses if use in item_of})
         _put(
             changes, identity, each.definition, item_id=each.item_id, global_id=each.global_id,
-            fingerprint=each.fingerprint, uses=tuple(uses),
+            hashes=each.hashes, uses=tuple(uses),
         )
     changes.put("allocator", "i", AllocatorRecord(next=_APART))
     state = state.changed(state.version, changes.effective(state))
@@ -298,7 +299,7 @@ def bundled_statements(state: State) -> tuple[str, ...]:
 
 def _put(
     changes: Changes, identity: Identity, definition: ObjectDefinition, *, item_id: str,
-    global_id: str, fingerprint: str, uses: tuple[str, ...] = (), shard: str | None = None,
+    global_id: str, hashes: Hashes, uses: tuple[str, ...] = (), shard: str | None = None,
 ) -> None:
     """Put a release's object as far as statements look at it."""
     changes.put(
@@ -309,9 +310,7 @@ def _put(
     )
     changes.put(
         "mapping", identity_text(identity),
-        MappingRecord(
-            schema=definition.schema, kind=definition.kind, name=definition.name, owner="release",
-            item_id=item_id, global_id=global_id, fingerprint=fingerprint, definition_hash="",
-            storage_hash="",
+        MappingRecord.of(
+            definition, hashes, owner="release", item_id=item_id, global_id=global_id
         ),
     )

@@ -28,7 +28,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import RefusedStatement
-from catalog_migrate.model.hashes import schema_fingerprint
+from catalog_migrate.model.hashes import Hashes, schema_fingerprint
 from catalog_migrate.model.names import Allocator, spark_refuses
 from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.planner.plan import Migration, Target
@@ -206,13 +206,10 @@ class Draft:
         owner = mapping.owner if mapping is not None else self.owner
         self.changes.put(
             "mapping", identity_text(definition.identity),
-            MappingRecord(
-                schema=definition.schema, kind=definition.kind, name=definition.name, owner=owner,
-                item_id=item_id, global_id=global_id,
-                fingerprint=schema_fingerprint(
-                    [(column.name, column.type, column.nullable) for column in definition.columns]
-                ),
-                definition_hash=external_hash(definition), storage_hash="",
+            MappingRecord.of(
+                definition,
+                Hashes(schema_fingerprint(definition.columns), external_hash(definition)),
+                owner=owner, item_id=item_id, global_id=global_id,
                 applied=mapping.applied if mapping is not None else (),
             ),
         )

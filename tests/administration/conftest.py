@@ -108,12 +108,9 @@ class Place:
         self, changes: Changes, item_id: str, definition: ObjectDefinition, shard: str
     ) -> None:
         """The records of a table in force."""
-        facts = facts_of(definition)
-        changes.put("mapping", identity_text(definition.identity), MappingRecord(
-            schema=definition.schema, kind="table", name=definition.name, owner="release",
-            item_id=item_id, global_id=f"s{item_id[1:]}", fingerprint=facts.fingerprint,
-            definition_hash="", storage_hash=facts.storage_hash,
-            comment_hash=facts.comment_hash,
+        changes.put("mapping", identity_text(definition.identity), MappingRecord.of(
+            definition, facts_of(definition).hashes, owner="release", item_id=item_id,
+            global_id=f"s{item_id[1:]}",
         ))
         changes.put("item", item_id, ItemRecord(
             owner="release", global_id=f"s{item_id[1:]}", definition=definition, shard=shard,

@@ -84,9 +84,8 @@ class Make:
         return Baseline(
             {
                 target.identity: BaselineObject(
-                    target.definition, target.item_id, target.global_id, target.fingerprint,
-                    target.definition_hash, target.storage_hash, target.text_hash,
-                    target.comment_hash, target.applied, target.uses,
+                    target.definition, target.item_id, target.global_id, target.hashes,
+                    target.applied, target.uses,
                 )
                 for target in migration.targets
             },
@@ -111,13 +110,11 @@ def _committed(baseline: Baseline, owner: str = "release") -> State:
         ("release", "release/000001", ReleaseRecord("release", "1", "h", 3, in_force=True)),
     ]
     for identity, held in baseline.objects.items():
-        key = held.definition.key
         records.append((
             "mapping", identity_text(identity),
-            MappingRecord(
-                key.schema, key.kind, key.name, owner, held.item_id, held.global_id,  # type: ignore[arg-type]
-                held.fingerprint, held.definition_hash, held.storage_hash, held.text_hash,
-                held.comment_hash, held.applied,
+            MappingRecord.of(
+                held.definition, held.hashes, owner=owner, item_id=held.item_id,  # type: ignore[arg-type]
+                global_id=held.global_id, applied=held.applied,
             ),
         ))
         records.append((

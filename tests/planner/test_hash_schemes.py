@@ -28,8 +28,10 @@ def in_scheme_1(text: str) -> Baseline:
     """What an earlier version of the tool left in the catalog."""
     baseline = Baseline.from_release(release(text))
     return replace(baseline, objects={
-        identity: replace(held, definition_hash=f"1:{held.definition.name}")
-        if held.definition_hash else held
+        identity: replace(
+            held, hashes=held.hashes._replace(definition=f"1:{held.definition.name}")
+        )
+        if held.hashes.definition else held
         for identity, held in baseline.objects.items()
     })  # fmt: skip
 

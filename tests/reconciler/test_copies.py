@@ -13,6 +13,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.engine.port import CopyResult, Engine
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Change, Target
 from catalog_migrate.reconciler.copy_progress import CopyProgress
@@ -173,7 +174,7 @@ def begin_copy(
     )
     definition = load_texts([("t.sql", "CREATE TABLE s.t (id INT);")], name="1").objects[0]
     target = Target(
-        definition, definition.identity, "i1", "s1", "", "", "", "", "", (), (), "migrate", None
+        definition, definition.identity, "i1", "s1", Hashes(), (), (), "migrate", None
     )
     shard = NewShard(target, "s/t/1", "s/t/0", size=TableSize(70, 1_000))
     return CopyProgress(work, [shard]), shard

@@ -44,7 +44,7 @@ def test_compiled_manifest_is_a_release_of_its_own() -> None:
     assert release.uses[view.identity] == (("relation", "s", "t"), ("relation", "s", "v"))
     assert release.uses["relation", "s", "t"] == (("type", "s", "m"),)
     facts = facts_of(view)
-    assert (facts.definition_hash, facts.text_hash) == (view.definition_hash, view.text_hash)
+    assert (facts.hashes.definition, facts.hashes.text) == (view.definition_hash, view.text_hash)
 
 
 def test_compile_without_analyser_names_every_view() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from catalog_migrate.catalog.records import ItemRecord, ShardRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.release import Release, facts_of
@@ -112,7 +113,7 @@ class RecordWatch:
         earlier = (declared.get(identity) for _, declared in self._releases.values())
         return (
             definition is not None and item.definition in earlier
-            and self._facts(item.definition) == self._facts(definition)
+            and self._hashes(item.definition) == self._hashes(definition)
         )
 
     @staticmethod
@@ -130,15 +131,12 @@ class RecordWatch:
         if row.owner != "release":
             return
         definition = state.items[row.item_id].definition
-        facts = self._facts(definition)
-        held = (
-            row.fingerprint, row.definition_hash, row.text_hash, row.storage_hash, row.comment_hash
-        )
-        require("I6", held == facts, f"the hashes of {key} are not those of its definition")
+        same = row.hashes == self._hashes(definition)
+        require("I6", same, f"the hashes of {key} are not those of its definition")
 
     @staticmethod
-    def _facts(definition: ObjectDefinition) -> tuple[str, ...]:
-        return tuple(facts_of(definition)[:5])
+    def _hashes(definition: ObjectDefinition) -> Hashes:
+        return facts_of(definition).hashes
 
     def _check_shard(self, state: State, path: str, record: ShardRecord) -> None:
         require("I6", not record.removing or record.state == "gone", f"{path} is in use and goes")
