@@ -56,8 +56,10 @@ class Execution:
         self._logged = last
 
 
-def outcome_of(error: Exception) -> str:
+def outcome_of(error: BaseException) -> str:
     """``failed:`` and the class of the error; its message may hold values of rows."""
+    if not isinstance(error, Exception):
+        return "failed: interrupted"
     condition = getattr(error, "condition", None) or getattr(error, "code", None)
     return f"failed: {condition or type(error).__name__}"
 
@@ -86,12 +88,14 @@ C = TypeVar("C", bound=Context)
 class Operation(ABC, Generic[C]):
     """One step that acts. Every method may be repeated: a process may end behind any line.
 
-    ``TOGETHER`` is how many of one wave run side by side at most; None for all.
+    ``TOGETHER`` is how many of one wave run side by side at most; None for all. ``ONCE``: what it
+    raises may pass, and yet it is not run again by this process.
     """
 
     step: Step
 
     TOGETHER: ClassVar[int | None] = None
+    ONCE: ClassVar[bool] = False
 
     @property
     def key(self) -> Hashable:
@@ -139,7 +143,7 @@ class _Attempt:
     began: float
     ended: float
     outcome: str
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 def execute(
@@ -158,9 +162,15 @@ def execute(
 
     def attempt(operation: Operation[C]) -> _Attempt:
         began = context.wall()
+
+        def act() -> str | None:
+            if undo:
+                return operation.undo(context)
+            return operation.is_done(context) or operation.run(context)
+
         try:
-            skipped = context.attempt(lambda: _act(operation, context, undo=undo))
-        except Exception as error:  # noqa: BLE001 - handed on as a value
+            skipped = act() if operation.ONCE else context.attempt(act)
+        except BaseException as error:  # noqa: BLE001 - handed on as a value
             return _Attempt(began, context.wall(), outcome_of(error), error)
         return _Attempt(began, context.wall(), f"skipped: {skipped}" if skipped else "done")
 
@@ -170,6 +180,8 @@ def execute(
         for operation, ended in context.spread(ready, attempt):
             if not undo:
                 context.execution.record(operation.step, ended.began, ended.ended, ended.outcome)
+            if not isinstance(ended.error, Exception | None):
+                raise ended.error
             on_ended(operation)
             if ended.error is not None:
                 left_out.add(operation.key)
@@ -179,12 +191,6 @@ def execute(
         if failures and not keep_going:
             raise failures[0].error
     return failures
-
-
-def _act(operation: Operation[C], context: C, *, undo: bool) -> str | None:
-    if undo:
-        return operation.undo(context)
-    return operation.is_done(context) or operation.run(context)
 
 
 def _groups(

@@ -27,6 +27,7 @@ class Place:
     spreads: list[int] = field(default_factory=list)
     execution: Execution = field(default_factory=Execution)
     now: float = 0.0
+    attempts: int = 0
 
     def wall(self) -> float:
         self.now += 1
@@ -38,6 +39,7 @@ class Place:
             yield item, act(item)
 
     def attempt(self, act: Callable[[], R]) -> R:
+        self.attempts += 1
         return act()
 
     @property
@@ -67,6 +69,8 @@ class Heard(Operation[Place]):
         context.heard.append(self.step.name)
         if self.step.name in context.broken:
             raise ValueError(self.step.name)
+        if self.step.name == "interrupted":
+            raise KeyboardInterrupt
         return None
 
     def undo(self, context: Place) -> str | None:
@@ -81,6 +85,12 @@ class FewAtOnce(Heard):
     """Bears two beside each other."""
 
     TOGETHER: ClassVar = 2
+
+
+class NotAgain(Heard):
+    """Is not tried again."""
+
+    ONCE: ClassVar = True
 
 
 def on(name: str, wave: int = 1, *after: str, done: str = "") -> Heard:
@@ -130,6 +140,22 @@ def test_a_hopeless_error_ends_it() -> None:
     place = Place(broken=frozenset({"hopeless"}))
     assert len(execute([on("hopeless"), on("b", 2)], place, keep_going=True)) == 1
     assert place.heard == ["hopeless"]
+
+
+def test_an_interruption_is_on_record() -> None:
+    """Ctrl-C ends all, whatever may fail; of the operation under way it is said."""
+    place = Place()
+    with pytest.raises(KeyboardInterrupt):
+        execute([on("interrupted"), on("b", 2)], place, keep_going=True)
+    assert place.heard == ["interrupted"]
+    assert place.outcomes == {"interrupted": "failed: interrupted"}
+
+
+def test_what_must_not_be_repeated_is_tried_once() -> None:
+    """It does without the attempts of the context, which may be more than one."""
+    place = Place()
+    execute([NotAgain(Step("seal", "table", "a")), on("b", 2)], place)
+    assert (place.heard, place.attempts) == (["a", "b"], 1)
 
 
 def test_undo_goes_backwards() -> None:
