@@ -89,13 +89,15 @@ class Operation(ABC, Generic[C]):
     """One step that acts. Every method may be repeated: a process may end behind any line.
 
     ``TOGETHER`` is how many of one wave run side by side at most; None for all. ``ONCE``: what it
-    raises may pass, and yet it is not run again by this process.
+    raises may pass, and yet it is not run again by this process. ``GOES_ON``: :meth:`run` only
+    begins it; later waves do not wait for it, and what ends it puts it on record.
     """
 
     step: Step
 
     TOGETHER: ClassVar[int | None] = None
     ONCE: ClassVar[bool] = False
+    GOES_ON: ClassVar[bool] = False
 
     @property
     def key(self) -> Hashable:
@@ -122,6 +124,10 @@ class Operation(ABC, Generic[C]):
     def describe(self) -> str:
         """``copy table shop.orders``."""
         return self.step.describe()
+
+    def outcome_of(self, error: BaseException) -> str:
+        """What is put on record when it fails."""
+        return outcome_of(error)
 
     def is_hopeless(self, error: Exception) -> bool:  # noqa: ARG002 - for those that know
         """Whether all that follow would fail of this error, too, after as long a wait."""
@@ -171,14 +177,14 @@ def execute(
         try:
             skipped = act() if operation.ONCE else context.attempt(act)
         except BaseException as error:  # noqa: BLE001 - handed on as a value
-            return _Attempt(began, context.wall(), outcome_of(error), error)
+            return _Attempt(began, context.wall(), operation.outcome_of(error), error)
         return _Attempt(began, context.wall(), f"skipped: {skipped}" if skipped else "done")
 
     for group in _groups(operations, last_first=undo):
         ready = [each for each in group if not left_out & {each.key, *each.needs}]
         left_out.update(each.key for each in group if left_out & each.needs)
         for operation, ended in context.spread(ready, attempt):
-            if not undo:
+            if not (undo or (operation.GOES_ON and ended.outcome == "done")):
                 context.execution.record(operation.step, ended.began, ended.ended, ended.outcome)
             if not isinstance(ended.error, Exception | None):
                 raise ended.error

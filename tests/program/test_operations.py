@@ -93,6 +93,12 @@ class NotAgain(Heard):
     ONCE: ClassVar = True
 
 
+class Begun(Heard):
+    """Is ended by others."""
+
+    GOES_ON: ClassVar = True
+
+
 def on(name: str, wave: int = 1, *after: str, done: str = "") -> Heard:
     """An operation on an object of this name."""
     return Heard(Step("create", "view", name, wave=wave), frozenset(after), done)
@@ -164,6 +170,18 @@ def test_undo_goes_backwards() -> None:
     execute([on("a"), on("b", 2), on("c", 2)], place, undo=True)
     assert place.heard == ["-b", "-c", "-a"]
     assert place.execution.executed == []
+
+
+def test_what_goes_on_is_put_on_record_by_what_ends_it() -> None:
+    """The next wave begins meanwhile; one that could not begin, or need not, is on record."""
+    place = Place(broken=frozenset({"b"}))
+    begun = [
+        Begun(Step("start", "source", name, wave=1), done="it runs" * (name == "c"))
+        for name in ("a", "b", "c")
+    ]
+    execute([*begun, on("d", 2)], place, keep_going=True)
+    assert place.heard == ["a", "b", "d"]
+    assert place.outcomes == {"b": "failed: ValueError", "c": "skipped: it runs", "d": "done"}
 
 
 def test_few_run_side_by_side() -> None:
