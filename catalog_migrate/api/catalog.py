@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.reconciler.actions import Actions, Drift
     from catalog_migrate.reconciler.execution_context import ExecutionContext, Journal, OnProgress
-    from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
@@ -158,8 +157,8 @@ class Catalog:
         migration = planned(ReleaseToApply(loaded), state, self._planning_inputs(state), options)
         return with_fence(with_bodies(migration, loaded, views=views), state, loaded, policy)
 
-    def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
-        """The empty plan when the manifest of this outline is in force already, else None.
+    def plan_in_force(self, manifest_hash: str) -> Plan | None:
+        """The empty plan when the manifest of this hash is in force already, else None.
 
         Spares reading the manifest's objects, which is most of what a plan without changes costs.
         """
@@ -167,7 +166,10 @@ class Catalog:
         from catalog_migrate.planner.plan_validation import with_missing_data
 
         state = self.state()
-        known = in_force(state, *outline, uri=self.log.uri)
+        standing = state.release_in_force()
+        if standing is None:
+            return None
+        known = in_force(state, standing.name, manifest_hash, uri=self.log.uri)
         return None if known is None else with_missing_data(known, self.gone(state)).plan
 
     def gone(self, state: State) -> tuple[MissingData, ...]:
@@ -340,12 +342,16 @@ class Catalog:
     def acknowledge(self, operation: str, *, who: str, at: str) -> bool:
         """Note that somebody has seen an unsafe operation; False when somebody had."""
         self._writing("acknowledge")
-        from catalog_migrate.catalog.commits import Commit, commit_onto
-        from catalog_migrate.streams.unsafe.audit import Acknowledge
+        from catalog_migrate.catalog.transaction import commit
+        from catalog_migrate.streams.unsafe.audit import acknowledge
 
-        note = Acknowledge(operation, f"{who} {at}".strip())
-        before, after = commit_onto(self.log, Commit("acknowledge", (note,)))
-        return after is not before
+        before = self.state()
+        fresh = acknowledge(before, operation, who=who, at=at) is not None
+        commit(
+            self.log, lambda state: acknowledge(state, operation, who=who, at=at),
+            kind="acknowledge",
+        )
+        return fresh
 
     def runtime(
         self,

@@ -20,7 +20,6 @@ from catalog_migrate.errors import (
     UsageError,
 )
 from catalog_migrate.policy import Policy
-from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from catalog_migrate.model.objects import Column
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.release.loader import FindContracts
-    from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
 
 COMMITTED = "catalog:"
@@ -175,18 +173,20 @@ def read_release(
     )
 
 
-def release_outline(settings: Settings) -> ManifestOutline | None:
-    """The outline of the configured release where it is a manifest that is easily read."""
+def release_digest(settings: Settings) -> str | None:
+    """The manifest hash of the configured release where it is a manifest; its objects are not read.
+
+    None where reading it says why.
+    """
     place = Path(need(settings, "release.path", "--release PATH"))
     if place.suffix != ".json":
         return None
-    from catalog_migrate.release.manifest import outline_of
+    from catalog_migrate.release.manifest import hash_file
 
     try:
-        data = read_file(place)
-    except OSError:
-        return None  # load_release says why
-    return outline_of(data, default_schema=settings.text("release.default_schema"))
+        return hash_file(place, default_schema=settings.text("release.default_schema"))
+    except (OSError, CatalogMigrateError):
+        return None
 
 
 def address_in(text: str | None) -> str | None:

@@ -26,7 +26,7 @@ from catalog_migrate.api.configured import (
     open_catalog,
     read_release,
     refuse_other_warehouse,
-    release_outline,
+    release_digest,
     unheard,
 )
 from catalog_migrate.config import Settings
@@ -187,8 +187,8 @@ def _plan(
     settings: Settings, approve: Collection[str], release: Release | None, *, bind: bool = False,
     allow_downgrade: bool = False, on_note: OnNote,
 ) -> Plan:
-    outline = None if approve or bind else release_outline(settings)
-    if release is None and outline is None:
+    digest = None if approve or bind else release_digest(settings)
+    if release is None and digest is None:
         release = read_release(settings, find=asking_spark(settings, on_note) if bind else None)
     try:
         catalog = open_catalog(settings)
@@ -196,8 +196,8 @@ def _plan(
         from catalog_migrate.planner.baseline import Baseline
         from catalog_migrate.planner.plan_validation import with_bodies
 
-        on_note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
         release = release or read_release(settings)
+        on_note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
         migration = with_bodies(
             _migration(settings, Baseline.empty(), release, approve), release, views=not bind
         )
@@ -209,7 +209,7 @@ def _plan(
             " catalog-migrate status shows a holder of the lease that is alive, wait for it; else"
             " `catalog-migrate apply`, or the next start, finishes it"
         )
-    known = None if outline is None else catalog.plan_in_force(outline)
+    known = None if digest is None else catalog.plan_in_force(digest)
     if known is not None:
         return known
     release = release or read_release(settings)

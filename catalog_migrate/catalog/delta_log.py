@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote
 
-import msgspec
-
+from catalog_migrate.catalog.kept_state import decode_kept, encode_kept
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
-from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, sum_rows
+from catalog_migrate.catalog.state import LogSnapshot, State, UnreadCollections, sum_rows
 from catalog_migrate.delta.log import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import (
@@ -61,7 +58,7 @@ _CONFIGURATION = {
 """History stays: delta-rs would delete old commit files when it makes a checkpoint."""
 
 _STATES = "states"
-"""The folder of the state that is kept as one object, on an object store alone."""
+"""The folder of the state that is kept as one object."""
 _COLUMNS = ("kind", "key", "value", "diff")
 _PARTS = frozenset({"log", "renewals", "audit", "operations_log", _STATES})
 _ROWS = "SELECT kind, key, value, diff FROM log"
@@ -213,63 +210,82 @@ class DeltaLog:
     def read(self) -> LogSnapshot:
         """The newest state; kept, so that reading an unchanged log again costs a listing."""
         with self._lock:
+            before = self._snapshot
+            if before is None and not self._is_remote:
+                self._snapshot = self._read_kept(self._commits.newest())
             newest = self._commits.verify()
             if newest is None:
                 raise self._absent()
             if self._snapshot is None or self._snapshot.version != newest:
-                self._snapshot = self._kept(newest) or self._query(self._load(newest))
+                kept = self._read_kept(newest) if self._is_remote else None
+                self._snapshot = kept or self._query(self._load(newest))
+            if self._storage and self._snapshot is not before:
                 self._remember_rows(self._snapshot)
             return self._snapshot
 
-    def _kept(self, version: int) -> LogSnapshot | None:
+    def _read_kept(self, version: int | None) -> LogSnapshot | None:
         """The state that was kept as one object; None where none was, or that of another log.
 
-        A log of n commits is opened by some 4n requests, which on an object store take seconds. The
-        object says which commit it is of.
+        A log of n commits is opened by some 4n requests, which on an object store take seconds. On
+        a disk the large collections are left to the log, which is read when one is looked at.
         """
-        if not self._is_remote:
+        if version is None:
             return None
         try:
-            data = self._store.read(_state_name(version))
+            kept = decode_kept(self._store.read(_state_name(version)))
+            if kept is None or kept.commit_id != self._commits.commit_id(version):
+                return None
+            if not kept.files.items() <= self._commits.sizes().items():
+                return None
         except FileNotFoundError:
             return None
-        try:
-            commit_id, rows = msgspec.json.decode(
-                zlib.decompress(data), type=tuple[str, list[tuple[str, str, str]]]
-            )
-        except (zlib.error, msgspec.DecodeError):
-            return None
-        if commit_id != self._commits.commit_id(version):
+        except OSError:
+            if self._is_remote:
+                raise
             return None
         self._kept_version = version
-        return LogSnapshot(version, rows)
+        raw = kept.collections
+        if kept.files:
+            self._commits.trust(version)
+            raw = UnreadCollections(raw, lambda: self._read_again(version, kept.commit_id))
+        return LogSnapshot(version, None, State.from_kept(version, raw, kept.answers))
+
+    def _read_again(self, version: int, commit_id: str) -> LogSnapshot:
+        """The rows of a version of which the small collections were kept."""
+        with self._lock:
+            self._commits.verify()
+            if self._commits.commit_id(version) != commit_id:
+                raise CatalogCorrupt(
+                    f"version {version} of {self._path} is not the commit that it was",
+                    remedy="run again", file=self._commits.place(version),
+                )
+            return self._query(self._load(version))
 
     def _keep_state(self) -> None:
-        """Keep the newest state for whoever opens the log next, in place of the one before."""
+        """Keep the newest state for whoever opens the log next, in place of those before."""
         with self._lock:
-            snapshot = self.read()
-            if self._kept_version == snapshot.version:
+            if self._snapshot is not None and self._snapshot.version == self._kept_version:
                 return
-            commit_id = self._commits.commit_id(snapshot.version)
+            snapshot = self.read()
+            commit_id, files = self._commits.commit_id(snapshot.version), self._commits.sizes()
             if commit_id is None:
                 return
-            data = zlib.compress(msgspec.json.encode((commit_id, snapshot.rows)), 1)
             name = _state_name(snapshot.version)
-            if not self._store.put_if_absent(name, data):  # of a log that was here before
-                self._store.delete(name)
-                self._store.put_if_absent(name, data)
-            before, self._kept_version = self._kept_version, snapshot.version
-            if before is not None:
-                self._store.delete(_state_name(before))
+            data = encode_kept(State.from_snapshot(snapshot), commit_id, files)
+            self._store.make_folder(_STATES, above=True)
+            if not self._store.put_if_absent(name, data, durable=self._is_remote):
+                self._store.delete(name)  # of a log that was here before
+                self._store.put_if_absent(name, data, durable=self._is_remote)
+            self._kept_version = snapshot.version
+            for other in self._store.names(_STATES):
+                if f"{_STATES}/{other}" < name:
+                    self._store.delete(f"{_STATES}/{other}")
 
     def _remember_rows(self, snapshot: LogSnapshot) -> None:
         """Have the options found by whoever opens a table of this catalog."""
-        if not self._storage:
-            return
-        for kind, key, text in snapshot.rows:
-            if (kind, key) == ("config", "warehouse"):
-                record = decode_record(kind, key, text)
-                remember(record.value if isinstance(record, ConfigRecord) else "", self._storage)
+        record = State.from_snapshot(snapshot).config.get("warehouse")
+        if record is not None:
+            remember(record.value, self._storage)
 
     def read_at(self, version: int) -> LogSnapshot:
         from deltalake.exceptions import DeltaError
@@ -299,11 +315,10 @@ class DeltaLog:
     def keep_audit(self) -> int:
         """Copy what the audit table, and that of executed operations, lacks.
 
-        On an object store, keep the newest state as one object too.
+        And keep the newest state as one object.
         """
-        if self._is_remote:
-            with suppress(CatalogMigrateError, OSError):  # the log is whole without it
-                self._keep_state()
+        with suppress(CatalogMigrateError, OSError):  # the log is whole without it
+            self._keep_state()
         copied = self._audit.catch_up(self)
         if copied or not self._operations.exists():
             self._operations.catch_up(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,12 +46,16 @@ _ATTRIBUTES = {
 }
 """Attribute of a :class:`State` -> the collection that it holds."""
 
+LARGE = frozenset({"item", "mapping", "shard"})
+"""Collections that have a row for each object; all others together are small."""
+
 _DECODERS = {name: msgspec.json.Decoder(record) for name, record in COLLECTIONS.items()}
 SCHEMAS = "schemas"
 """Setting: the schemas that a release has left behind, as JSON."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_ANSWERS = ("", "answers")
 _RESTORE = "restore the log from a copy; nothing was written"
 
 
@@ -108,12 +112,27 @@ def sum_rows(rows: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, 
     return [row for row, total in totals.items() if total]
 
 
+def _collect(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
+    """Sort rows into collections; :class:`CatalogCorrupt` for two values under a key."""
+    raw: dict[str, dict[str, str]] = {}
+    for kind, key, value in rows:
+        collection = raw.get(kind)
+        if collection is None:
+            collection = raw[kind] = {}
+        if key in collection:
+            raise CatalogCorrupt(
+                f"{kind} {key!r} has two values", remedy=_RESTORE, collection=kind, key=key
+            )
+        collection[key] = value
+    return raw
+
+
 class LogSnapshot:
     """The log read at one version: the rows whose ``diff`` sums to one, in no order.
 
     ``state`` is what ``State.from_snapshot`` made of the rows, kept here so that reading an
-    unchanged log again decodes nothing. After a commit of our own it is known from the start, and
-    the rows follow from it.
+    unchanged log again decodes nothing. After a commit of our own, or where a state was kept, it is
+    known from the start, and the rows follow from it.
     """
 
     __slots__ = ("_rows", "state", "version")
@@ -145,6 +164,43 @@ class LogSnapshot:
         if self.state is None:
             return LogSnapshot(version, self._rows)
         return LogSnapshot(version, None, self.state.at(version))
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """What a plan without changes asks of the large collections, so that it need not read them.
+
+    ``schemes`` counts each owner's mappings by the scheme of their fingerprints, ``tables`` are the
+    release's tables: the item id of each live shard.
+    """
+
+    schemes: Mapping[str, Mapping[str, int]]
+    tables: Mapping[str, str]
+
+
+class UnreadCollections(Mapping[str, Mapping[str, str]]):
+    """The small collections; ``read`` reads the log when a :data:`LARGE` one is looked at."""
+
+    __slots__ = ("_known", "_read")
+
+    def __init__(self, small: RawCollections, read: Callable[[], LogSnapshot]) -> None:
+        self._known = small
+        self._read: Callable[[], LogSnapshot] | None = read
+
+    def _whole(self) -> RawCollections:
+        read = self._read
+        if read is not None:
+            self._known = _collect(read().rows)
+            self._read = None
+        return self._known
+
+    def __getitem__(self, name: str) -> Mapping[str, str]:
+        return (self._whole() if name in LARGE else self._known)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole())
+
+    def __len__(self) -> int:
+        return len(self._whole())
 
 
 class State:
@@ -223,20 +279,37 @@ class State:
         A snapshot is read once: afterwards it carries its state."""
         if snapshot.state is not None:
             return snapshot.state
-        raw: dict[str, dict[str, str]] = {}
-        for kind, key, value in snapshot.rows:
-            collection = raw.get(kind)
-            if collection is None:
-                collection = raw[kind] = {}
-            if key in collection:
-                raise CatalogCorrupt(
-                    f"{kind} {key!r} has two values", remedy=_RESTORE, collection=kind, key=key
-                )
-            collection[key] = value
-        state = cls(snapshot.version, raw)
+        state = cls(snapshot.version, _collect(snapshot.rows))
         _require_format(state)
         snapshot.keep(state)
         return state
+
+    @classmethod
+    def from_kept(cls, version: int, raw: RawCollections, answers: Answers) -> State:
+        """The state of collections that were kept, with ``answers``; raises
+        :class:`UnsupportedFormat` as :meth:`from_snapshot` does."""
+        state = cls(version, raw, found={_ANSWERS: answers})
+        _require_format(state)
+        return state
+
+    @property
+    def answers(self) -> Answers:
+        """See :class:`Answers`."""
+        found: Answers | None = self._found.get(_ANSWERS)
+        if found is None:
+            schemes: dict[str, dict[str, int]] = {}
+            tables: set[str] = set()
+            for row in self.mappings.values():
+                counts = schemes.setdefault(row.owner, {})
+                scheme = row.fingerprint.partition(":")[0]
+                counts[scheme] = counts.get(scheme, 0) + 1
+                if row.kind == "table" and row.owner == "release":
+                    tables.add(row.item_id)
+            found = self._found[_ANSWERS] = Answers(schemes, {
+                path: shard.item_id for path, shard in self.shards.items()
+                if shard.state == "live" and shard.item_id in tables
+            })
+        return found
 
     def _decode(self, name: str) -> Mapping[str, Any]:
         decode = _DECODERS[name].decode
@@ -247,15 +320,6 @@ class State:
             values = {key: decode_record(name, key, text) for key, text in texts.items()}
         decoded = self._decoded[name] = MappingProxyType(values)
         return decoded
-
-    def find(self, collection: str, key: str) -> Record | None:
-        """Return one record, None where there is none; decodes no more than that."""
-        decoded = self._decoded.get(collection)
-        if decoded is not None:
-            found: Record | None = decoded.get(key)
-            return found
-        text = self.raw.get(collection, _NOTHING).get(key)
-        return None if text is None else decode_record(collection, key, text)
 
     @property
     def tombstones(self) -> tuple[TombstoneRecord, ...]:
@@ -461,7 +525,8 @@ class State:
         raw.update(touched)
         decoded.update({name: MappingProxyType(values) for name, values in fresh.items()})
         found = {
-            asked: answer for asked, answer in dict(self._found).items() if asked[0] not in touched
+            asked: answer for asked, answer in dict(self._found).items()
+            if asked[0] not in touched and not (asked == _ANSWERS and touched.keys() & LARGE)
         }
         return State(version, raw, decoded, found)
 

@@ -12,6 +12,7 @@ Imports next to nothing, because every plan looks at every table.
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -38,6 +39,9 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
 def commit_name(version: int) -> str:
     """The object of one commit, below the table."""
     return f"{LOG}/{version:020d}.json"
+
+
+_FIRST = commit_name(0)
 
 
 def checksum_name(version: int) -> str:
@@ -77,6 +81,8 @@ def why_no_log(path: str) -> str | None:
     Nothing is read. A directory that may not be read, or a mount that does not answer, shows none;
     StoreFailure where an object store does not answer, which says nothing of what is there.
     """
+    if path.startswith("/") and os.access(f"{path}/{_FIRST}", os.F_OK):
+        return None
     table = store_at(path)
     try:
         if table.exists(commit_name(0)):
@@ -337,6 +343,19 @@ class CommitLog:
         self._verified = newest
         return newest
 
+    def sizes(self) -> Mapping[str, int]:
+        """The files of the table with their sizes, which tell one that is missing or cut off; none
+        on an object store, where an object is whole or not there."""
+        return {
+            f"{folder}/{name}": size for folder in ("", LOG)
+            for name, size in self._table.sizes(folder).items()
+            if name.endswith((".json", ".parquet"))
+        }
+
+    def trust(self, version: int) -> None:
+        """Take the commits up to a version for whole: another look has found them so."""
+        self._verified = version
+
     def whole(self) -> int | None:
         """The newest version, after a listing that shows every commit since the very first.
 
@@ -490,6 +509,10 @@ class RemoteCommitLog(CommitLog):
     def whole(self) -> int | None:
         """Like :meth:`newest`."""
         return self.newest()
+
+    def sizes(self) -> Mapping[str, int]:
+        """None: a listing of all objects takes as long as reading the state."""
+        return {}
 
     def _info(self, version: int) -> Mapping[str, Any]:
         with self._lock:

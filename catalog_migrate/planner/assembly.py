@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.records import Owner
     from catalog_migrate.catalog.state import State
 
-_SCHEME = f"{SCHEME}:"
-
 
 def assemble(
     base: Base,
@@ -113,7 +111,7 @@ def in_force(
     state: State,
     release: str,
     manifest_hash: str,
-    objects: int,
+    objects: int | None = None,
     *,
     owner: Owner = "release",
     uri: str | None = None,
@@ -128,9 +126,10 @@ def in_force(
     standing = state.release_in_force(owner)
     if standing is None or (standing.name, standing.manifest_hash) != (release, manifest_hash):
         return None
-    held = [mapping for mapping in state.mappings.values() if mapping.owner == owner]
-    if len(held) != objects or not all(row.fingerprint.startswith(_SCHEME) for row in held):
+    schemes = state.answers.schemes.get(owner, {})
+    held = schemes.get(SCHEME, 0)
+    if held != sum(schemes.values()) or objects not in (None, held):
         return None
     return nothing_to_do(
-        Baseline.outline(state, owner=owner, uri=uri), release, manifest_hash, unchanged=objects
+        Baseline.outline(state, owner=owner, uri=uri), release, manifest_hash, unchanged=held
     )

@@ -6,7 +6,7 @@ that lead nowhere, and a writer by path would begin a new table in the mount poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,23 +35,16 @@ def missing_data(
     a request, so only items that are ``touched`` are looked at there. Where every one of several
     tables below the warehouse is gone, it is the warehouse.
     """
-    tables = {
-        mapping.item_id: mapping for mapping in state.mappings.values()
-        if mapping.kind == "table" and mapping.owner == "release"
-    }
-    if not tables:
-        return ()
     warehouse = state.setting("warehouse")
+    names: Mapping[str, str] = {}
     adopted: list[MissingData] = []
     below: list[MissingData] = []
     causes: set[str] = set()
     standing = 0
-    for shard, record in state.shards.items():
-        if record.state != "live" or record.item_id not in tables:
-            continue
+    for shard, item_id in state.answers.tables.items():
         path = shard_location(warehouse, shard)
         inside = not is_absolute(shard)
-        if is_remote(path) and record.item_id not in touched:
+        if is_remote(path) and item_id not in touched:
             standing += inside
             continue
         why = why_missing(path)
@@ -59,7 +52,8 @@ def missing_data(
             standing += inside
             continue
         causes.add(why)
-        name = str(tables[record.item_id].key)
+        names = names or {each.item_id: str(each.key) for each in state.mappings.values()}
+        name = names[item_id]
         moved = "" if inside else f"; moved: catalog-migrate relocate --table {name}=PATH"
         (below if inside else adopted).append(MissingData(
             name, f"its rows cannot be seen: no Delta log is at {path}: {why}",

@@ -27,7 +27,6 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.catalog.updates import Update
 from catalog_migrate.errors import CommitConflict, EngineFailure
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
@@ -414,7 +413,7 @@ def pending_bundled(
         return None
     planned = work.streams.bring_in(state, statements)
     work.journal.waiting = planned.waiting
-    return planned if planned.updates else None
+    return None if planned.changes is None else planned
 
 
 def bring_in_bundled(
@@ -425,11 +424,11 @@ def bring_in_bundled(
         return state
     made: tuple[str, ...] = ()
 
-    def bundled(current: State) -> Sequence[Update]:
+    def bundled(current: State) -> Changes | None:
         nonlocal made
         planned = pending_bundled(work, current, statements)
         made = () if planned is None else planned.created
-        return () if planned is None else planned.updates
+        return None if planned is None else planned.changes
 
     state = commit(work.log, bundled, epoch=work.epoch, kind="ship")
     clusters = (state.items[item_id].links.get("cluster", "") for item_id in made)

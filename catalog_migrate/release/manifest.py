@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import xxhash
@@ -20,6 +21,7 @@ from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.release.release import Place, Release, definition_facts
+from catalog_migrate.store.local import read_chunks, read_file
 
 MANIFEST_FORMAT = "1.0"
 """What tools of every version read."""
@@ -47,27 +49,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     dropped: tuple[str, ...] = ()
 
 
-class ManifestOutline(NamedTuple):
-    """What tells one manifest from another: its name, its hash, how many objects it declares."""
-
-    name: str
-    manifest_hash: str
-    objects: int
-
-
-class _Outline(msgspec.Struct, frozen=True):
+class _Header(msgspec.Struct, frozen=True):
     format_version: str
-    release: str
-    objects: tuple[msgspec.Raw, ...]
     default_schema: str | None = None
 
 
-class _Header(msgspec.Struct, frozen=True):
-    format_version: str
-
-
 _MANIFEST = msgspec.json.Decoder(Manifest)
-_OUTLINE = msgspec.json.Decoder(_Outline)
 _HEADER = msgspec.json.Decoder(_Header)
 _ENCODER = msgspec.json.Encoder()
 
@@ -129,20 +116,24 @@ def overriding(given: str | None, own: str | None) -> str | None:
     return None if not given or given == own else given
 
 
-def outline_of(data: bytes, *, default_schema: str | None = None) -> ManifestOutline | None:
-    """The outline of a manifest, objects left undecoded; None when it has to be read to say more.
+def hash_file(path: Path, *, default_schema: str | None = None) -> str:
+    """The manifest hash of a file, whose bytes alone are looked at unless they may say the default
+    schema.
 
     It is no proof that the manifest is valid: only the hash of one that was read before says that.
+    Raises OSError, and InvalidRelease for what is no JSON.
     """
+    if default_schema is None:
+        digest = xxhash.xxh3_128()
+        for chunk in read_chunks(path):
+            digest.update(chunk)
+        return digest.hexdigest()
+    data = read_file(path)
     try:
-        found = _OUTLINE.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return ManifestOutline(
-        found.release,
-        hash_of(data, default_schema=overriding(default_schema, found.default_schema)),
-        len(found.objects),
-    )
+        own = _HEADER.decode(data).default_schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRelease(f"{path} cannot be read", problems=[]) from error
+    return hash_of(data, default_schema=overriding(default_schema, own))
 
 
 def _version_of(data: bytes) -> str:

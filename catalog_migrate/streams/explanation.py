@@ -7,7 +7,6 @@ import time
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import preview
 from catalog_migrate.program.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
@@ -76,9 +75,9 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> Explanati
     if isinstance(statement, st.CreateSource):
         statement = with_upstream(state, statement, ports=ports)
     effect = plan_statement(state, statement)
-    if not effect.updates:
+    if effect.changes is None:
         return Explanation(statement, state, state, effect)
-    after = preview(state, effect.updates)
+    after = state.changed(state.version + 1, effect.changes.effective(state))
     return Explanation(
         statement, state, after, effect, program_of_effect(state, effect),
         _judge(state, after, effect, ports),
@@ -143,7 +142,7 @@ def describe(found: Explanation) -> str:
         return found.reads
     lines = [f"would be: {effect.summary}"]
     lines += [f"note: {notice}" for notice in effect.notices]
-    if not effect.updates:
+    if effect.changes is None:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
     for item_id in list_changed_items(effect):
         lines += ["", "definition afterwards:"]

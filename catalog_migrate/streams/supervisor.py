@@ -16,12 +16,11 @@ from functools import partial
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.commits import Commit, Committed, commit_onto
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Swap
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections import row_values
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -34,6 +33,7 @@ from catalog_migrate.errors import (
     TableChanged,
     UpstreamChanged,
 )
+from catalog_migrate.program.steps import Executed
 from catalog_migrate.replication.survey import Survey, survey_from
 from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.sql.statements import QueryKind
@@ -66,8 +66,7 @@ from catalog_migrate.streams.status import (
     shortly,
 )
 from catalog_migrate.streams.table_snapshots import forget_uncopied, tables_to_copy
-from catalog_migrate.streams.tables import note_columns
-from catalog_migrate.streams.updates import Hold, RecordHoldSurvey, RecordUpstream, TakeOverColumns
+from catalog_migrate.streams.tables import columns_taken_over
 from catalog_migrate.streams.upstream import (
     Upstream,
     begin_at_offsets,
@@ -81,6 +80,8 @@ from catalog_migrate.streams.upstream import (
 from catalog_migrate.streams.upstream_tables import (
     FINAL,
     UpstreamColumns,
+    columns_of,
+    evolved,
     hold_of,
     is_taken_over,
     upstream_columns,
@@ -358,9 +359,18 @@ class Supervisor:
             except CatalogMigrateError:
                 return  # a server or a secret that is not there now: the next try meets it again
             copied = tables_to_copy(spec, error, there)
-            change = TakeOverColumns(item_id, error, there, copied)
+
+            def put(changes: Changes, current: State) -> None:
+                found = evolved(current, item_id, error, columns_of(there))
+                if found is None:
+                    return
+                changes.merge(found)
+                if copied is not None and item_id in current.streams:
+                    record = surveys.copy_again(current.streams[item_id], copied)
+                    changes.put("stream", item_id, record)
+
             try:
-                self.commit(Commit("evolve", (change,), reason=error.message))
+                self.commit(put, "evolve", error.message)
                 more = "" if copied is None else "; its table is copied again for old rows"
                 self.say(f"source {name}: column change applied: {error.message}{more}")
             except RefusedStatement as refused:
@@ -388,7 +398,13 @@ class Supervisor:
             found = self.ports.databases.survey(self.spec(state, item_id))
         if fingerprint and (found is None or found.fingerprint != fingerprint):
             return False
-        self.commit(Commit("stream", (RecordHoldSurvey(item_id, found),)))
+
+        def put(changes: Changes, current: State) -> None:
+            standing = current.streams.get(item_id)
+            if standing is not None:
+                changes.put("stream", item_id, surveys.with_hold(standing, found))
+
+        self.commit(put, "stream")
         return True
 
     def _table(self, spec: QuerySpec, name: str) -> DiscoveredTable:
@@ -448,7 +464,7 @@ class Supervisor:
                 if not following.ready(state, item_id, checkpoint, self.ports.tables):
                     continue
                 self.stop_one(item_id)
-                following.step(state, item_id, checkpoint, self.ports.tables, commit=self.commit)
+                following.step(state, item_id, checkpoint, self.ports.tables, put=self.commit)
                 each.forget_failures()
             except PositionLost as error:
                 self.hold(item_id, failures.of_error(error, each.shown))
@@ -549,9 +565,9 @@ class Supervisor:
         the start, when those that it comes ``after`` have ended.
         """
         self.ensure_shards(state, item_id)
-        notes = note_columns(state, item_id)
-        if notes:
-            self.commit(Commit("evolved", notes))
+        note = columns_taken_over(state, item_id)
+        if note is not None:
+            self.commit(note, "evolved")
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = self.spec(state, item_id, stream)
         redactor = spec.redactor
@@ -631,13 +647,22 @@ class Supervisor:
             require_same_cluster_and_topics(spec, stream, found)
         require_there(spec, found)
 
-        note = RecordUpstream(
-            spec.item_id, stream, upstream=found.upstream, topics=found.topics, reads=reads
-        )
-        known = note.on(stream)
-        if state.streams.get(spec.item_id) == known:
-            return known
-        return self.commit(Commit("stream", (note,))).streams.get(spec.item_id) or known
+        def known(standing: StreamRecord) -> StreamRecord:
+            return msgspec.structs.replace(
+                standing, upstream=found.upstream, topics={**stream.topics, **found.topics},
+                reads=standing.reads or reads,
+            )
+
+        if state.streams.get(spec.item_id) == known(stream):
+            return known(stream)
+
+        def put(changes: Changes, current: State) -> None:
+            if spec.item_id in current.items:
+                # what was committed since ``state`` was read stays: only what was found out is new
+                standing = current.streams.get(spec.item_id) or stream
+                changes.put("stream", spec.item_id, known(standing))
+
+        return self.commit(put, "stream").streams.get(spec.item_id) or known(stream)
 
     def _survey(
         self, spec: QuerySpec, stream: StreamRecord, checkpoint: Checkpoint
@@ -677,7 +702,12 @@ class Supervisor:
         known = surveys.with_survey(stream, found)
         if known == stream:
             return stream
-        self.commit(Commit("stream", (Swap("stream", spec.item_id, stream, known),)))
+
+        def put(changes: Changes, current: State) -> None:
+            if current.streams.get(spec.item_id) == stream:
+                changes.put("stream", spec.item_id, known)
+
+        self.commit(put, "stream")
         return known
 
     # -- stopping ------------------------------------------------------------------------------
@@ -726,13 +756,24 @@ class Supervisor:
         each = self.managed.get(item_id)
         name = each.name if each is not None and each.name else item_id
         record = failure.to_hold(item_id, holder, since)
-        hold = Commit("hold", (Hold(record),), reason=f"{name}: {failure.message}")
+        news = False
+
+        def put(changes: Changes, state: State) -> None:
+            nonlocal news
+            key = f"{item_id}/{holder}/1"
+            standing = state.holds.get(key)
+            news = item_id in state.items and (
+                standing is None or standing.reason != failure.message
+            )
+            if news:
+                changes.put("hold", key, record)
+
         try:
-            before, after = self.commit_onto(hold)
+            self.commit(put, "hold", f"{name}: {failure.message}")
         except CatalogWriteRefused as error:
             self.say(f"{name} is not held yet: {error.message}")
             return
-        if after is not before:
+        if news:
             text = "; ".join(filter(None, (hold_text(record), record.remedy)))
             self.say(f"{name} is held, {text}")
 
@@ -772,16 +813,22 @@ class Supervisor:
             )
         return found
 
-    def commit(self, wanted: Commit) -> State:
-        """Commit under the cluster's lease."""
-        return self.commit_onto(wanted).after
+    def commit(
+        self, put: Callable[[Changes, State], None], kind: str, reason: str | None = None, *,
+        executed: Sequence[Executed] = (),
+    ) -> State:
+        """Commit under the cluster's lease; ``reason`` is for the history: what it is about, and
+        what was ``executed`` before it."""
 
-    def commit_onto(self, wanted: Commit) -> Committed:
-        """:meth:`commit`, also returning the state that it was made on."""
-        requirements = (self.lease.held, *wanted.requirements)
+        def written(state: State) -> Changes:
+            changes = Changes()
+            put(changes, state)
+            return changes
+
         with self._lock:
-            return commit_onto(
-                self.log, msgspec.structs.replace(wanted, requirements=requirements)
+            return commit(
+                self.log, written, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
+                reason=reason, executed=executed,
             )
 
 

@@ -12,7 +12,7 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_manifest, load_release, load_texts
-from catalog_migrate.release.manifest import encode_manifest, outline_of
+from catalog_migrate.release.manifest import encode_manifest, hash_file, hash_of
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "postgres_catalog"
 
@@ -246,17 +246,28 @@ def test_declared_dependencies_win_and_bare_names_are_relations() -> None:
         load_manifest(json.dumps(data).encode())
 
 
-def test_an_outline_has_the_hash_of_the_loaded_release() -> None:
-    """Name, hash and count of a manifest without reading its objects; None when it is broken."""
+def test_a_file_has_the_hash_of_the_loaded_release(tmp_path: Path) -> None:
+    """By its bytes, whatever they say: one more blank makes another hash."""
     table = {"schema": "s", "kind": "table", "name": "t", "columns": [{"name": "a", "type": "INT"}]}
+    path = tmp_path / "7.json"
     data = json.dumps({"format_version": "1.0", "release": "7", "objects": [table]}).encode()
-    release = load_manifest(data)
-    assert outline_of(data) == ("7", release.manifest_hash, 1)
-    assert outline_of(data[:-1]) is None
-    assert outline_of(b'{"objects": 1}') is None
+    path.write_bytes(data)
+    assert hash_file(path) == load_manifest(data).manifest_hash
+    path.write_bytes(data + b" ")
+    assert hash_file(path) == load_manifest(data + b" ").manifest_hash != hash_of(data)
+    path.write_bytes(data[:-1])
+    with pytest.raises(InvalidRelease):
+        hash_file(path, default_schema="s")
 
 
-def test_another_default_schema_is_another_release() -> None:
+def test_a_large_file_is_hashed_piece_by_piece(tmp_path: Path) -> None:
+    """Whatever is larger than the piece that is read at once has the hash of all its bytes."""
+    path = tmp_path / "large.json"
+    path.write_bytes(data := bytes(range(256)) * 9000)
+    assert hash_file(path) == hash_of(data)
+
+
+def test_another_default_schema_is_another_release(tmp_path: Path) -> None:
     """A default schema from outside changes what names mean, so it changes the hash too."""
     view = {"schema": "s", "kind": "view", "name": "v", "columns": [{"name": "a", "type": "INT"}],
             "sql": "SELECT a FROM t"}
@@ -268,10 +279,10 @@ def test_another_default_schema_is_another_release() -> None:
         load_manifest(data, default_schema=schema).manifest_hash for schema in (None, "s", "x")
     )
     assert own == same != other
+    path = tmp_path / "1.json"
+    path.write_bytes(data)
     for schema, hashed in ((None, own), ("s", same), ("x", other)):
-        outline = outline_of(data, default_schema=schema)
-        assert outline is not None
-        assert outline.manifest_hash == hashed
+        assert hash_file(path, default_schema=schema) == hashed
 
 
 def test_missing_and_empty_paths(tmp_path: Path) -> None:

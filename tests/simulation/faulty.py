@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.commits import rows_of
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
@@ -24,6 +23,7 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
+from catalog_migrate.catalog.transaction import rows_of
 from catalog_migrate.engine.port import (
     CopyResult,
     FunctionSpec,
