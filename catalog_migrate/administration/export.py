@@ -35,11 +35,11 @@ from catalog_migrate.reconciler.actions import (
     SHARD_KINDS,
     DesiredName,
     desired_world,
-    graph_of,
     is_ours,
     matches,
 )
 from catalog_migrate.reconciler.execution_context import ExecutionContext
+from catalog_migrate.reconciler.names import graph_of
 from catalog_migrate.reconciler.reconcile import observe, shared_pending
 from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.streams.migrations import MigratedStreams

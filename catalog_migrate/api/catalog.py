@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from catalog_migrate.pipeline.safe_commits import CommitRules
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Migration, Plan
-    from catalog_migrate.reconciler.actions import Actions, Drift
+    from catalog_migrate.program.steps import Step
+    from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.execution_context import ExecutionContext, Journal, OnProgress
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
@@ -437,14 +438,18 @@ class Catalog:
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:
         """Where the names in Spark's catalog are not what is committed."""
-        return self.compared(engine).drift
+        return self.compared(engine)[0]
 
-    def compared(self, engine: Engine) -> Actions:
-        """The difference between what is committed and the names in Spark's catalog."""
+    def compared(self, engine: Engine) -> tuple[tuple[Drift, ...], tuple[Step, ...]]:
+        """Where the names in Spark's catalog are not what is committed, and what repairs it."""
+        from catalog_migrate.reconciler.names import name_operations
         from catalog_migrate.reconciler.reconcile import compare
 
         state = self.state()
-        return compare(self._work(state, engine), state)
+        work = self._work(state, engine)
+        found = compare(work, state)
+        operations = name_operations(state, found, work.warehouse)
+        return found.drift, tuple(each.step for each in operations)
 
     def repair(
         self, engine: Engine, *, timeout: float = 60.0, on_progress: OnProgress | None = None,

@@ -64,7 +64,6 @@ def compare_registrations(
     are left alone. None where names end with the session, so that nothing can differ.
     """
     from catalog_migrate.reconciler.execution_context import Journal
-    from catalog_migrate.reconciler.reconcile import program_of
 
     catalog = open_catalog(settings, write=repair)
     if not has_lasting_names(settings):
@@ -75,8 +74,7 @@ def compare_registrations(
         if not engine.persistent_names:
             on_note(_NO_NAMES)
             return None
-        actions = catalog.compared(engine)
-        found, steps = actions.drift, program_of(actions)
+        found, steps = catalog.compared(engine)
         if not (repair and found and (confirm is None or confirm(len(found)))):
             return Comparison(found, 0, found, steps, state=catalog.state())
         journal = Journal()

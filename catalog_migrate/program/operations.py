@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from catalog_migrate.program.steps import SESSION, Executed, Step
 
@@ -134,11 +134,10 @@ class Operation(ABC, Generic[C]):
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Failure(Generic[C]):
+class Failure(NamedTuple):
     """An operation that failed, and of what."""
 
-    operation: Operation[C]
+    operation: Operation[Any]
     error: Exception
 
 
@@ -154,8 +153,8 @@ class _Attempt:
 
 def execute(
     operations: Iterable[Operation[C]], context: C, *, undo: bool = False, keep_going: bool = False,
-    on_ended: Callable[[Operation[C]], None] = lambda _: None,
-) -> list[Failure[C]]:
+    on_ended: Callable[[Any], None] = lambda _: None,
+) -> list[Failure]:
     """Run operations wave by wave, and put on record what became of each; returns the failures.
 
     Those of one wave are run side by side, in the order given. What is done already is skipped.
@@ -163,7 +162,8 @@ def execute(
     is raised when its wave has ended. ``undo`` takes them back instead, the last wave first; their
     record stays as it is. ``on_ended`` hears of each that has ended, however.
     """
-    failures: list[Failure[C]] = []
+    execution = context.execution
+    failures: list[Failure] = []
     left_out: set[Hashable] = set()
 
     def attempt(operation: Operation[C]) -> _Attempt:
@@ -181,11 +181,13 @@ def execute(
         return _Attempt(began, context.wall(), f"skipped: {skipped}" if skipped else "done")
 
     for group in _groups(operations, last_first=undo):
-        ready = [each for each in group if not left_out & {each.key, *each.needs}]
-        left_out.update(each.key for each in group if left_out & each.needs)
-        for operation, ended in context.spread(ready, attempt):
+        if left_out:
+            ready = [each for each in group if not left_out & {each.key, *each.needs}]
+            left_out.update(each.key for each in group if left_out & each.needs)
+            group = ready
+        for operation, ended in context.spread(group, attempt):
             if not (undo or (operation.GOES_ON and ended.outcome == "done")):
-                context.execution.record(operation.step, ended.began, ended.ended, ended.outcome)
+                execution.record(operation.step, ended.began, ended.ended, ended.outcome)
             if not isinstance(ended.error, Exception | None):
                 raise ended.error
             on_ended(operation)

@@ -119,12 +119,16 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         """``+``, ``-``, ``~`` or a blank."""
         return WORDS[self.op].symbol
 
+    @property
+    def subject(self) -> str:
+        """The name without the kind of the object."""
+        return self.name.partition(":")[2] if ":" in self.name.partition("`")[0] else self.name
+
     def describe(self) -> str:
         """``copy table shop.orders``."""
-        name = self.name.partition(":")[2] if ":" in self.name.partition("`")[0] else self.name
         words = WORDS[self.op]
         verb = (self.kind == "table" and words.table_verb) or words.verb or self.op
-        return f"{verb} {self.kind.replace('_', ' ')} {name}"
+        return f"{verb} {self.kind.replace('_', ' ')} {self.subject}"
 
 
 def stored(program: Iterable[Step]) -> tuple[dict[str, Any], ...]:

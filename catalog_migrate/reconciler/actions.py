@@ -1,11 +1,11 @@
 """The desired world, derived from the committed state alone, and its difference from the observed.
 
-The difference comes as ordered steps; all of it is pure.
+All of it is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,16 +14,13 @@ from catalog_migrate.catalog.records import (
     ItemRecord,
     MappingRecord,
     TombstoneRecord,
-    identity_text,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, Registration, ShardSpec, ViewSpec
-from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.hashes import is_present
-from catalog_migrate.model.names import Identity, ItemKey, ItemName, namespace_of
+from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import without_placeholder
-from catalog_migrate.program.order import order_waves
 from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.release import is_same_definition
 from catalog_migrate.release.validation import SYSTEM_SCHEMA
@@ -185,50 +182,22 @@ class Drift(msgspec.Struct, frozen=True):
     object: str = ""
 
 
-class NameStep(msgspec.Struct, frozen=True):
-    """One change of one name.
+class Difference(msgspec.Struct, frozen=True):
+    """Where the names in Spark's catalog are not what is ``desired``, and it all in words.
 
-    ``drop`` takes ``standing`` away, ``create`` puts ``wanted`` where nothing is, ``replace`` puts
-    it in place of ``standing``. ``after`` are identities: when the step of one of them failed, this
-    one is left for the next run.
+    ``drops`` are names of ours that go, ``replaced`` those that get another definition under their
+    id, ``missing`` those that are to come; ``foreign`` are names of others that are in the way.
+    ``held_views`` is there where another installation has its own views in the schema of ours,
+    which are left out then.
     """
 
-    op: Literal["drop", "create", "replace"]
-    identity: Identity
-    after: frozenset[Identity]
-    standing: Registration | None = None
-    wanted: DesiredName | None = None
-
-    @property
-    def name(self) -> ItemName:
-        """The name as it is written: that which is to stand there, else that which does."""
-        if self.wanted is not None:
-            return self.wanted.name
-        assert self.standing is not None
-        return self.standing.name
-
-
-class Actions(msgspec.Struct, frozen=True):
-    """Steps in waves, names of others that are in the way, and it all in words.
-
-    Steps of one wave may be taken at once. ``held_views`` is there where another installation has
-    its own views in the schema of ours, which are left out then.
-    """
-
-    waves: tuple[tuple[NameStep, ...], ...]
+    desired: Mapping[Identity, DesiredName]
+    drops: Mapping[Identity, Registration]
+    replaced: Mapping[Identity, Registration]
+    missing: frozenset[Identity]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
     held_views: Drift | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether the world is what is committed."""
-        return not (self.waves or self.foreign)
-
-    @property
-    def overwrites(self) -> bool:
-        """Whether a name that stands is dropped or replaced."""
-        return any(step.op != "create" for wave in self.waves for step in wave)
 
 
 def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
@@ -337,18 +306,17 @@ def _stamps(desired: DesiredName) -> Mapping[str, str]:
     return {key: value for key, value in spec.properties.items() if key.startswith(PREFIX)}
 
 
-def actions_for(
+def difference(
     state: State,
     desired: Mapping[Identity, DesiredName],
     observed: Iterable[Registration],
     warehouse: str,
-) -> Actions:
-    """What to do, from the two worlds, in the order of :mod:`catalog_migrate.program.order`.
+) -> Difference:
+    """What is to be done, from the two worlds.
 
-    OLD is what the tombstones say of who used what; of a name that merely differs it is what the
-    committed state says. A view or function of the same id is replaced, so that its name is there
-    all the time, unless a tombstone wants it dropped. None of our own views is put beside those of
-    another installation: it would read them.
+    A view or function of the same id is replaced, so that its name is there all the time, unless a
+    tombstone wants it dropped. None of our own views is put beside those of another installation:
+    it would read them.
     """
     whose = [(each, is_ours(state, warehouse, each)) for each in observed]
     held_views = _held_views(state, [each for each, ours in whose if not ours])
@@ -360,7 +328,7 @@ def actions_for(
     drops: dict[Identity, Registration] = {}
     replaced: dict[Identity, Registration] = {}
     drift: list[Drift] = []
-    to_drop = {_tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
+    to_drop = {tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
     for registration, ours in whose:
         identity = _identity(registration)
         wanted = desired.get(identity)
@@ -401,8 +369,8 @@ def actions_for(
                 Drift("missing", str(wanted.name), "the name is not registered",
                       "catalog-migrate drift --repair", wanted.kind)
             )
-    return Actions(
-        waves=_waves(state, desired, drops, replaced, missing, warehouse),
+    return Difference(
+        desired, drops, replaced, frozenset(missing),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
         held_views=held_views,
@@ -429,122 +397,6 @@ def _held_views(state: State, foreign: Iterable[Registration]) -> Drift | None:
     return None
 
 
-def _waves(
-    state: State,
-    desired: Mapping[Identity, DesiredName],
-    drops: Mapping[Identity, Registration],
-    replaced: Mapping[Identity, Registration],
-    missing: Collection[Identity],
-    warehouse: str,
-) -> tuple[tuple[NameStep, ...], ...]:
-    if not drops and not replaced and not missing:
-        return ()
-    new = graph_of(desired).with_dependencies({*missing, *replaced})
-    old = _old_graph(state, desired, drops, replaced)
-    moves = _moves(desired, drops, missing, warehouse)
-    ordered = order_waves(
-        old, new, drops=drops, creates=missing, redefines=replaced, renames=moves
-    )
-    there = {**drops, **replaced}
-
-    def step(op: str, identity: Identity) -> NameStep:
-        if op == "drop":
-            still_reads = there.keys() & old.used_by(identity)
-            return NameStep("drop", identity, frozenset(still_reads), there[identity])
-        after = frozenset(new.uses(identity))
-        if op == "redefine":
-            return NameStep("replace", identity, after, there[identity], desired[identity])
-        if identity in moves:
-            after |= {moves[identity]}
-        return NameStep("create", identity, after, None, desired[identity])
-
-    return tuple(
-        tuple(step(op, identity) for op, identity in wave) for wave in ordered
-    )
-
-
-def _moves(
-    desired: Mapping[Identity, DesiredName],
-    drops: Mapping[Identity, Registration],
-    missing: Collection[Identity],
-    warehouse: str,
-) -> dict[Identity, Identity]:
-    """Missing names of tables with the name that goes, where that points at the same directory."""
-    standing: dict[str, Identity] = {}
-    for identity, found in drops.items():
-        if found.kind == "table" and found.location is not None:
-            standing[relative(warehouse, found.location) or found.location] = identity
-    return {
-        identity: standing[location] for identity in missing
-        if (location := desired[identity].location) is not None and location in standing
-    }
-
-
-def _old_graph(
-    state: State,
-    desired: Mapping[Identity, DesiredName],
-    drops: Mapping[Identity, Registration],
-    replaced: Mapping[Identity, Registration],
-) -> DependencyGraph:
-    """Who uses whom among the names that stand there and go or are replaced."""
-    there = {**drops, **replaced}
-    uses: dict[Identity, set[Identity]] = {identity: set() for identity in there}
-    serials: dict[Identity, int] = {}
-    tombstones = [(_tombstoned(each), each) for each in state.tombstones]
-    for used, tombstone in tombstones:  # the oldest first: what is there is of that serial
-        serials.setdefault(used, tombstone.serial)
-    texts = {identity_text(identity): identity for identity in there}
-    for used, tombstone in tombstones:
-        if used in there and serials[used] == tombstone.serial:
-            for text in tombstone.users:
-                user = texts.get(text)
-                if user is not None and serials.get(user, tombstone.serial) == tombstone.serial:
-                    uses[user].add(used)
-    by_item = {name.item_id: identity for identity, name in desired.items()}
-    tables = [identity for identity, found in drops.items() if found.kind == "table"]
-    anew = [identity for identity in tables if identity not in serials and identity in desired]
-    oldest = min(serials.values(), default=0)
-    later = [identity for identity in tables if serials.get(identity, oldest) > oldest]
-    for identity, registration in there.items():
-        if identity in serials and registration.kind == "view":
-            # what it reads may be registered anew, or have gone with a later release
-            uses[identity].update(
-                anew, (used for used in later if serials[used] > serials[identity])
-            )
-        if identity in serials or identity in replaced:
-            continue
-        if identity in desired:
-            used_now = {by_item[item] for item in desired[identity].uses if item in by_item}
-            uses[identity].update(used_now & (drops.keys() - serials.keys()))
-        elif registration.kind == "view":  # left over: what it reads is not on record
-            uses[identity].update(
-                used for used, found in drops.items()
-                if found.kind != "view" and used not in desired
-            )
-    keys = {
-        identity: ItemKey(found.name.schema, found.kind, found.name.name)
-        for identity, found in there.items()
-    }
-    return DependencyGraph(uses, keys)
-
-
-def graph_of(names: Mapping[Identity, DesiredName]) -> DependencyGraph:
-    """Who uses whom among names that are to stand."""
-    by_item = {name.item_id: identity for identity, name in names.items()}
-    return DependencyGraph(
-        {
-            identity: [
-                by_item[item] for item in name.uses if item in by_item and item != name.item_id
-            ]
-            for identity, name in names.items()
-        },
-        {
-            identity: ItemKey(name.name.schema, name.kind, name.name.name)
-            for identity, name in names.items()
-        },
-    )
-
-
 def _foreign(registration: Registration) -> Drift:
     return Drift(
         "foreign", str(registration.name),
@@ -564,8 +416,8 @@ def _replaceable(wanted: DesiredName, registration: Registration) -> bool:
 
 
 def _identity(registration: Registration) -> Identity:
-    return namespace_of(registration.kind), *registration.name.folded
+    return identity_of(registration.kind, *registration.name)
 
 
-def _tombstoned(tombstone: TombstoneRecord) -> Identity:
-    return namespace_of(tombstone.kind), tombstone.schema.lower(), tombstone.name.lower()
+def tombstoned(tombstone: TombstoneRecord) -> Identity:
+    return identity_of(tombstone.kind, tombstone.schema, tombstone.name)

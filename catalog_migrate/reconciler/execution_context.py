@@ -263,6 +263,23 @@ class ExecutionContext:
         """The absolute form of a shard path."""
         return absolute(self.warehouse, path)
 
+    @property
+    def execution(self) -> Journal:
+        """What was executed."""
+        return self.journal
+
+    def wall(self) -> float:
+        """Return the seconds since the epoch."""
+        return self.clock.wall()
+
+    def spread(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
+        """Run ``act`` on every item side by side; results in the order of the items."""
+        return self.workers.each(items, act)
+
+    def attempt(self, act: Callable[[], R]) -> R:
+        """Run a repeatable act with the right to do so, again while what it raises may pass."""
+        return self.retrying(act)
+
     def retrying(self, act: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
         """Run one idempotent act; transient engine failures are tried again with back-off."""
         attempts = count(1)

@@ -36,7 +36,7 @@ from catalog_migrate.engine.port import (
 from catalog_migrate.errors import CatalogMigrateError, CommitConflict, EngineFailure, PrepareFailed
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.layout import Shape
-from catalog_migrate.model.names import Identity, ItemName, namespace_of
+from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.sizes import TableSize
@@ -212,7 +212,7 @@ def foreign_names(
     observed = work.retrying(lambda: [each for schema in schemas for each in observe(schema)])
     found = []
     for registration in observed:
-        identity = (namespace_of(registration.kind), *registration.name.folded)
+        identity = identity_of(registration.kind, *registration.name)
         if identity not in wanted or (
             state is not None and is_ours(state, work.warehouse, registration)
         ):

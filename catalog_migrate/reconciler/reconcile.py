@@ -10,8 +10,8 @@ would have made it, and put in the other's place.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 import msgspec
 from msgspec.structs import replace
@@ -37,32 +37,27 @@ from catalog_migrate.errors import (
     PrepareFailed,
 )
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_path
 from catalog_migrate.model.table_properties import APPEND_ONLY
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Target
-from catalog_migrate.program.steps import NAMES, SESSION, Op, Step
+from catalog_migrate.program.operations import execute
+from catalog_migrate.program.steps import SESSION, Op, Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import (
-    Actions,
-    DesiredName,
-    NameStep,
-    actions_for,
+    Difference,
     desired_names_only,
     desired_world,
+    difference,
     shard_spec,
 )
 from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired, remove_data, removing
 from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
+from catalog_migrate.reconciler.names import NameOperation, NamesEnded, name_operations
 from catalog_migrate.reconciler.others import describe_holder, find_installation
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import is_refusal, projection_from, standing_names
-from catalog_migrate.release.validation import OUR_SCHEMAS
-
-TOGETHER = 16
-"""How many names at most are looked at together before they are dropped."""
 
 
 class StepFailure(msgspec.Struct, frozen=True):
@@ -113,13 +108,12 @@ def shared_pending(
 
 def observe(work: ExecutionContext, state: State) -> list[Registration]:
     """Everything that stands under a schema that this catalog has ever used."""
-    schemas = schemas_of(state)
-    found: list[Registration] = []
-    for _, result in work.each(schemas, work.engine.observe):
-        if isinstance(result, Exception):
-            raise result
-        found.extend(result)
-    return found
+    def look(schema: str) -> Sequence[Registration]:
+        return work.retrying(work.engine.observe, schema)
+
+    return [
+        each for _, found in work.workers.each(schemas_of(state), look) for each in found
+    ]
 
 
 def schemas_of(state: State) -> list[str]:
@@ -147,11 +141,11 @@ def names_complete(work: ExecutionContext, state: State) -> bool:
     return wanted <= standing
 
 
-def compare(work: ExecutionContext, state: State) -> Actions:
+def compare(work: ExecutionContext, state: State) -> Difference:
     """The difference between the committed state and the world, read afresh."""
     observed = observe(work, state)
     with collector_paused():
-        return actions_for(state, desired_world(state), observed, work.warehouse)
+        return difference(state, desired_world(state), observed, work.warehouse)
 
 
 def reconcile_names(
@@ -168,14 +162,14 @@ def reconcile_names(
     and names that are not ours where ``keep_foreign_names``.
     """
     try:
-        actions = compare(work, state)
+        found = compare(work, state)
     except MetastoreFailure as error:
         failure = _failure("look at", "the names", error)
         raise NotReconciled(
             f"committed, but the names in Spark's catalog could not be read: {error.message}",
             failures=[failure], remedy=_remedy([failure]),
         ) from error
-    if actions.overwrites:
+    if found.drops or found.replaced:
         _confirm(work)
     failures = [
         StepFailure(
@@ -183,24 +177,51 @@ def reconcile_names(
             describe_holder(r, find_installation(r, work.warehouse)) + " has the name",
             held=True,
         )
-        for r in ([] if keep_foreign_names else actions.foreign)
+        for r in ([] if keep_foreign_names else found.foreign)
     ]
-    held = actions.held_views
+    held = found.held_views
     if held is not None and work.journal.tolerated is not None:
         work.journal.tolerated.append(f"schema {held.name}: {held.reason}; {held.remedy}")
-    steps = _take(work, _scheduled(work, actions, program), failures, state.lineage)
-    work.journal.names += steps
+    operations = name_operations(state, found, work.warehouse, program)
+    steps = 0
+    if operations:
+        steps, failed = _execute(work, state, operations)
+        failures += failed
     if failures and work.journal.tolerated is not None:
         failures = _tolerated(work.journal.tolerated, state, failures)
     if failures:
         raise NotReconciled(
             f"committed, but {counted(len(failures), 'step')} could not be taken: {failures[0]}",
             failures=failures,
-            remedy="".join(f"{each.remedy}; " for each in actions.drift if each.kind == "foreign")
+            remedy="".join(f"{each.remedy}; " for each in found.drift if each.kind == "foreign")
             + _remedy(failures),
         )
-    _drop_schemas(work, state, actions)
+    _drop_schemas(work, state, found)
     return steps
+
+
+def _execute(
+    work: ExecutionContext, state: State, operations: Sequence[NameOperation]
+) -> tuple[int, list[StepFailure]]:
+    """How many names were changed, and what failed."""
+    if not work.engine.persistent_names:
+        operations = [
+            dataclasses.replace(each, step=replace(each.step, phase=SESSION))
+            for each in operations
+        ]
+    work.journal.steps += [each.step for each in operations]
+    for schema in sorted({each.wanted.name.schema for each in operations if each.wanted}):
+        try:
+            work.retrying(work.engine.ensure_schema, schema, state.lineage)
+        except MetastoreFailure as error:
+            return 0, [_failure("create", f"the schema {schema}", error)]
+    ended = NamesEnded(work, operations)
+    failures = execute(operations, work, keep_going=True, on_ended=ended)
+    work.journal.names += ended.count
+    return ended.count, [
+        _failure("drop" if each.step.op == "drop" else "create", each.step.subject, error)
+        for each, error in failures
+    ]
 
 
 def _remedy(failures: Iterable[StepFailure]) -> str:
@@ -239,139 +260,17 @@ def _tolerated(
 _Pending = tuple[str, ItemRecord]
 """A shard that is to be changed in place, and what has it."""
 _Planned = Mapping[tuple[Op, str], Step]
-_Wave = Sequence[tuple[NameStep, Step]]
 
 
-def _scheduled(
-    work: ExecutionContext, actions: Actions, program: Sequence[Step]
-) -> list[_Wave]:
-    """The steps in the waves of the program, if it has them all, else in those of ``actions``."""
-    planned = {
-        (_STEPS[step.op], parse_reference(step.name)): step
-        for step in program if step.phase == NAMES
-    }
-    waves: dict[int, list[tuple[NameStep, Step]]] = {}
-    steps = [step for wave in actions.waves for step in wave]
-    if all((step.op, step.identity) in planned for step in steps):
-        for step in steps:
-            operation = planned[step.op, step.identity]
-            waves.setdefault(operation.wave, []).append((step, operation))
-        places = {id(operation): place for place, operation in enumerate(planned.values())}
-        for wave in waves.values():
-            wave.sort(key=lambda pair: places[id(pair[1])])
-        todo = {id(operation) for wave in waves.values() for _, operation in wave}
-        for operation in planned.values():
-            if id(operation) not in todo:
-                work.journal.steps.append(operation)
-                work.skipped(operation, "it was as it should be already")
-    else:
-        for number, found in enumerate(actions.waves, start=1):
-            waves[number] = [(step, _operation(step, number)) for step in found]
-    scheduled: list[_Wave] = [waves[number] for number in sorted(waves)]
-    if scheduled and not work.engine.persistent_names:
-        scheduled = [
-            [(step, replace(operation, phase=SESSION)) for step, operation in wave]
-            for wave in scheduled
-        ]
-    work.journal.steps += [operation for wave in scheduled for _, operation in wave]
-    return scheduled
-
-
-def program_of(actions: Actions) -> tuple[Step, ...]:
-    """What repairs the names, as a program made from what is observed."""
-    return tuple(
-        _operation(step, number)
-        for number, wave in enumerate(actions.waves, start=1) for step in wave
-    )
-
-
-_STEPS = {"drop": "drop", "create": "create", "redefine": "replace", "update": "replace"}
-_OPERATIONS: Mapping[str, Op] = {"drop": "drop", "create": "create", "replace": "redefine"}
-
-
-def _operation(step: NameStep, wave: int) -> Step:
-    """The operation of a step that no program has."""
-    kind = step.wanted.kind if step.wanted is not None else step.standing.kind  # type: ignore[union-attr]
-    item_id = step.wanted.item_id if step.wanted is not None else ""
-    key = ItemKey(step.name.schema, kind, step.name.name)
-    return Step(_OPERATIONS[step.op], kind, str(key), item_id, wave)
-
-
-class _Reported:
-    """Progress over the release's names; our own views are no objects of its plan."""
-
-    def __init__(self, work: ExecutionContext, waves: Iterable[_Wave]) -> None:
-        self._work = work
-        self._done = {"drop": 0, "register": 0}
-        self._total = {"drop": 0, "register": 0}
-        for wave in waves:
-            for step, _ in wave:
-                self._total[self._phase(step)] += not self._is_own(step.name)
-
-    @staticmethod
-    def _is_own(name: ItemName) -> bool:
-        return OUR_SCHEMAS.match(name.schema.lower()) is not None
-
-    @staticmethod
-    def _phase(step: NameStep) -> str:
-        return "drop" if step.op == "drop" else "register"
-
-    def __call__(self, step: NameStep) -> None:
-        name = step.name
-        if not self._is_own(name):
-            phase = self._phase(step)
-            self._done[phase] += 1
-            self._work.on_progress(
-                Progress(phase, self._done[phase], self._total[phase], str(name))
-            )
-
-
-def _take(
-    work: ExecutionContext, waves: Sequence[_Wave], failures: list[StepFailure], lineage: str
-) -> int:
-    """Take the steps wave by wave; what waits for one that failed is left out.
-
-    So is all that follows a metastore which is away or refuses: each step would wait as long for
-    the same answer.
-    """
-    reported = _Reported(work, waves)
-    for schema in sorted({s.name.schema for wave in waves for s, _ in wave if s.op != "drop"}):
-        try:
-            work.retrying(work.engine.ensure_schema, schema, lineage)
-        except MetastoreFailure as error:
-            failures.append(_failure("create", f"the schema {schema}", error))
-            return 0
-    done = 0
-    failed: set[Identity] = set()
-    for wave in waves:
-        ready = [pair for pair in wave if not failed & {*pair[0].after, pair[0].identity}]
-        failed.update(step.identity for step, _ in wave if failed & step.after)
-        for group in _groups(ready):
-            beside = [step.standing for step, _ in group if step.standing is not None]
-            for (step, _), result in work.each(
-                group, lambda pair, b=beside: _do(work, pair[0], b),  # type: ignore[misc]
-                [operation for _, operation in group],
-            ):
-                done += 1
-                reported(step)
-                if isinstance(result, Exception):
-                    failed.add(step.identity)
-                    word = "drop" if step.op == "drop" else "create"
-                    failures.append(_failure(word, str(step.name), result))
-                if isinstance(result, MetastoreFailure):
-                    return done
-    return done
-
-
-def _drop_schemas(work: ExecutionContext, state: State, actions: Actions) -> None:
+def _drop_schemas(work: ExecutionContext, state: State, found: Difference) -> None:
     """Drop the schemas made for this catalog that have lost their last object.
 
     The tombstones say which, until the commit that clears them, so that what a kill leaves is
     dropped by the next start. One that cannot be dropped is nothing a start fails for.
     """
     left = {t.schema.lower(): t.schema for t in state.tombstones}
-    for step in (step for wave in actions.waves for step in wave if step.op == "drop"):
-        left.setdefault(step.name.schema.lower(), step.name.schema)
+    for registration in found.drops.values():
+        left.setdefault(registration.name.schema.lower(), registration.name.schema)
     living = {mapping.schema.lower() for mapping in state.mappings.values()}
     for folded in sorted(left.keys() - living):
         work.ensure()
@@ -381,33 +280,6 @@ def _drop_schemas(work: ExecutionContext, state: State, actions: Actions) -> Non
             return  # the next one would wait as long for the same answer
         except EngineFailure:
             continue
-
-
-def _groups(wave: _Wave) -> Iterator[_Wave]:
-    """What is executed side by side: drops apart, and few at once, in the order of the program."""
-    for drops, pairs in groupby(wave, key=lambda pair: pair[0].op == "drop"):
-        group = list(pairs)
-        size = TOGETHER if drops else len(group)
-        for first in range(0, len(group), size):
-            yield group[first : first + size]
-
-
-def _do(work: ExecutionContext, step: NameStep, beside: Sequence[Registration]) -> None:
-    if step.wanted is not None:
-        _put(work, step.wanted, step.standing)
-    elif step.standing is not None:
-        # so few are looked at together that all of them are dropped right after the look
-        work.engine.drop(step.standing, beside=beside)
-
-
-def _put(work: ExecutionContext, name: DesiredName, over: Registration | None) -> None:
-    # what came under the name since the look is somebody else's: the engine refuses to replace it
-    if name.view is not None:
-        work.engine.create_view(name.view, over=over)
-    elif name.function is not None:
-        work.engine.create_function(name.function, over=over)
-    elif name.location is not None:
-        work.engine.register_table(name.name, work.absolute(name.location))
 
 
 def _failure(step: str, name: str, error: Exception) -> StepFailure:

@@ -263,7 +263,7 @@ def test_what_was_dropped_by_hand_meanwhile_is_told() -> None:
     report = place.start(second, "2")
     skipped = "skipped: it was as it should be already"
     assert [(one.op, one.name, one.outcome) for one in report.executed] == [
-        ("create", "s.new", skipped), ("drop", "s.old", skipped), ("redefine", "s.v", "done"),
+        ("create", "s.new", skipped), ("redefine", "s.v", "done"), ("drop", "s.old", skipped),
     ]
     assert place.recorder.broken == []
     told = [one for entry in entries(place.log) for one in entry.executed]

@@ -1,0 +1,285 @@
+"""The operations on names in Spark's catalog, and which of them are called for.
+
+The steps are those of a program that was stored with the commit, if it has all that is observed to
+be missing; else they are ordered anew, from what is observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import ClassVar, cast
+
+from catalog_migrate.catalog.records import TombstoneRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.engine.port import Registration
+from catalog_migrate.errors import EngineFailure, MetastoreFailure
+from catalog_migrate.model.graph import DependencyGraph
+from catalog_migrate.model.names import Identity, ItemKey, parse_reference
+from catalog_migrate.program.operations import Operation
+from catalog_migrate.program.order import order_waves
+from catalog_migrate.program.steps import NAMES, Op, Step
+from catalog_migrate.reconciler.actions import DesiredName, Difference, tombstoned
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, relative
+from catalog_migrate.release.validation import OUR_SCHEMAS
+
+
+@dataclass(frozen=True)
+class NameOperation(Operation[ExecutionContext]):
+    """One change of one name: ``standing`` goes, ``wanted`` comes, or takes its place.
+
+    Both are None where the name is observed to be as it should be. ``after`` are the names without
+    whose change this one is left for the next run.
+    """
+
+    identity: Identity
+    after: frozenset[Identity] = frozenset()
+    standing: Registration | None = None
+    wanted: DesiredName | None = None
+
+    @property
+    def key(self) -> Identity:
+        """Two changes of one name depend on each other."""
+        return self.identity
+
+    @property
+    def needs(self) -> frozenset[Identity]:
+        """The names that come or go first."""
+        return self.after
+
+    def is_done(self, context: ExecutionContext | None = None) -> str:  # noqa: ARG002
+        """Say so where nothing of the kind was found to be missing."""
+        return "" if self.standing or self.wanted else "it was as it should be already"
+
+    def is_hopeless(self, error: Exception) -> bool:
+        """A metastore that is away or refuses does so for all; so does a lease that is lost."""
+        return isinstance(error, MetastoreFailure) or not isinstance(error, EngineFailure)
+
+
+class PutName(NameOperation):
+    """Create a view or function, or replace it; register a table."""
+
+    def run(self, context: ExecutionContext) -> None:
+        """Issue the statement of the definition."""
+        name, over, engine = self.wanted, self.standing, context.engine
+        assert name is not None
+        # what came under the name since the look is another's: the engine refuses to replace it
+        if name.view is not None:
+            engine.create_view(name.view, over=over)
+        elif name.function is not None:
+            engine.create_function(name.function, over=over)
+        elif name.location is not None:
+            engine.register_table(name.name, context.absolute(name.location))
+
+
+@dataclass(frozen=True)
+class DropName(NameOperation):
+    """Drop a name, while what was seen has it.
+
+    ``beside`` are those that are looked at together with it, the same object for each of them: so
+    few that all are dropped right after the look.
+    """
+
+    beside: Sequence[Registration] = ()
+
+    TOGETHER: ClassVar = 16
+
+    def run(self, context: ExecutionContext) -> None:
+        """Issue the DROP of its kind."""
+        assert self.standing is not None
+        context.engine.drop(self.standing, beside=self.beside)
+
+
+_CLASSES: Mapping[Op, type[NameOperation]] = {
+    "drop": DropName, "create": PutName, "redefine": PutName, "update": PutName,
+}
+
+
+def name_operations(
+    state: State, found: Difference, warehouse: str, program: Sequence[Step] = ()
+) -> list[NameOperation]:
+    """What brings names in line, in the order of ``program`` where that has it all.
+
+    What it has beyond that is done already. OLD is what the tombstones say of who used what; of a
+    name that merely differs it is what the committed state says.
+    """
+    if not (found.drops or found.replaced or found.missing or program):
+        return []
+    new = graph_of(found.desired).with_dependencies(found.missing | found.replaced.keys())
+    old = _old_graph(state, found)
+    moves = _moves(found, warehouse)
+    going = frozenset(found.drops.keys() | found.replaced.keys())
+    left = {
+        *(("drop", name) for name in found.drops), *(("create", name) for name in found.missing),
+        *(("redefine", name) for name in found.replaced),
+    }
+
+    def operation(step: Step, what: str, identity: Identity) -> NameOperation:
+        made = _CLASSES[step.op]
+        if (what, identity) not in called_for:
+            return made(step, identity)
+        if what == "drop":
+            after = going.intersection(old.used_by(identity))
+            return made(step, identity, after, found.drops[identity])
+        after = frozenset({*new.uses(identity), *filter(None, [moves.get(identity)])})
+        return made(step, identity, after, found.replaced.get(identity), found.desired[identity])
+
+    called_for = frozenset(left)
+    planned = []
+    for step in program:
+        if step.phase == NAMES:
+            what = "redefine" if step.op == "update" else step.op
+            identity = parse_reference(step.name)
+            left.discard((what, identity))
+            planned.append(operation(step, what, identity))
+    if not left:
+        return list(_side_by_side(planned))
+    waves = order_waves(
+        old, new, drops=found.drops, creates=found.missing, redefines=found.replaced,
+        renames=moves,
+    )
+    return list(_side_by_side([
+        operation(_step(found, what, identity, number), what, identity)
+        for number, wave in enumerate(waves, start=1) for what, identity in wave
+    ]))
+
+
+def _step(found: Difference, what: str, identity: Identity, wave: int) -> Step:
+    """The step of a change that no program has."""
+    each = found.drops[identity] if what == "drop" else found.desired[identity]
+    key = ItemKey(each.name.schema, each.kind, each.name.name)
+    item_id = each.item_id if isinstance(each, DesiredName) else ""
+    return Step(cast(Op, what), each.kind, str(key), item_id, wave)
+
+
+def _side_by_side(operations: Sequence[NameOperation]) -> Iterator[NameOperation]:
+    """Tell drops that are run side by side of each other."""
+    for (_, drops), alike in groupby(
+        operations, key=lambda each: (each.step.wave, isinstance(each, DropName))
+    ):
+        group = list(alike)
+        if not drops:
+            yield from group
+            continue
+        for first in range(0, len(group), DropName.TOGETHER):
+            few = group[first : first + DropName.TOGETHER]
+            beside = [each.standing for each in few if each.standing is not None]
+            yield from (replace(each, beside=beside) for each in few)  # type: ignore[call-arg]
+
+
+class NamesEnded:
+    """Counts the names that were changed, and reports those of the release.
+
+    Our own views are no objects of its plan.
+    """
+
+    def __init__(self, work: ExecutionContext, operations: Sequence[NameOperation]) -> None:
+        self._work = work
+        self._ended = {"drop": 0, "register": 0}
+        self._total = {"drop": 0, "register": 0}
+        self.count = 0
+        for operation in operations:
+            if not operation.is_done() and not _is_own(operation):
+                self._total[_phase(operation)] += 1
+
+    def __call__(self, operation: NameOperation) -> None:
+        if operation.is_done():
+            return
+        self.count += 1
+        if not _is_own(operation):
+            phase = _phase(operation)
+            self._ended[phase] += 1
+            self._work.on_progress(Progress(
+                phase, self._ended[phase], self._total[phase], operation.step.subject
+            ))
+
+
+def _is_own(operation: NameOperation) -> bool:
+    return OUR_SCHEMAS.match(operation.identity[1]) is not None
+
+
+def _phase(operation: NameOperation) -> str:
+    return "drop" if isinstance(operation, DropName) else "register"
+
+
+def _moves(found: Difference, warehouse: str) -> dict[Identity, Identity]:
+    """Missing names of tables with the name that goes, where that points at the same directory."""
+    standing: dict[str, Identity] = {}
+    for identity, each in found.drops.items():
+        if each.kind == "table" and each.location is not None:
+            standing[relative(warehouse, each.location) or each.location] = identity
+    return {
+        identity: standing[location] for identity in found.missing
+        if (location := found.desired[identity].location) is not None and location in standing
+    }
+
+
+def _old_graph(state: State, found: Difference) -> DependencyGraph:
+    """Who uses whom among the names that stand there and go or are replaced."""
+    drops, there = found.drops, {**found.drops, **found.replaced}
+    serials: dict[Identity, int] = {}
+    tombstones = [(tombstoned(each), each) for each in state.tombstones]
+    for used, tombstone in tombstones:  # the oldest first: what is there is of that serial
+        serials.setdefault(used, tombstone.serial)
+    uses = _used_by_tombstones(tombstones, there, serials)
+    by_item = {name.item_id: identity for identity, name in found.desired.items()}
+    tables = [identity for identity, each in drops.items() if each.kind == "table"]
+    anew = [name for name in tables if name not in serials and name in found.desired]
+    oldest = min(serials.values(), default=0)
+    later = [identity for identity in tables if serials.get(identity, oldest) > oldest]
+    for identity, standing in there.items():
+        if identity in serials:
+            if standing.kind == "view":
+                # what it reads may be registered anew, or have gone with a later release
+                uses[identity].update(
+                    anew, (used for used in later if serials[used] > serials[identity])
+                )
+        elif identity in found.replaced:
+            continue
+        elif identity in found.desired:
+            used_now = {by_item[i] for i in found.desired[identity].uses if i in by_item}
+            uses[identity].update(used_now & (drops.keys() - serials.keys()))
+        elif standing.kind == "view":  # left over: what it reads is not on record
+            uses[identity].update(
+                used for used, each in drops.items()
+                if each.kind != "view" and used not in found.desired
+            )
+    return DependencyGraph(uses, {
+        identity: ItemKey(each.name.schema, each.kind, each.name.name)
+        for identity, each in there.items()
+    })
+
+
+def _used_by_tombstones(
+    tombstones: Iterable[tuple[Identity, TombstoneRecord]], there: Collection[Identity],
+    serials: Mapping[Identity, int],
+) -> dict[Identity, set[Identity]]:
+    """What each name that stands there used by the tombstones of its serial."""
+    uses: dict[Identity, set[Identity]] = {identity: set() for identity in there}
+    texts = {identity_text(identity): identity for identity in there}
+    for used, tombstone in tombstones:
+        serial = tombstone.serial
+        if used in uses and serials[used] == serial:
+            for text in tombstone.users:
+                user = texts.get(text)
+                if user is not None and serials.get(user, serial) == serial:
+                    uses[user].add(used)
+    return uses
+
+
+def graph_of(names: Mapping[Identity, DesiredName]) -> DependencyGraph:
+    """Who uses whom among names that are to stand."""
+    by_item = {name.item_id: identity for identity, name in names.items()}
+    return DependencyGraph(
+        {
+            identity: [
+                by_item[item] for item in name.uses if item in by_item and item != name.item_id
+            ]
+            for identity, name in names.items()
+        },
+        {
+            identity: ItemKey(name.name.schema, name.kind, name.name.name)
+            for identity, name in names.items()
+        },
+    )
