@@ -21,6 +21,7 @@ from catalog_migrate.connections.token_endpoint import token_finding
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.connections.values import addresses_of
 from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
+from catalog_migrate.retry import retry, until
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -317,42 +318,38 @@ class KafkaProbe:
 
         Partitions whose leader is just changing are asked again, as long as there is time.
         """
-        found: dict[tuple[str, int], int] = {}
-        begun = time.monotonic()
-        left = list(places)
-        while left:
-            in_time = time.monotonic() - begun < self._timeout
-            answered = self._asked(
-                left, spec, _LEADER_CHANGES if in_time else (),
-                committed=self._committed if committed is None else committed,
-            )
-            found.update(answered)
-            left = [place for place in left if place not in answered]
-            if left:
-                time.sleep(_LEADER_SECONDS)
-        return found
-
-    def _asked(
-        self, places: Sequence[tuple[str, int]], spec: Any, passing: tuple[int, ...], *,
-        committed: bool,
-    ) -> dict[tuple[str, int], int]:
-        """The answers of those partitions that do not fail with one of ``passing``."""
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
         isolation = (
-            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+            IsolationLevel.READ_COMMITTED
+            if (self._committed if committed is None else committed)
+            else IsolationLevel.READ_UNCOMMITTED
         )
-        asked = self._admin.list_offsets(
-            {TopicPartition(topic, number): spec for topic, number in places},
-            isolation_level=isolation, request_timeout=self._timeout,
-        )
-        found = {}
-        for at, future in asked.items():
-            try:
-                answer = self._ask(lambda _seconds, f=future: f, expected=passing)
-            except KafkaException:
-                continue
-            found[at.topic, at.partition] = answer.offset
+        found: dict[tuple[str, int], int] = {}
+
+        def ask() -> None:
+            left = [TopicPartition(*place) for place in places if place not in found]
+            if not left:
+                return
+            asked = self._admin.list_offsets(
+                dict.fromkeys(left, spec), isolation_level=isolation,
+                request_timeout=self._timeout,
+            )
+            passing = None
+            for at, future in asked.items():
+                try:
+                    answer = self._ask(lambda _seconds, f=future: f, expected=_LEADER_CHANGES)
+                except KafkaException as error:
+                    passing = error
+                else:
+                    found[at.topic, at.partition] = answer.offset
+            if passing is not None:
+                raise passing
+
+        try:
+            retry(ask, KafkaException, until(self._timeout, _LEADER_SECONDS))
+        except KafkaException as error:
+            raise failed(self.diagnose(error.args[0].str())) from None
         return found
 
     def topic_finding(

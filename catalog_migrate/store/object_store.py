@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from itertools import repeat
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -425,7 +426,7 @@ def _open(address: str, options: dict[str, str]) -> Any:
             f"{address} is on an object store, for which the package obstore is needed",
             remedy="pip install 'catalog_migrate[s3]'",
         ) from error
-    retry: dict[str, Any] = {}
+    patience: dict[str, Any] = {}
     config: dict[str, Any] = {name.lower(): value for name, value in options.items()}
     client = {"allow_http": os.environ["AWS_ALLOW_HTTP"]} if "AWS_ALLOW_HTTP" in os.environ else {}
     for name in tuple(config):
@@ -433,30 +434,32 @@ def _open(address: str, options: dict[str, str]) -> Any:
         if plain in _CLIENT:
             client[plain] = config.pop(name)
     if (times := config.pop("max_retries", "")).isdecimal():
-        retry["max_retries"] = int(times)
+        patience["max_retries"] = int(times)
     if seconds := _SECONDS.fullmatch(config.pop("retry_timeout", "")):
-        retry["retry_timeout"] = timedelta(seconds=int(seconds[1]))
-    more: dict[str, Any] = {"retry_config": retry} if retry else {}
+        patience["retry_timeout"] = timedelta(seconds=int(seconds[1]))
+    more: dict[str, Any] = {"retry_config": patience} if patience else {}
     if urlsplit(address).scheme.startswith("s3"):
         endpoint = _taken(config, *_ENDPOINTS)
         if endpoint is not None:
             config["aws_endpoint_url"] = endpoint
         if (provider := _provider(config)) is not None:
             more["credential_provider"] = provider
-    while True:
-        try:
-            opened: Any = store.from_url  # its overloads are one for each kind of store
-            return opened(address, config=config, client_options=client, **more)
-        except UnknownConfigurationKeyError as error:
-            # it tells some names without their prefix
-            unknown = [
-                name for name in config
-                if any(f"'{each}'" in str(error) for each in (name, name.removeprefix("aws_")))
-            ]
-            if not unknown:
-                raise
-            for name in unknown:
-                del config[name]
+    opened: Any = store.from_url  # its overloads are one for each kind of store
+
+    def pass_over(error: Exception) -> bool:
+        # it tells some names without their prefix
+        unknown = [
+            name for name in config
+            if any(f"'{each}'" in str(error) for each in (name, name.removeprefix("aws_")))
+        ]
+        for name in unknown:
+            del config[name]
+        return bool(unknown)
+
+    return retry(
+        lambda: opened(address, config=config, client_options=client, **more),
+        UnknownConfigurationKeyError, repeat(0), when=pass_over,
+    )
 
 
 def _taken(config: dict[str, Any], *names: str) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.connections.kafka_probe import KafkaProbe
 from catalog_migrate.connections.offset_ranges import WINDOW, OffsetRange, has_gaps, windows
+from catalog_migrate.errors import ConnectionFailed
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
@@ -16,6 +19,51 @@ def test_windows() -> None:
     """A short range is read whole, of a long one both ends and three parts between."""
     assert windows(5, 900) == [(5, 900)]
     assert windows(0, 5000) == [(at, at + WINDOW) for at in (0, 1200, 2400, 3600, 4800)]
+
+
+class _Moving:
+    """Brokers of which one partition has no leader for its first questions."""
+
+    def __init__(self, without_leader: int) -> None:
+        self.left = without_leader
+        self.asked: list[list[int]] = []
+
+    def list_offsets(self, places: Any, **_: Any) -> dict[Any, Future[Any]]:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import ListOffsetsResultInfo
+
+        self.asked.append([place.partition for place in places])
+        answers: dict[Any, Future[Any]] = {place: Future() for place in places}
+        for place, answer in answers.items():
+            if place.partition == 1 and self.left:
+                self.left -= 1
+                answer.set_exception(KafkaException(KafkaError(6, "not the leader")))
+            else:
+                answer.set_result(ListOffsetsResultInfo(10 + place.partition, 0, -1))
+        return answers
+
+    def poll(self, _: float) -> None: ...
+
+
+def _probe(brokers: _Moving, timeout: float) -> KafkaProbe:
+    probe = KafkaProbe({"BROKER": "localhost:1"}, timeout=timeout)
+    probe._admin = brokers  # type: ignore[assignment]
+    return probe
+
+
+def test_a_partition_whose_leader_changes_is_asked_again() -> None:
+    """It alone, until it answers; without a partition nothing is asked."""
+    brokers = _Moving(2)
+    probe = _probe(brokers, 5)
+    assert probe.since(0, []) == {}
+    assert probe.since(0, [("t", 0), ("t", 1)]) == {("t", 0): 10, ("t", 1): 11}
+    assert brokers.asked == [[0, 1], [1], [1]]
+
+
+def test_a_leader_that_does_not_come_is_a_finding() -> None:
+    """After the time of a question what the broker says is raised as our error."""
+    with pytest.raises(ConnectionFailed, match="not the leader"):
+        _probe(_Moving(1_000), 0.3).since(0, [("t", 1)])
 
 
 @pytest.mark.services

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from catalog_migrate.errors import (
     UnsupportedFormat,
 )
 from catalog_migrate.model.objects import External
+from catalog_migrate.retry import retry
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.dependencies import refuse_new_loops
@@ -306,14 +308,15 @@ def _require_whole(checkpoint: Checkpoint) -> None:
 
     A query that runs writes while it is read, so what looks broken is looked at again.
     """
-    for _ in range(_LOOKS):
+    def look() -> None:
         state = checkpoint.state()
-        if state.kind != "broken":
-            return
-    raise UnsettledCheckpoint(
-        f"the checkpoint {checkpoint.address} is broken: {state.reason}",
-        remedy="restore a snapshot of it", batch=state.batch,
-    )
+        if state.kind == "broken":
+            raise UnsettledCheckpoint(
+                f"the checkpoint {checkpoint.address} is broken: {state.reason}",
+                remedy="restore a snapshot of it", batch=state.batch,
+            )
+
+    retry(look, UnsettledCheckpoint, repeat(0, _LOOKS - 1))
 
 
 def validated(
