@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from catalog_migrate.api.configured import (
     OnNote,
     addresses_of,
@@ -21,17 +19,9 @@ from catalog_migrate.api.configured import (
     warehouse_of,
 )
 from catalog_migrate.config import Settings
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError, InvalidOptions
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing tried: whether it works, and what was found or went wrong."""
-
-    name: str
-    ok: bool
-    text: str
-    remedy: str | None = None
 
 
 def examine(
@@ -63,7 +53,7 @@ def examine(
     found: dict[str, Finding] = {}
     for name, needed, trial in trials:
         if needed and not found[needed].ok:
-            found[name] = Finding(name, False, f"not tried: {needed} failed")
+            found[name] = Finding(name, None, False, f"not tried: {needed} failed")
         else:
             found[name] = tried(name, trial)
     there = uri is not None and found["catalog"].ok
@@ -73,9 +63,9 @@ def examine(
 def tried(name: str, trial: Callable[[], str]) -> Finding:
     """The outcome of one trial; our errors become findings, anything else is a defect."""
     try:
-        return Finding(name, True, trial())
+        return Finding(name, None, True, trial())
     except CatalogMigrateError as error:
-        return Finding(name, False, f"{error.code} {error.message}", error.remedy)
+        return Finding(name, None, False, f"{error.code} {error.message}", error.remedy)
 
 
 def race(uri: str | None, storage: Storage | None = None) -> str:
@@ -148,12 +138,9 @@ def _streams(settings: Settings) -> tuple[Finding, ...]:
     from catalog_migrate.api.streams import examine_streams
 
     try:
-        return tuple(
-            Finding(each.subject, each.ok, each.message, each.remedy)
-            for each in examine_streams(settings)
-        )
+        return examine_streams(settings)
     except CatalogMigrateError as error:
-        return (Finding("streams", False, f"{error.code} {error.message}", error.remedy),)
+        return (Finding("streams", None, False, f"{error.code} {error.message}", error.remedy),)
 
 
 def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:

@@ -22,7 +22,7 @@ from catalog_migrate.errors import UsageError
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.connections.findings import Finding as StreamFinding
+    from catalog_migrate.connections.findings import Finding
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.health import Limits, StreamsHealth
@@ -135,7 +135,7 @@ def streams_health(
     )
 
 
-def examine_streams(settings: Settings) -> tuple[StreamFinding, ...]:
+def examine_streams(settings: Settings) -> tuple[Finding, ...]:
     """What ``doctor`` finds of streams: servers are asked, nothing is written, no Spark starts."""
     from catalog_migrate.streams import examination
     from catalog_migrate.streams.ports import Ports

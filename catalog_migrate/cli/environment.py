@@ -116,11 +116,12 @@ def doctor(no_spark: bool, format_: str) -> int:
     findings = examine(options.settings(), spark=not no_spark, on_note=note)
     if format_ == "json":
         emit(as_json([
-            {"name": f.name, "ok": f.ok, "text": f.text, "remedy": f.remedy} for f in findings
+            {"name": each.subject, "ok": each.ok, "text": each.message, "remedy": each.remedy}
+            for each in findings
         ]))
     else:
         for found in findings:
-            emit(f"{'ok  ' if found.ok else 'FAIL'}  {found.name:<8} {found.text}\n")
+            emit(f"{'ok  ' if found.ok else 'FAIL'}  {found.subject:<8} {found.message}\n")
             if found.remedy:
                 emit(f"                remedy: {found.remedy}\n")
     return 0 if all(found.ok for found in findings) else 1

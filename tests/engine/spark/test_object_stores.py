@@ -15,9 +15,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from catalog_migrate.api import Catalog
-from catalog_migrate.api.doctor import Finding, safe_commits, tried
+from catalog_migrate.api.doctor import safe_commits, tried
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.config import load
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.log import commit_name
 from catalog_migrate.delta.table import load_table, write_rows
@@ -166,17 +167,17 @@ class TestCommits:
         def found() -> Finding:
             return tried("spark", lambda: safe_commits(spark_on_s3, load(env=env)))
 
-        assert found().text == f"; its commits to {bucket} with {LOG_STORE} write over no other's"
+        assert found().message == f"; its commits to {bucket} with {LOG_STORE} write over no other's"
         with committing_with(spark_on_s3, STOCK, "s3"):
             told = found()
             assert not told.ok
-            assert told.text.startswith(f"CM0402 this session commits to {bucket} with {STOCK}")
+            assert told.message.startswith(f"CM0402 this session commits to {bucket} with {STOCK}")
             env["CATALOG_MIGRATE__STORAGE__REQUIRE_SAFE_COMMITS"] = "false"
             told = found()
             assert told.ok
-            assert told.text.endswith("would be lost (and storage.require_safe_commits is false)")
+            assert told.message.endswith("would be lost (and storage.require_safe_commits is false)")
             env["CATALOG_MIGRATE__STORAGE__SAFE_LOG_STORES"] = f"x.Y, {STOCK}"
-            assert found().text == "; its LogStore is one of storage.safe_log_stores"
+            assert found().message == "; its LogStore is one of storage.safe_log_stores"
 
     def test_over_spark_connect(self) -> None:
         """A session without a JVM at hand does not tell; the error says what then."""
