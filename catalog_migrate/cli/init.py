@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from catalog_migrate.cli import options
-from catalog_migrate.cli.output import as_columns, as_json, emit, note, save
+from catalog_migrate.cli.output import as_columns, as_json, emit, emit_value, note, pick, save
 from catalog_migrate.config import FILE_NAME, KEYS, Key, Settings
 from catalog_migrate.errors import UsageError
 
@@ -117,7 +117,7 @@ def command(
         found = administration.adopt(
             settings, schemas=schemas, tables=tables, forget=forget, dry_run=dry_run, on_note=note
         )
-        emit(as_json(_adopted(found)) if format_ == "json" else _adoption_text(found))
+        emit_value(found, format_, _adopted, _adoption_text)
         return
     if schemas or tables or forget or dry_run:
         raise UsageError(
@@ -158,8 +158,8 @@ def _make_empty(settings: Settings, format_: str) -> None:
     )
     status = made.status()
     if format_ == "json":
-        emit(as_json({"catalog": made.log.uri, "warehouse": status.warehouse,
-                      "lineage": status.lineage, "serial": status.serial}))
+        made_at = pick(status, "warehouse", "lineage", "serial")
+        emit(as_json({"catalog": made.log.uri, **made_at}))
         return
     emit(f"made an empty catalog at {made.log.uri}, its rows go below {status.warehouse}\n"
          "next: catalog-migrate sql -f FILE (CREATE CONNECTION, SOURCE, SINK), then "
@@ -172,7 +172,7 @@ def _adopted(found: Adoption) -> dict[str, object]:
         "adopted": found.serial is not None,
         "serial": found.serial,
         "tables": [
-            {"name": each.name, "path": each.path, "registration": each.registration,
+            {**pick(each, "name", "path", "registration"),
              "rows": each.rows if each.rows >= 0 else None, "bytes": each.size,
              "first_migration": each.first}
             for each in found.prospects

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import compare_registrations
@@ -21,9 +22,11 @@ from catalog_migrate.cli.output import (
     confirm,
     emit,
     emit_forms,
+    emit_value,
     make_forms,
     note,
     now,
+    pick,
 )
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import one_line
@@ -34,9 +37,11 @@ if TYPE_CHECKING:
     from catalog_migrate.api.registrations import Comparison
     from catalog_migrate.api.users import UserObjects
     from catalog_migrate.catalog.history import Entry, ObjectEntry
-    from catalog_migrate.catalog.records import UserObjectRecord
+    from catalog_migrate.catalog.records import SessionRecord, UserObjectRecord
+    from catalog_migrate.config import Settings
     from catalog_migrate.streams.health import StreamsHealth
     from catalog_migrate.streams.lag import Lag
+    from catalog_migrate.streams.unsafe.audit import Unseen
 
 _WORK_SHOWN = 20
 _SESSIONS_SHOWN = 10
@@ -75,42 +80,50 @@ def status(
             "--users says how users' objects are now",
             remedy="leave --users, or --streams, --serial and --detailed-exitcode out",
         )
-    if users:
-        looked = look_at_users(options.settings(), on_note=note)
-        emit(as_json(users_document(looked)) if format_ == "json" else users_text(looked))
-        return 0
     if streams and serial is not None:
         raise UsageError(
             "--streams says how sources and sinks are now", remedy="leave --serial or --streams out"
         )
     settings = options.settings()
-    opened = open_catalog(settings)
-    found = None if streams and not detailed_exitcode else opened.status(serial)
-    past = serial is not None and serial != opened.state().serial
-    health = None
-    if streams or (detailed_exitcode and not past):
-        lags = streams or lag_limits(settings).declared
-        health = streams_health(settings, opened, lags=lags)
+    if users:
+        emit_value(look_at_users(settings, on_note=note), format_, users_document, users_text)
+        return 0
     if streams:
-        assert health is not None
-        emit(as_json(streams_document(health)) if format_ == "json" else streams_text(health))
-    else:
-        assert found is not None
-        shown = status_document(found) if format_ == "json" else {}
-        emit(as_json(shown) if format_ == "json" else status_text(found, past=past))
-    if health is not None and not health.ok:
+        return _show_streams(settings, format_, detailed=detailed_exitcode)
+    return _show_status(settings, serial, format_, detailed=detailed_exitcode)
+
+
+def _show_streams(settings: Settings, format_: str, *, detailed: bool) -> int:
+    opened = open_catalog(settings)
+    pending = detailed and opened.status().pending
+    health = streams_health(settings, opened, lags=True)
+    emit_value(health, format_, streams_document, streams_text)
+    if not health.ok:
         return options.STREAMS_NOT_WELL
-    return 2 if detailed_exitcode and found is not None and found.pending else 0
+    return 2 if pending else 0
+
+
+def _show_status(settings: Settings, serial: int | None, format_: str, *, detailed: bool) -> int:
+    opened = open_catalog(settings)
+    found = opened.status(serial)
+    past = serial is not None and serial != opened.state().serial
+    well = not detailed or past or streams_health(
+        settings, opened, lags=lag_limits(settings).declared
+    ).ok
+    emit_value(found, format_, status_document, partial(status_text, past=past))
+    if not well:
+        return options.STREAMS_NOT_WELL
+    return 2 if detailed and found.pending else 0
 
 
 def streams_document(health: StreamsHealth) -> dict[str, object]:
     """How sources and sinks are, for programs."""
     return {
         "ok": health.ok,
-        "streams": [msgspec.to_builtins(query) for query in health.queries],
+        "streams": health.queries,
         "runtimes": [
             {
-                "cluster": each.cluster, "holder": each.holder, "since": each.since,
+                **pick(each, "cluster", "holder", "since"),
                 "heartbeat_seconds": each.heartbeat, "lives": each.lives,
             }
             for each in health.runtimes
@@ -168,126 +181,138 @@ def status_document(status: Status) -> dict[str, object]:
     """The status for programs; ``pending`` is 0 when reconciled."""
     lease = status.lease
     return {
-        "release": status.release,
-        "serial": status.serial,
-        "lineage": status.lineage,
-        "pending": status.pending,
-        "work": list(status.work),
-        "failure": status.failure,
+        **pick(status, "release", "serial", "lineage", "pending", "work", "failure"),
         "lease": None if lease is None or not lease.holder else {
-            "holder": lease.holder, "host": lease.host, "pid": lease.pid, "since": lease.since,
-            "epoch": lease.epoch, "gone": status.holder_ended,
+            **pick(lease, "holder", "host", "pid", "since", "epoch"), "gone": status.holder_ended,
         },
-        "objects": status.objects,
-        "unfilled": list(status.unfilled),
-        "warehouse": status.warehouse,
+        **pick(status, "objects", "unfilled", "warehouse"),
         "history": [
             {"release": name, "serial": serial, "in_force": in_force}
             for name, serial, in_force in status.history
         ],
-        "unsafe": [
-            {
-                "operation": each.operation, "kind": each.kind, "state": each.state,
-                "at": each.at, "sources": each.sources, "partitions": each.partitions,
-                "doubled": each.doubled, "skipped": each.skipped, "undoes": each.undoes,
-                "reason": each.reason,
-            }
-            for each in status.unsafe
-        ],
-        "refused": list(status.refused),
+        **pick(status, "unsafe", "refused"),
         "sessions": [
             {
-                "id": key, "release": row.release, "serial": row.serial, "holder": row.holder,
-                "host": row.host, "pid": row.pid, "since": row.since,
+                "id": key,
+                **pick(row, "release", "serial", "holder", "host", "pid", "since"),
                 "processes": row.folded or 1,
             }
             for key, row in status.sessions
         ],
         "still": [
-            {"kind": each.kind, "name": each.name, "state": each.state,
-             "reasons": list(each.reasons), "remedy": each.remedy, "next": each.next,
-             "statements": list(each.statements)}
+            pick(each, "kind", "name", "state", "reasons", "remedy", "next", "statements")
             for each in status.still
         ],
         "gone": [
-            {"name": each.name, "reason": each.reason, "next": each.remedy}
-            for each in status.gone
+            {**pick(each, "name", "reason"), "next": each.remedy} for each in status.gone
         ],
-        "slots": list(status.slots),
-        "earlier": list(status.earlier),
+        **pick(status, "slots", "earlier"),
         "users": [user_object_document(each) for each in status.users],
     }
 
 
 def status_text(status: Status, *, past: bool = False) -> str:
     """The status for people; of a ``past`` serial only what was in force, as nothing is to do."""
-    lease = status.lease
-    held = "free"
+    lines = [
+        *_fact("release", status.release or "none"),
+        *_fact("serial", status.serial),
+        *_fact("lineage", status.lineage),
+        *_fact("objects", f"{status.objects:,}"),
+        *_fact("warehouse", status.warehouse),
+    ]
+    if not past:
+        lines += [
+            *_work_lines(status), *_trouble_lines(status), *_unsafe_lines(status.unsafe),
+            *_session_lines(status.sessions), *_next_lines(status),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _fact(label: str, text: object, *details: str) -> list[str]:
+    """Return the line of a fact, and one for each detail of it."""
+    return [f"{label:<10} {text}", *(f"{'':<12} {detail}" for detail in details if detail)]
+
+
+def _first(lines: Sequence[str], most: int, rest: str) -> list[str]:
+    """Return at most so many lines, and one that says how many more there are."""
+    left = len(lines) - most
+    return [*lines[:most], *([f"  … and {left:,} {rest}"] if left > 0 else [])]
+
+
+def _work_lines(status: Status) -> list[str]:
+    lease, held = status.lease, "free"
     if lease is not None and lease.holder:
         held = f"{lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
         if status.holder_ended:
             held += "; that process is gone: whoever needs the lease next takes it"
-    lines = [
-        f"release    {status.release or 'none'}",
-        f"serial     {status.serial}",
-        f"lineage    {status.lineage}",
-        f"objects    {status.objects:,}",
-        f"warehouse  {status.warehouse}",
+    failure = [f"  {name}: {value}" for name, value in (status.failure or {}).items()]
+    return [
+        *_fact("lease", held),
+        *_fact("pending", status.pending or "nothing: reconciled"),
+        *_first([f"  {entry}" for entry in status.work], _WORK_SHOWN, "more"),
+        *(["failing step", *failure] if failure else ()),
     ]
-    if past:
-        return "\n".join(lines) + "\n"
-    lines += [f"lease      {held}", f"pending    {status.pending or 'nothing: reconciled'}"]
-    lines += [f"  {entry}" for entry in status.work[:_WORK_SHOWN]]
-    if len(status.work) > _WORK_SHOWN:
-        lines.append(f"  … and {len(status.work) - _WORK_SHOWN:,} more")
-    if status.failure:
-        lines.append("failing step")
-        lines += [f"  {name}: {value}" for name, value in status.failure.items()]
-    lines += [f"refused    {each}" for each in status.refused]
+
+
+def _trouble_lines(status: Status) -> Iterator[str]:
+    for each in status.refused:
+        yield from _fact("refused", each)
     if status.unfilled:
-        lines.append(f"unfilled   {', '.join(status.unfilled)}")
+        yield from _fact("unfilled", ", ".join(status.unfilled))
     for lost in status.gone:
-        lines.append(f"gone       {lost.name}: {lost.reason}")
-        lines.append(f"             next: {lost.remedy}")
-    for each in status.still:
-        lines.append(f"still      {each.kind} {each.name}: {each.state}")
-        lines += [f"             {reason}" for reason in each.reasons if reason]
-        if each.remedy:
-            lines.append(f"             remedy: {each.remedy}")
-        lines.append(f"             next: {each.next}")
-    lines += [f"slot       {slot}" for slot in status.slots]
-    lines += [f"earlier    {each}" for each in status.earlier]
+        yield from _fact("gone", f"{lost.name}: {lost.reason}", f"next: {lost.remedy}")
+    for query in status.still:
+        yield from _fact(
+            "still", f"{query.kind} {query.name}: {query.state}", *query.reasons,
+            query.remedy and f"remedy: {query.remedy}", f"next: {query.next}",
+        )
+    for slot in status.slots:
+        yield from _fact("slot", slot)
+    for source in status.earlier:
+        yield from _fact("earlier", source)
     for user in status.users:
-        lines += [f"users      {user}", f"             next: {next_for_user(user)}"]
-    for seen in status.unsafe[-_UNSAFE_SHOWN:]:
-        what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
-        lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")
-        lines.append(
-            f"             {what}, {seen.state}, {seen.at}: {seen.partitions} partitions, "
-            f"{seen.doubled} doubled, {seen.skipped} skipped"
+        yield from _fact("users", user, f"next: {next_for_user(user)}")
+
+
+def _unsafe_lines(unseen: Sequence[Unseen]) -> Iterator[str]:
+    for each in unseen[-_UNSAFE_SHOWN:]:
+        what = f"undo of {each.undoes}" if each.undoes else each.kind
+        yield from _fact(
+            "unsafe", f"operation {each.operation} on {each.sources}: {each.reason}",
+            f"{what}, {each.state}, {each.at}: {each.partitions} partitions, "
+            f"{each.doubled} doubled, {each.skipped} skipped",
+            f"seen? catalog-migrate unsafe acknowledge {each.operation}",
         )
-        lines.append(f"             seen? catalog-migrate unsafe acknowledge {seen.operation}")
-    if len(status.unsafe) > _UNSAFE_SHOWN:
-        older = len(status.unsafe) - _UNSAFE_SHOWN
-        lines.append(f"  … and {older} older, not acknowledged: catalog-migrate unsafe list")
-    if status.sessions:
-        lines.append(f"sessions   {sum(row.folded or 1 for _, row in status.sessions)}")
-    for key, row in status.sessions[:_SESSIONS_SHOWN]:
-        what = f"{row.folded} processes" if row.folded else f"{row.holder} on {row.host}"
-        lines.append(
-            f"  {key}: {what}, release {row.release}, serial {row.serial}, since {row.since}"
-        )
-    if len(status.sessions) > _SESSIONS_SHOWN:
-        lines.append(f"  … and {len(status.sessions) - _SESSIONS_SHOWN} more rows")
-    if status.pending and not status.gone:
-        at_work = lease is not None and lease.holder and not status.holder_ended
-        first = "wait for the holder of the lease; if it is gone, " if at_work else ""
-        finish = (
-            "catalog-migrate bootstrap, or start the application"
-            if status.release is not None else "catalog-migrate run"
-        )
-        lines.append(f"next       {first}{finish}")
-    return "\n".join(lines) + "\n"
+    older = len(unseen) - _UNSAFE_SHOWN
+    if older > 0:
+        yield f"  … and {older} older, not acknowledged: catalog-migrate unsafe list"
+
+
+def _session_lines(sessions: Sequence[tuple[str, SessionRecord]]) -> list[str]:
+    if not sessions:
+        return []
+    rows = [
+        f"  {key}: {f'{row.folded} processes' if row.folded else f'{row.holder} on {row.host}'}, "
+        f"release {row.release}, serial {row.serial}, since {row.since}"
+        for key, row in sessions
+    ]
+    return [
+        *_fact("sessions", sum(row.folded or 1 for _, row in sessions)),
+        *_first(rows, _SESSIONS_SHOWN, "more rows"),
+    ]
+
+
+def _next_lines(status: Status) -> list[str]:
+    """The command that does what is pending."""
+    if not status.pending or status.gone:
+        return []
+    at_work = status.lease is not None and status.lease.holder and not status.holder_ended
+    first = "wait for the holder of the lease; if it is gone, " if at_work else ""
+    finish = (
+        "catalog-migrate bootstrap, or start the application"
+        if status.release is not None else "catalog-migrate run"
+    )
+    return _fact("next", first + finish)
 
 
 def users_document(looked: UserObjects) -> dict[str, object]:
@@ -320,9 +345,9 @@ def users_text(looked: UserObjects) -> str:
 def user_object_document(record: UserObjectRecord) -> dict[str, object]:
     """A user's view or function for programs."""
     return {
-        "kind": record.kind, "name": str(record.key.item_name), "state": record.state,
-        "condition": record.condition, "reason": record.reason, "release": record.release,
-        "since": record.since, "next": next_for_user(record),
+        "kind": record.kind, "name": str(record.key.item_name),
+        **pick(record, "state", "condition", "reason", "release", "since"),
+        "next": next_for_user(record),
     }
 
 
@@ -354,7 +379,7 @@ def show(name: str, serial: int | None, format_: str) -> None:
       catalog-migrate show shop.orders --catalog catalog --serial 3
     """
     found = open_catalog(options.settings()).show(name, serial)
-    emit(as_json(found) if format_ == "json" else object_text(found))
+    emit_value(found, format_, dict, object_text)
 
 
 def object_text(found: dict[str, Any]) -> str:
@@ -369,29 +394,26 @@ def object_text(found: dict[str, Any]) -> str:
         )
         if found.get(key) is not None
     ]
-    lines = [str(found["name"]), *("  " + line for line in as_columns(facts).splitlines())]
     columns = [
         (column["name"], column["type"], "" if column["nullable"] else "NOT NULL",
          column.get("comment") or "")
         for column in found["columns"]
     ]
-    if columns:
-        lines += ["columns", *("  " + line for line in as_columns(columns).splitlines())]
     checks = [(check["name"], check["expression"]) for check in found.get("checks", ())]
-    if checks:
-        lines += ["checks", *("  " + line for line in as_columns(checks).splitlines())]
-    for title, key in (
-        ("depends on", "depends_on"), ("used by", "used_by"),
-        ("read by users' objects", "users_objects"),
-    ):
-        if found.get(key):
-            lines += [title, *(f"  {name}" for name in found[key])]
-    if found.get("sql"):
-        lines += ["sql", *(f"  {line}" for line in found["sql"].splitlines())]
-    if found.get("original"):
-        lines += ["sql before its repair"]
-        lines += [f"  {line}" for line in found["original"].splitlines()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([
+        *_block(str(found["name"]), as_columns(facts).splitlines()),
+        *_block("columns", as_columns(columns).splitlines()),
+        *_block("checks", as_columns(checks).splitlines()),
+        *_block("depends on", found["depends_on"]),
+        *_block("used by", found["used_by"]),
+        *_block("read by users' objects", found["users_objects"]),
+        *_block("sql", (found.get("sql") or "").splitlines()),
+        *_block("sql before its repair", (found.get("original") or "").splitlines()),
+    ]) + "\n"
+
+
+def _block(title: str, lines: Sequence[str]) -> list[str]:
+    return [title, *(f"  {line}" for line in lines)] if lines else []
 
 
 @click.command("history")
@@ -426,7 +448,7 @@ def history(name: str | None, limit: int | None, everything: bool, format_: str)
         rows = [
             entry_document(entry) for entry in islice(opened.history(everything=everything), limit)
         ]
-    emit(as_json(rows) if format_ == "json" else history_text(rows))
+    emit_value(rows, format_, list, history_text)
 
 
 _OWN_VIEWS = "own views"
@@ -437,16 +459,10 @@ def entry_document(entry: Entry) -> dict[str, Any]:
     """One entry for programs."""
     return {
         "serial": entry.serial_after,
-        "serial_before": entry.serial_before,
-        "at": entry.at,
-        "verb": entry.verb,
-        "who": entry.who,
-        "host": entry.host,
-        "release": entry.release,
-        "reason": entry.reason,
-        "epoch": entry.epoch,
-        "version": entry.version,
-        "commit_id": entry.commit_id,
+        **pick(
+            entry, "serial_before", "at", "verb", "who", "host", "release", "reason", "epoch",
+            "version", "commit_id",
+        ),
     }
 
 
@@ -525,13 +541,10 @@ def drift_document(found: Comparison | None) -> dict[str, object]:
         return {"drift": [], "mended": 0, "left": [], "steps": [], "executed": []}
     return {
         "drift": [
-            {"kind": each.kind, "name": each.name, "reason": each.reason, "remedy": each.remedy,
-             "object": each.object}
-            for each in found.found
+            pick(each, "kind", "name", "reason", "remedy", "object") for each in found.found
         ],
         "mended": found.repaired, "left": [each.name for each in found.left],
-        "steps": msgspec.to_builtins(found.steps),
-        "executed": msgspec.to_builtins(found.executed),
+        **pick(found, "steps", "executed"),
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
 
+Value = TypeVar("Value")
 
 _SUFFIXES = {".json": "json", ".html": "html", ".htm": "html", ".md": "markdown", ".svg": "svg"}
 """Forms of a report by the names of files."""
@@ -145,38 +146,23 @@ def emit_start(report: BootstrapReport | None, format_: str) -> int:
 def _summary(report: BootstrapReport) -> dict[str, object]:
     """What a start did, for programs."""
     return {
-        "outcome": report.outcome,
-        "release": report.release,
-        "serial": report.serial,
-        "rows_copied": report.rows_copied,
-        "names": report.names,
-        "unfilled": list(report.unfilled),
-        "outstanding": list(report.outstanding),
-        "repaired": list(report.repaired),
-        "summary": dict(report.plan.summary) if report.plan is not None else {},
-        "steps": msgspec.to_builtins(report.steps),
-        "executed": msgspec.to_builtins(report.executed),
+        **pick(
+            report, "outcome", "release", "serial", "rows_copied", "names", "unfilled",
+            "outstanding", "repaired",
+        ),
+        "summary": report.plan.summary if report.plan is not None else {},
+        **pick(report, "steps", "executed"),
     }
 
 
 def statement_result(result: Result) -> dict[str, object]:
     """What one statement did, or of EXPLAIN would do: ``explained`` has what that says."""
-    found = {
-        "summary": result.summary,
-        "operation": result.operation,
-        "notices": list(result.notices),
-        "steps": msgspec.to_builtins(result.steps),
-        "executed": msgspec.to_builtins(result.executed),
-    }
+    found = pick(result, "summary", "operation", "notices", "steps", "executed")
     if result.explanation is not None:
         from catalog_migrate.report.statements import report_statement
 
         report = report_statement(result.explanation)
-        found["explained"] = {
-            "verdict": msgspec.to_builtins(report.verdict),
-            "objects": msgspec.to_builtins(report.objects),
-            "decisions": msgspec.to_builtins(report.decisions),
-        }
+        found["explained"] = pick(report, "verdict", "objects", "decisions")
     return found
 
 
@@ -297,11 +283,22 @@ def emit(text: str, out: str | None = None) -> None:
         note(f"saved to {out}")
 
 
+def emit_value(
+    value: Value, format_: str, document: Callable[[Value], object], text: Callable[[Value], str]
+) -> None:
+    """Print a value in one of its two forms: ``document`` for programs, ``text`` for people."""
+    emit(as_json(document(value)) if format_ == "json" else text(value))
+
+
 def as_json(value: Any) -> str:
     """Indented JSON with sorted keys left alone, ending in a newline."""
-    import msgspec
 
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def pick(value: object, *names: str) -> dict[str, Any]:
+    """Return some attributes of a value by their names, for a document."""
+    return {name: getattr(value, name) for name in names}
 
 
 def as_columns(rows: Sequence[Sequence[str]]) -> str:

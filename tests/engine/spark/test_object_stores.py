@@ -167,7 +167,8 @@ class TestCommits:
         def found() -> Finding:
             return tried("spark", lambda: safe_commits(spark_on_s3, load(env=env)))
 
-        assert found().message == f"; its commits to {bucket} with {LOG_STORE} write over no other's"
+        raced = f"; its commits to {bucket} with {LOG_STORE} write over no other's"
+        assert found().message == raced
         with committing_with(spark_on_s3, STOCK, "s3"):
             told = found()
             assert not told.ok
@@ -175,7 +176,8 @@ class TestCommits:
             env["CATALOG_MIGRATE__STORAGE__REQUIRE_SAFE_COMMITS"] = "false"
             told = found()
             assert told.ok
-            assert told.message.endswith("would be lost (and storage.require_safe_commits is false)")
+            lost = "would be lost (and storage.require_safe_commits is false)"
+            assert told.message.endswith(lost)
             env["CATALOG_MIGRATE__STORAGE__SAFE_LOG_STORES"] = f"x.Y, {STOCK}"
             assert found().message == "; its LogStore is one of storage.safe_log_stores"
 
