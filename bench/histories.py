@@ -11,11 +11,11 @@ from statistics import median
 from bench import generated
 from bench.measure import Cost, Measure
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 
@@ -49,18 +49,8 @@ def measures(directory: Path) -> Iterator[Measure]:
 
 def _commits(log: CatalogLog, count: int) -> None:
     for number in range(count):
-        commit(log, _operation(number), kind="bench")
-
-
-def _operation(number: int) -> Callable[[State], Changes]:
-    def decide(_: State) -> Changes:
-        changes = Changes()
-        changes.put(
-            "operation", "bench", OperationRecord("bench", "done", {"number": str(number)})
-        )
-        return changes
-
-    return decide
+        record = OperationRecord("bench", "done", {"number": str(number)})
+        commit(log, Commit("bench", (Put("operation", "bench", record),)))
 
 
 def _read(uri: str) -> Cost:

@@ -25,6 +25,7 @@ from catalog_migrate.administration.survey import (
     survey,
 )
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import Marked, clear_mark, mark_at, marks_of, put_mark
@@ -39,8 +40,9 @@ from catalog_migrate.catalog.records import (
     identity_text,
     to_reconcile,
 )
+from catalog_migrate.catalog.requirements import SerialIs
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Put, RaiseSerial, Update
 from catalog_migrate.errors import (
     AdoptedElsewhere,
     AdoptionRefused,
@@ -131,8 +133,7 @@ def _under_lease(
     items = Allocator("i", state.allocators["i"].next)
     ids = Allocator("s", state.allocators["s"].next)
     marked: list[str] = []
-    changes = Changes()
-    changes.raise_serial()
+    updates: list[Update] = [RaiseSerial()]
     try:
         for candidate in candidates:
             path = candidate.wanted.path
@@ -149,30 +150,27 @@ def _under_lease(
                 marked.append(path)
             # read again: whoever wrote before the mark is in this version
             definition, version = definition_at(path, described)
-            changes.put("mapping", identity_text(definition.identity), MappingRecord.of(
+            updates.append(Put("mapping", identity_text(definition.identity), MappingRecord.of(
                 definition, facts_of(definition).hashes, owner="release", item_id=item_id,
                 global_id=global_id,
-            ))
-            changes.put("item", item_id, ItemRecord(
+            )))
+            updates.append(Put("item", item_id, ItemRecord(
                 owner="release", global_id=global_id, definition=definition, shard=path,
-            ))
-            changes.put("shard", path, ShardRecord(
+            )))
+            updates.append(Put("shard", path, ShardRecord(
                 item_id=item_id, global_id=global_id, state="live", version=version,
-            ))
-        changes.put("allocator", "i", AllocatorRecord(next=items.next_value))
-        changes.put("allocator", "s", AllocatorRecord(next=ids.next_value))
-        # a name that is managed must become plain
-        changes.put("operation", RECONCILE, to_reconcile("bring in adopted tables"))
+            )))
+        updates += (
+            Put("allocator", "i", AllocatorRecord(next=items.next_value)),
+            Put("allocator", "s", AllocatorRecord(next=ids.next_value)),
+            # a name that is managed must become plain
+            Put("operation", RECONCILE, to_reconcile("bring in adopted tables")),
+        )
+        unmoved = SerialIs(
+            state.serial, "the catalog moved while tables were adopted", "run again"
+        )
         on_step("commit")
-
-        def changes_for(current: State) -> Changes:
-            if current.serial != state.serial:
-                raise CommitConflict(
-                    "the catalog moved while tables were adopted", remedy="run again"
-                )
-            return changes
-
-        return commit(log, changes_for, epoch=lease.epoch, kind="adopt")
+        return commit(log, Commit("adopt", tuple(updates), (lease.held, unmoved)))
     except Marked as lost:
         _take_back(marked, state.lineage)
         wanted = next(c.wanted for c in candidates if c.wanted.path == lost.path)

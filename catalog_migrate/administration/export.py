@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.lease import MIGRATION, Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import clear_mark
@@ -20,7 +21,7 @@ from catalog_migrate.catalog.opening import EXPORTED, read_state, require_at_hom
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.port import Engine, Registration
@@ -137,12 +138,8 @@ def export_catalog(
 
 
 def _note(log: CatalogLog, lease: Lease, value: str) -> State:
-    def changes_for(_: State) -> Changes:
-        changes = Changes()
-        changes.put("config", EXPORTED, ConfigRecord(value=value))
-        return changes
-
-    return commit(log, changes_for, epoch=lease.epoch, kind="export", anyway=True)
+    note = Put("config", EXPORTED, ConfigRecord(value=value))
+    return commit(log, Commit("export", (note,), (lease.held,), anyway=True))
 
 
 def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], None]) -> Exported:

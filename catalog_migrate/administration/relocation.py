@@ -21,7 +21,8 @@ from catalog_migrate.administration.survey import (
     shared,
     went_on,
 )
-from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -47,8 +48,9 @@ from catalog_migrate.catalog.records import (
     identity_text,
     to_reconcile,
 )
+from catalog_migrate.catalog.requirements import SerialIs
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial
 from catalog_migrate.delta.table import shard_columns, shard_version
 from catalog_migrate.errors import (
     CatalogExported,
@@ -179,18 +181,10 @@ def relocate(
         _mark(state, aim, lineage, new_lineage, on_step)
         parted = copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
         on_step("commit")
-
-        def changes_for(current: State) -> Changes:
-            if current.serial != state.serial:
-                raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
-            if not aim.away and [*_running(current)]:
-                raise CommitConflict("a cluster was started meanwhile", remedy="stop it first")
-            return _changes(current, aim, lineage, new_lineage, names_copied, parted, clock)
-
-        commit(
-            log, changes_for, epoch=None if lease is None else lease.epoch, kind="relocate",
-            anyway=aim.away,
-        )
+        move = Relocate(aim, lineage, new_lineage, names_copied, parted, int(clock.wall()))
+        unmoved = SerialIs(state.serial, "the catalog moved on meanwhile", "run again")
+        at_home = () if lease is None else (lease.held, unmoved, NoClusterRuns())
+        commit(log, Commit("relocate", (move,), at_home or (unmoved,), anyway=aim.away))
     return found
 
 
@@ -209,10 +203,9 @@ def move_own_views(log: CatalogLog, schema: str, *, wait: float | None = None) -
     before, after = own_views_place(state), schema.lower()
     if before == after:
         return before
-    changes = Changes()
-    changes.put("config", OWN_VIEWS, ConfigRecord(value=after))
+    moved = Put("config", OWN_VIEWS, ConfigRecord(value=after))
     with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).kept() as lease:
-        commit(log, lambda _: changes, epoch=lease.epoch, kind="relocate")
+        commit(log, Commit("relocate", (moved,), (lease.held,)))
     return before
 
 
@@ -409,62 +402,91 @@ def _mark(
         put_mark(path, marks, lambda _: True)
 
 
-def _changes(
-    state: State, aim: _Aim, lineage: str, new_lineage: bool, names_copied: bool,
-    parted: Mapping[str, StreamRecord], clock: Clock,
-) -> Changes:
-    """``parted`` are the sinks of a copy, by item id, with checkpoints of their own."""
-    changes = Changes()
-    warehouses, lineages = former(state)
-    if new_lineage:
-        kept: dict[str, tuple[str, ...]] = {
-            "originals": tuple(sorted(filter(is_absolute, state.shards)))
+class NoClusterRuns(msgspec.Struct, frozen=True):
+    """No runtime may be at work."""
+
+    def check(self, state: State) -> None:
+        """Raise :class:`CommitConflict` when one may be."""
+        if any(_running(state)):
+            raise CommitConflict("a cluster was started meanwhile", remedy="stop it first")
+
+
+class Relocate(msgspec.Struct, frozen=True):
+    """Put on record where everything is, and whose: of a copy, that it is an installation.
+
+    ``parted`` are the sinks of a copy, by item id, with checkpoints of their own; ``now`` is in
+    seconds since 1970.
+    """
+
+    aim: _Aim
+    lineage: str
+    new_lineage: bool
+    names_copied: bool
+    parted: Mapping[str, StreamRecord]
+    now: int
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the settings, the tables that moved, and what ends of another place."""
+        aim = self.aim
+        settings = {
+            FORMER: msgspec.json.encode(self._former(state)).decode(),
+            "warehouse": aim.warehouse, "lineage": self.lineage,
         }
-        if names_copied:
-            kept = {
-                "warehouses": (*warehouses, aim.old_warehouse),
-                "lineages": (*lineages, state.lineage),
-                "originals": originals(state),
-            }
-    else:
-        places = {*warehouses}
-        if not is_same_place(aim.old_warehouse, aim.warehouse):
-            places.add(aim.old_warehouse)
-        kept = {
-            "warehouses": tuple(sorted(places)), "lineages": lineages,
-            "originals": originals(state),
-        }
-    changes.put("config", FORMER, ConfigRecord(value=msgspec.json.encode(kept).decode()))
-    changes.put("config", "warehouse", ConfigRecord(value=aim.warehouse))
-    changes.put("config", "lineage", ConfigRecord(value=lineage))
-    if aim.here is not None:
-        changes.put("config", HOME, ConfigRecord(value=aim.here))
-    now = int(clock.wall())
-    if new_lineage:
-        for shard, record in state.shards.items():
-            if is_absolute(shard) and shard not in aim.moved:  # the original's, also what retired
-                changes.put("shard", shard, _left(record, now))
-    for shard, path in aim.moved.items():
-        record = state.shards[shard]
-        item = state.items[record.item_id]
-        changes.put("shard", shard, _left(record, now, path))
-        changes.put("shard", path, record)
-        changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
-        changes.raise_serial()
-    for item_id, stream in {**state.streams, **parted}.items():
-        if item_id in parted or stream.reads in aim.moved:  # the table is elsewhere now
-            changes.put("stream", item_id, msgspec.structs.replace(
-                stream, reads=aim.moved.get(stream.reads, stream.reads)
-            ))
-    for key, intent in state.intents.items():  # a seal is taken off where the table is now
-        changes.put("intent", key, msgspec.structs.replace(intent, seals=tuple(
-            msgspec.structs.replace(seal, path=aim.moved.get(seal.path, seal.path))
-            for seal in intent.seals
-        )))
-    if aim.away:
-        _end_what_lived_elsewhere(changes, state, new_lineage, clock)
-    changes.put("operation", RECONCILE, to_reconcile("register what was relocated"))
-    return changes
+        if aim.here is not None:
+            settings[HOME] = aim.here
+        for name, value in settings.items():
+            yield Put("config", name, ConfigRecord(value=value))
+        yield from self._move_shards(state)
+        for item_id, stream in {**state.streams, **self.parted}.items():
+            if item_id in self.parted or stream.reads in aim.moved:  # the table is elsewhere now
+                reads = aim.moved.get(stream.reads, stream.reads)
+                yield Put("stream", item_id, msgspec.structs.replace(stream, reads=reads))
+        for key, intent in state.intents.items():  # a seal is taken off where the table is now
+            yield Put("intent", key, msgspec.structs.replace(intent, seals=tuple(
+                msgspec.structs.replace(seal, path=aim.moved.get(seal.path, seal.path))
+                for seal in intent.seals
+            )))
+        if aim.away:
+            yield from _end_what_lived_elsewhere(state)
+            if self.new_lineage:
+                yield from self._hold_queries(state)
+        yield Put("operation", RECONCILE, to_reconcile("register what was relocated"))
+
+    def _former(self, state: State) -> dict[str, tuple[str, ...]]:
+        """What the names of before are told by."""
+        warehouses, lineages = former(state)
+        if self.new_lineage and not self.names_copied:
+            return {"originals": tuple(sorted(filter(is_absolute, state.shards)))}
+        if self.new_lineage:
+            warehouses = (*warehouses, self.aim.old_warehouse)
+            lineages = (*lineages, state.lineage)
+        else:
+            places = {*warehouses}
+            if not is_same_place(self.aim.old_warehouse, self.aim.warehouse):
+                places.add(self.aim.old_warehouse)
+            warehouses = tuple(sorted(places))
+        return {"warehouses": warehouses, "lineages": lineages, "originals": originals(state)}
+
+    def _move_shards(self, state: State) -> Iterator[Edit]:
+        moved = self.aim.moved
+        if self.new_lineage:
+            for shard, record in state.shards.items():
+                if is_absolute(shard) and shard not in moved:  # the original's, also what retired
+                    yield Put("shard", shard, _left(record, self.now))
+        for shard, path in moved.items():
+            record = state.shards[shard]
+            item = state.items[record.item_id]
+            yield Put("shard", shard, _left(record, self.now, path))
+            yield Put("shard", path, record)
+            yield Put("item", record.item_id, msgspec.structs.replace(item, shard=path))
+            yield RaiseSerial()
+
+    def _hold_queries(self, state: State) -> Iterator[Edit]:
+        for item_id, item in state.items.items():
+            if item.definition.kind in ("source", "sink"):
+                yield Put("hold", f"{item_id}/{OPERATOR}/0", HoldRecord(
+                    item_id=item_id, holder=OPERATOR, reason=COPIED, since=str(self.now),
+                ))
 
 
 def _left(record: ShardRecord, now: int, moved_to: str | None = None) -> ShardRecord:
@@ -475,31 +497,21 @@ def _left(record: ShardRecord, now: int, moved_to: str | None = None) -> ShardRe
     )
 
 
-def _end_what_lived_elsewhere(
-    changes: Changes, state: State, new_lineage: bool, clock: Clock
-) -> None:
+def _end_what_lived_elsewhere(state: State) -> Iterator[Edit]:
     """Leases, sessions and acts under way belong to processes of the place it was moved from."""
     for key, lease in state.leases.items():
-        changes.put("lease", key, LeaseRecord(epoch=lease.epoch + 1))
+        yield Put("lease", key, LeaseRecord(epoch=lease.epoch + 1))
     for key in state.sessions:
-        changes.delete("session", key)
+        yield Delete("session", key)
     for key, operation in state.operations.items():
         if ended := declared_state(operation).moved:
-            changes.put("operation", key, msgspec.structs.replace(
+            yield Put("operation", key, msgspec.structs.replace(
                 operation, state=ended,
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},
             ))
             for hold_key, hold in state.holds.items():  # nobody else would ever lift them
                 if hold.holder == OPERATION + key:
-                    changes.delete("hold", hold_key)
-    if not new_lineage:
-        return
-    since = str(int(clock.wall()))
-    for item_id, item in state.items.items():
-        if item.definition.kind in ("source", "sink"):
-            changes.put("hold", f"{item_id}/{OPERATOR}/0", HoldRecord(
-                item_id=item_id, holder=OPERATOR, reason=COPIED, since=since,
-            ))
+                    yield Delete("hold", hold_key)
 
 
 def _to_hold(state: State) -> tuple[str, ...]:

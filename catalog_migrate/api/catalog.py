@@ -343,16 +343,12 @@ class Catalog:
     def acknowledge(self, operation: str, *, who: str, at: str) -> bool:
         """Note that somebody has seen an unsafe operation; False when somebody had."""
         self._writing("acknowledge")
-        from catalog_migrate.catalog.transaction import commit
-        from catalog_migrate.streams.unsafe.audit import acknowledge
+        from catalog_migrate.catalog.commits import Commit, commit_onto
+        from catalog_migrate.streams.unsafe.audit import Acknowledge
 
-        before = self.state()
-        fresh = acknowledge(before, operation, who=who, at=at) is not None
-        commit(
-            self.log, lambda state: acknowledge(state, operation, who=who, at=at),
-            kind="acknowledge",
-        )
-        return fresh
+        note = Acknowledge(operation, f"{who} {at}".strip())
+        before, after = commit_onto(self.log, Commit("acknowledge", (note,)))
+        return after is not before
 
     def runtime(
         self,

@@ -22,12 +22,14 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.commits import Commit, commit, commit_onto
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import LeaseRecord
+from catalog_migrate.catalog.requirements import Epoch
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
+from catalog_migrate.catalog.updates import Edit, Put, Swap
 from catalog_migrate.errors import (
     CatalogMigrateError,
     LeaseExpired,
@@ -47,6 +49,48 @@ HEARTBEAT = 10.0
 hears it so often."""
 
 _FREE = LeaseRecord(epoch=0)
+
+
+class Confirm(msgspec.Struct, frozen=True):
+    """Rewrite a lease's row, so that a challenger which watched it has to watch again."""
+
+    key: str
+
+    def apply(self, state: State) -> tuple[Edit]:
+        """Return the row with one more confirmation."""
+        row = state.leases[self.key]
+        return (Put("lease", self.key, msgspec.structs.replace(row, confirmed=row.confirmed + 1)),)
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Release a lease of this epoch; nothing happens when it was taken over."""
+
+    key: str
+    epoch: int
+
+    def apply(self, state: State) -> tuple[Edit, ...]:
+        """Return the row without a holder."""
+        row = state.leases.get(self.key)
+        if row is None or row.epoch != self.epoch or not row.holder:
+            return ()
+        return (Put("lease", self.key, LeaseRecord(epoch=self.epoch)),)
+
+
+class Unlock(msgspec.Struct, frozen=True):
+    """Take the migration lease away from a holder, whether it lives or not."""
+
+    holder: str
+
+    def apply(self, state: State) -> tuple[Edit, ...]:
+        """Return the row with a higher epoch; :class:`LeaseHeld` when another process holds it."""
+        row = state.leases.get(MIGRATION, _FREE)
+        if not row.holder:
+            return ()
+        if row.holder != self.holder:
+            raise _held(row, MIGRATION, 0.0)
+        # the process stays on record: while it is not proven dead, its successor waits the margin
+        unlocked = msgspec.structs.replace(row, epoch=row.epoch + 1, holder="")
+        return (Put("lease", MIGRATION, unlocked),)
 
 
 class Lease:
@@ -76,6 +120,11 @@ class Lease:
         self._lock = threading.Lock()
 
     @property
+    def held(self) -> Epoch:
+        """What a commit under this lease requires."""
+        return Epoch(self.key, self.epoch)
+
+    @property
     def wants_heartbeat(self) -> bool:
         """Whether a thread should call :meth:`ensure` during long acts: not in simulated time."""
         return isinstance(self._clock, SystemClock)
@@ -87,7 +136,7 @@ class Lease:
         act on the successor's objects when it wakes up.
         """
         state = read_state(self._log)
-        require_epoch(state, self.key, self.epoch)
+        self.held.check(state)
         return state
 
     @property
@@ -165,31 +214,11 @@ class Lease:
 
     def release(self) -> None:
         """Release the lease; the epoch stays. Nothing happens when it was taken over."""
-        epoch = self.epoch
-
-        def changes_for(state: State) -> Changes | None:
-            row = state.leases.get(self.key)
-            if row is None or row.epoch != epoch or not row.holder:
-                return None
-            changes = Changes()
-            changes.put("lease", self.key, LeaseRecord(epoch=epoch))
-            return changes
-
-        commit(self._log, changes_for, kind="release lease", anyway=True)
+        release = Release(self.key, self.epoch)
+        commit(self._log, Commit("release lease", (release,), anyway=True))
 
     def _confirm(self) -> None:
-        """Rewrite the row by compare-and-set, so that whoever watched it has to watch anew."""
-
-        def changes_for(state: State) -> Changes:
-            require_epoch(state, self.key, self.epoch)
-            row = state.leases[self.key]
-            changes = Changes()
-            changes.put(
-                "lease", self.key, msgspec.structs.replace(row, confirmed=row.confirmed + 1)
-            )
-            return changes
-
-        commit(self._log, changes_for, kind="confirm lease")
+        commit(self._log, Commit("confirm lease", (Confirm(self.key),), (self.held,)))
 
     def _renew(self, started: float) -> None:
         """Write a heartbeat; it counts from when the write began, not from its reply."""
@@ -221,7 +250,7 @@ def acquire(
     ``fence`` keeps an earlier holder out that may still wake up. It is called unless the lease is
     ``settled``, and before the first heartbeat: dying in it leaves a lease that is not settled for
     the next one either. It must be repeatable, and fence its commits by the epoch. ``anyway`` is as
-    in :func:`~catalog_migrate.catalog.transaction.commit`.
+    in :class:`~catalog_migrate.catalog.commits.Commit`.
 
     Raises :class:`LeaseHeld` with holder, host, process and since when.
     """
@@ -237,7 +266,8 @@ def acquire(
     while True:
         if log.version() != state.version:
             state = read_state(log)
-        row = state.leases.get(key, _FREE)
+        found = state.leases.get(key)
+        row = found or _FREE
         beat = log.heartbeat(key)
         now = clock.monotonic()
         moved = seen is not None and seen[0].epoch == row.epoch and seen[1] != beat
@@ -247,7 +277,7 @@ def acquire(
         if not row.holder or dead or now - seen_at >= ttl:
             settled = _settled(row, beat, dead)
             lease = _take(
-                log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock,
+                log, found, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock,
                 alone=settled, anyway=anyway,
             )
             if lease is not None:
@@ -268,50 +298,27 @@ def unlock(log: CatalogLog, if_holder: str) -> State:
     """Take the migration lease away from ``if_holder``, whether it lives or not.
 
     The epoch is raised, so that its commits are refused from now on; the next holder waits the
-    margin. Raises :class:`LeaseHeld` when somebody else holds it; nothing happens when it is free.
+    margin. Raises :class:`LeaseHeld` when another process holds it; nothing happens when it is
+    free.
     """
-
-    def changes_for(state: State) -> Changes | None:
-        row = state.leases.get(MIGRATION, _FREE)
-        if not row.holder:
-            return None
-        if row.holder != if_holder:
-            raise _held(row, MIGRATION, 0.0)
-        changes = Changes()
-        # the process stays on record: while it is not proven dead, its successor waits the margin
-        unlocked = msgspec.structs.replace(row, epoch=row.epoch + 1, holder="")
-        changes.put("lease", MIGRATION, unlocked)
-        return changes
-
-    return commit(log, changes_for, kind="unlock")
+    return commit(log, Commit("unlock", (Unlock(if_holder),)))
 
 
 def _take(
-    log: CatalogLog, row: LeaseRecord, *, key: str, holder: str, ttl: float, margin: float,
+    log: CatalogLog, row: LeaseRecord | None, *, key: str, holder: str, ttl: float, margin: float,
     clock: Clock, alone: bool, anyway: bool,
 ) -> Lease | None:
     """Raise the epoch; None when the lease is no more as it was looked at."""
     process = this_process()
     since = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")
     taken = LeaseRecord(
-        epoch=row.epoch + 1, holder=holder, host=process.host, boot_id=process.boot_id,
+        epoch=(row or _FREE).epoch + 1, holder=holder, host=process.host, boot_id=process.boot_id,
         pid=process.pid, started=process.started, since=since, alone=alone,
     )
-
-    ours = False
-
-    def changes_for(state: State) -> Changes | None:
-        # two threads of one process write the very same row: the row alone does not tell whose
-        nonlocal ours
-        ours = state.leases.get(key, _FREE) == row
-        if not ours:
-            return None
-        changes = Changes()
-        changes.put("lease", key, taken)
-        return changes
-
-    state = commit(log, changes_for, kind="take lease", anyway=anyway)
-    if not ours or state.leases.get(key) != taken:
+    take = Swap("lease", key, row, taken)
+    before, _ = commit_onto(log, Commit("take lease", (take,), anyway=anyway))
+    # two threads of one process write the very same row: the row alone does not tell whose
+    if before.leases.get(key) != row:
         return None
     return Lease(log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin)
 

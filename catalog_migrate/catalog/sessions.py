@@ -8,15 +8,18 @@ it reads may be renamed and dropped under it; in doubt they are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
 
+import msgspec
+
 from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.commits import Commit, commit_onto
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import SessionRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Delete, Edit, Put
 from catalog_migrate.errors import UnknownSession, UsageError
 
 MOST_ROWS = 64
@@ -24,6 +27,49 @@ MOST_ROWS = 64
 
 OTHERS = "others"
 """Key of the row of those that were folded."""
+
+
+class RegisterSession(msgspec.Struct, frozen=True):
+    """Put a process on record, while the catalog is at the serial of its row.
+
+    ``fresh`` is the key of its row where it has none. Rows of the proven dead go on the way.
+    """
+
+    holder: str
+    row: SessionRecord
+    fresh: str
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the row, and what becomes of others."""
+        if state.serial != self.row.serial:
+            return
+        own = own_session(state, self.holder)
+        mine = self.fresh if own is None else own[0]
+        yield Put("session", mine, self.row)
+        others = other_sessions(state, self.holder)
+        for key in state.sessions:
+            if key not in others and key != mine:
+                yield Delete("session", key)
+        yield from _fold(others)
+
+
+class RemoveSessions(msgspec.Struct, frozen=True):
+    """Take away the rows of these ids, and all of an older serial than ``before``."""
+
+    ids: frozenset[str]
+    before: int | None = None
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return what goes; :class:`UnknownSession` for an id that has no row."""
+        unknown = sorted(self.ids - state.sessions.keys())
+        if unknown:
+            raise UnknownSession(
+                f"no session has the id {', '.join(unknown)}",
+                remedy="`catalog-migrate status` lists them", ids=tuple(unknown),
+            )
+        for key, row in state.sessions.items():
+            if key in self.ids or (self.before is not None and row.serial < self.before):
+                yield Delete("session", key)
 
 
 def own_session(state: State, holder: str) -> tuple[str, SessionRecord] | None:
@@ -68,29 +114,12 @@ def register_session(
         release=release, serial=serial, holder=holder, host=process.host, boot_id=process.boot_id,
         pid=process.pid, started=process.started, since=since,
     )
-    fresh = token()[:8]
-    moved = False
-
-    def changes_for(current: State) -> Changes | None:
-        nonlocal moved
-        moved = current.serial != serial
-        if moved:
-            return None
-        known = own_session(current, holder)
-        changes = Changes()
-        changes.put("session", known[0] if known is not None else fresh, row)
-        others = other_sessions(current, holder)
-        for key in current.sessions:
-            if key not in others and (known is None or key != known[0]):
-                changes.delete("session", key)
-        _fold(changes, others)
-        return changes
-
-    committed = commit(log, changes_for, kind="session")
-    return None if moved else committed
+    register = RegisterSession(holder, row, token()[:8])
+    before, after = commit_onto(log, Commit("session", (register,)))
+    return None if before.serial != serial else after
 
 
-def _fold(changes: Changes, others: dict[str, SessionRecord]) -> None:
+def _fold(others: dict[str, SessionRecord]) -> Iterator[Edit]:
     """Keep the newest rows and make one of all the rest, so that rows do not grow for ever."""
     single = sorted(
         (key for key in others if key != OTHERS), key=lambda key: (others[key].serial, key)
@@ -101,16 +130,13 @@ def _fold(changes: Changes, others: dict[str, SessionRecord]) -> None:
     before = others.get(OTHERS)
     folded = [others[key] for key in excess] + ([before] if before is not None else [])
     for key in excess:
-        changes.delete("session", key)
+        yield Delete("session", key)
     newest = max(folded, key=lambda row: row.serial)
-    changes.put(
-        "session", OTHERS,
-        SessionRecord(
-            release=newest.release, serial=newest.serial, holder=OTHERS,
-            since=max(row.since for row in folded),
-            folded=len(excess) + (before.folded if before is not None else 0),
-        ),
-    )
+    yield Put("session", OTHERS, SessionRecord(
+        release=newest.release, serial=newest.serial, holder=OTHERS,
+        since=max(row.since for row in folded),
+        folded=len(excess) + (before.folded if before is not None else 0),
+    ))
 
 
 def remove_sessions(
@@ -123,24 +149,6 @@ def remove_sessions(
     """
     if not ids and before is None:
         raise UsageError("no session was named", remedy="name one, or a serial")
-    removed: tuple[str, ...] = ()
-
-    def changes_for(state: State) -> Changes | None:
-        nonlocal removed
-        unknown = sorted(set(ids) - set(state.sessions))
-        if unknown:
-            raise UnknownSession(
-                f"no session has the id {', '.join(unknown)}",
-                remedy="`catalog-migrate status` lists them", ids=tuple(unknown),
-            )
-        older = () if before is None else (
-            key for key, row in state.sessions.items() if row.serial < before
-        )
-        removed = tuple(sorted({*ids, *older}))
-        changes = Changes()
-        for key in removed:
-            changes.delete("session", key)
-        return changes
-
-    commit(log, changes_for, kind="unlock")
-    return removed
+    remove = RemoveSessions(frozenset(ids), before)
+    earlier, after = commit_onto(log, Commit("unlock", (remove,)))
+    return tuple(sorted(earlier.sessions.keys() - after.sessions.keys()))

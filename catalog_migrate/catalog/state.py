@@ -321,6 +321,15 @@ class State:
         decoded = self._decoded[name] = MappingProxyType(values)
         return decoded
 
+    def find(self, collection: str, key: str) -> Record | None:
+        """Return one record, None where there is none; decodes no more than that."""
+        decoded = self._decoded.get(collection)
+        if decoded is not None:
+            found: Record | None = decoded.get(key)
+            return found
+        text = self.raw.get(collection, _NOTHING).get(key)
+        return None if text is None else decode_record(collection, key, text)
+
     @property
     def tombstones(self) -> tuple[TombstoneRecord, ...]:
         """Names still to be dropped, in work order: by serial, then position."""

@@ -12,7 +12,6 @@ Imports next to nothing, because every plan looks at every table.
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
@@ -26,6 +25,7 @@ import msgspec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, StoreFailure
 from catalog_migrate.store import Store, is_seen, store_at
 from catalog_migrate.store.address import Storage, is_remote
+from catalog_migrate.store.local import is_there
 from catalog_migrate.version import __version__
 
 LOG = "_delta_log"
@@ -81,7 +81,7 @@ def why_no_log(path: str) -> str | None:
     Nothing is read. A directory that may not be read, or a mount that does not answer, shows none;
     StoreFailure where an object store does not answer, which says nothing of what is there.
     """
-    if path.startswith("/") and os.access(f"{path}/{_FIRST}", os.F_OK):
+    if path.startswith("/") and is_there(f"{path}/{_FIRST}"):
         return None
     table = store_at(path)
     try:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.records import ConfigRecord
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import CatalogMigrateError, UnsafeCommits, UnsuitableSession
 from catalog_migrate.store.address import Storage, bucket_of, is_remote, shown_address, storage_of
 
@@ -150,14 +151,7 @@ def remember(log: CatalogLog, used: LogStoreInUse) -> None:
 
     Without the lease: it is true whoever works on the catalog.
     """
-
-    def changes(state: State) -> Changes | None:
-        if setting_of(used) in state.config:
-            return None
-        made = Changes()
-        made.put("config", setting_of(used), ConfigRecord(value="raced"))
-        return made
-
-    commit(log, changes, kind=RACED)
+    raced = Swap("config", setting_of(used), None, ConfigRecord(value="raced"))
+    commit(log, Commit(RACED, (raced,)))
     with suppress(CatalogMigrateError):  # whoever opens the log next finds its state kept
         log.keep_audit()

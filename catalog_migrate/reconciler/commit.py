@@ -27,6 +27,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Update
 from catalog_migrate.errors import CommitConflict, EngineFailure
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
@@ -413,7 +414,7 @@ def pending_bundled(
         return None
     planned = work.streams.bring_in(state, statements)
     work.journal.waiting = planned.waiting
-    return None if planned.changes is None else planned
+    return planned if planned.updates else None
 
 
 def bring_in_bundled(
@@ -424,11 +425,11 @@ def bring_in_bundled(
         return state
     made: tuple[str, ...] = ()
 
-    def bundled(current: State) -> Changes | None:
+    def bundled(current: State) -> Sequence[Update]:
         nonlocal made
         planned = pending_bundled(work, current, statements)
         made = () if planned is None else planned.created
-        return None if planned is None else planned.changes
+        return () if planned is None else planned.updates
 
     state = commit(work.log, bundled, epoch=work.epoch, kind="ship")
     clusters = (state.items[item_id].links.get("cluster", "") for item_id in made)

@@ -24,6 +24,7 @@ from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Update
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
@@ -79,8 +80,8 @@ class BundledChanges(Protocol):
     """What brings a release's bundled streams in."""
 
     @property
-    def changes(self) -> Changes | None:
-        """What is to be committed; None when all is as the release has it."""
+    def updates(self) -> Sequence[Update]:
+        """What is to be committed; nothing when all is as the release has it."""
 
     @property
     def created(self) -> tuple[str, ...]:

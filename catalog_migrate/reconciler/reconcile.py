@@ -26,7 +26,7 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration, ShardSpec
 from catalog_migrate.errors import (
     EngineFailure,
@@ -237,7 +237,7 @@ def _confirm(work: ExecutionContext) -> None:
     that it would drop or replace may be a user's since.
     """
     if work.lease is not None:
-        require_epoch(read_state(work.log), work.lease.key, work.lease.epoch)
+        work.lease.held.check(read_state(work.log))
 
 
 def _tolerated(

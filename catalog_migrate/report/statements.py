@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import find_effects
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted
 from catalog_migrate.program.steps import describe_interruption, interruptions, numbered
@@ -68,8 +68,8 @@ def report_statement(
         decisions=tuple(_decisions(found)),
         waves=waves,
     )
-    if found.effect is not None and found.effect.changes is not None:
-        case = _Case.of(found, found.effect, found.effect.changes)
+    if found.effect is not None and found.effect.updates:
+        case = _Case.of(found, found.effect)
         picture = _picture(case)
         report = msgspec.structs.replace(
             report, objects=_objects(case, picture), picture=picture,
@@ -93,11 +93,11 @@ class _Case(NamedTuple):
     paths: dict[str, tuple[Identity, ...]]
 
     @classmethod
-    def of(cls, found: Explanation, effect: Effect, changes: Changes) -> _Case:
+    def of(cls, found: Explanation, effect: Effect) -> _Case:
         """Make it, walking each graph once."""
         before, after = found.before.items, found.after.items
         actions = dict.fromkeys(effect.removed, "drop")
-        for collection, key in changes.effective(found.before):
+        for collection, key in find_effects(found.before, effect.updates):
             item_id = key.partition("/")[0] if collection == "hold" else key
             if collection not in ("item", "hold") or item_id in actions:
                 continue
@@ -142,7 +142,7 @@ def _judge(found: Explanation) -> Verdict:
     effect = found.effect
     if effect is None:
         return Verdict("nothing", "CHANGES NOTHING", f"CHANGES NOTHING: {found.reads}")
-    if effect.changes is None:
+    if not effect.updates:
         said = "; ".join(effect.notices) or "nothing changes, nothing restarts"
         return Verdict("nothing", "NOTHING TO DO", f"NOTHING TO DO: {said}")
     if found.refusing:

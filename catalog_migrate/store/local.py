@@ -180,6 +180,11 @@ class LocalStore:
             _make_durable(os.path.dirname(path))
 
 
+def is_there(path: str) -> bool:
+    """Return whether something is at a path of this disk, by one question and no store."""
+    return os.access(path, os.F_OK)
+
+
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of the regular file at ``path``.
 

@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Delete, Put, Update, preview
 from catalog_migrate.connections.options import (
     alterable,
     apply_actions,
@@ -50,7 +50,7 @@ def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | No
     if not if_exists or dependencies.lookup(state, kind, name) is not None:
         return None
     return Effect(
-        f"no {kind} {name}", None, (f"there is no {kind} {name}, nothing was altered",)
+        f"no {kind} {name}", (), (f"there is no {kind} {name}, nothing was altered",)
     )
 
 
@@ -86,8 +86,8 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
         state, wanted, item_id=found.item_id, before=external.options
     )
     effect = _altered(state, found, definition, links, statement.validate)
-    if effect.changes is not None:
-        after = state.changed(state.version + 1, effect.changes.effective(state))
+    if effect.updates:
+        after = preview(state, effect.updates)
         _check_inheriting_connections(state, after, found)
         _check_lines(state, after, found)
         changed = diff(external.options, definition.external.options if definition.external else {})
@@ -164,7 +164,7 @@ def _altered(
     """The effect of giving ``found`` another definition, with who restarts."""
     if definition == found.item.definition and links == found.item.links:
         return Effect(
-            f"{found.text} unchanged", None,
+            f"{found.text} unchanged", (),
             (f"{found.text} is so already; nothing changes and nothing restarts",),
         )
     draft = Draft(state)
@@ -173,7 +173,7 @@ def _altered(
     refuse_new_loops(state, after)
     refuse_shared_ports(after)
     return Effect(
-        f"{found.text} {what}", draft.changes, validate=validate,
+        f"{found.text} {what}", draft.updates, validate=validate,
         alteration=Alteration(
             found.item_id, found.item.definition, definition, found.item.links, links
         ),
@@ -272,15 +272,12 @@ def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
     mine = _holds(state, found.item_id, OPERATOR)
     if any(hold.reason == reason for hold in mine.values()):
         return Effect(
-            f"{found.text} is held", None, (f"{found.text} is held already: {reason}",)
+            f"{found.text} is held", (), (f"{found.text} is held already: {reason}",)
         )
-    changes = Changes()
     number = 1 + max((int(key.rsplit("/", 1)[1]) for key in mine), default=0)
-    changes.put(
-        "hold", f"{found.item_id}/{OPERATOR}/{number}",
-        HoldRecord(item_id=found.item_id, holder=OPERATOR, reason=reason, since=since),
-    )
-    return Effect(f"{found.text} is held: {reason}", changes)
+    hold = HoldRecord(item_id=found.item_id, holder=OPERATOR, reason=reason, since=since)
+    put = Put("hold", f"{found.item_id}/{OPERATOR}/{number}", hold)
+    return Effect(f"{found.text} is held: {reason}", (put,))
 
 
 def resume(state: State, statement: st.Resume) -> Effect:
@@ -299,18 +296,16 @@ def resume(state: State, statement: st.Resume) -> Effect:
     notices = (f"still held by {'; '.join(left)}",) if left else ()
     if not gone:
         return Effect(
-            f"{found.text} unchanged", None,
+            f"{found.text} unchanged", (),
             notices or (f"{found.text} is not held, nothing done",),
         )
-    changes = Changes()
-    for key in gone:
-        changes.delete("hold", key)
+    updates: list[Update] = [Delete("hold", key) for key in gone]
     stream = state.streams.get(found.item_id)
     if stream is not None and any(hold.holder in OF_QUERIES for hold in gone.values()):
         accepted = surveys.accept_hold(stream)
         if accepted != stream:
-            changes.put("stream", found.item_id, accepted)
-    return Effect(f"{found.text} resumed", changes, notices)
+            updates.append(Put("stream", found.item_id, accepted))
+    return Effect(f"{found.text} resumed", tuple(updates), notices)
 
 
 def _holds(state: State, item_id: str, *holders: str) -> dict[str, HoldRecord]:

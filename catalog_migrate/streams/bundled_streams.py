@@ -6,7 +6,7 @@ release no longer bundles is handed over to the user, rows, positions and all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +21,7 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Delete, Put, RaiseSerial, Update, find_effects, preview
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity
@@ -55,10 +55,10 @@ class BundledStream(msgspec.Struct, frozen=True):
 
 
 class BundledStreamsPlan(msgspec.Struct, frozen=True):
-    """All bundled streams of a release, and the one set of changes that makes them."""
+    """All bundled streams of a release, and the updates that make them."""
 
     streams: tuple[BundledStream, ...]
-    changes: Changes | None
+    updates: tuple[Update, ...]
     created: tuple[str, ...] = ()
 
 
@@ -75,7 +75,7 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
     it. Raises what is wrong with the statements themselves (InvalidOptions, UnknownItem, …).
     """
     streams: list[BundledStream] = []
-    changes = Changes()
+    updates: list[Update] = []
     created: list[str] = []
     current = state
     seen: set[str] = set()
@@ -94,17 +94,12 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
         created += made
         if stream is not None:
             streams.append(stream)
-        if step is not None:
-            changes.merge(step)
-            current = current.changed(current.version, step.effective(current))
-    handed = _hand_over(current, seen, streams)
-    if handed is not None:
-        changes.merge(handed)
+        updates += step
+        current = preview(current, step)
+    updates += _hand_over(current, seen, streams)
     acting = any(stream.action not in ("keep", "wait") for stream in streams)
-    effective = bool(changes.effective(state))
-    return BundledStreamsPlan(
-        tuple(streams), changes if acting or effective else None, tuple(created)
-    )
+    acts = acting or bool(find_effects(state, updates))
+    return BundledStreamsPlan(tuple(streams), tuple(updates) if acts else (), tuple(created))
 
 
 def _parsed(text: str) -> tuple[str, Any]:
@@ -114,16 +109,16 @@ def _parsed(text: str) -> tuple[str, Any]:
 
 def _one(
     state: State, kind: str, statement: Any
-) -> tuple[Changes | None, BundledStream | None, tuple[str, ...]]:
-    """What one statement changes, what is said of it, and the items that it creates."""
+) -> tuple[tuple[Update, ...], BundledStream | None, tuple[str, ...]]:
+    """What one statement writes, what is said of it, and the items that it creates."""
     found = dependencies.lookup(state, kind, statement.name)
     if found is None:
         effect = declare.create(state, statement, owner="shipped")
         made = BundledStream(kind, statement.name, "create", "new in this release")
-        return effect.changes, made, effect.created
+        return effect.updates, made, effect.created
     if found.mapping.owner != "shipped":
         reason = f"a {found.mapping.owner}'s {kind} has that name; it stays as it is"
-        return None, BundledStream(kind, statement.name, "keep", reason), ()
+        return (), BundledStream(kind, statement.name, "keep", reason), ()
     step, stream = _again(state, found, statement)
     return step, stream, ()
 
@@ -135,39 +130,33 @@ def _require_users_fault(
     users = [key for key, mapping in state.mappings.items() if mapping.owner == "user"]
     if not users:
         raise error
-    without = Changes()
-    for key in users:
-        without.delete("mapping", key)
-    bare = state.changed(state.version, without.effective(state))
+    bare = preview(state, [Delete("mapping", key) for key in users])
     for kind, statement in parsed:
         try:
             step, _, _ = _one(bare, kind, statement)
         except CatalogMigrateError:
             raise error from None
-        if step is not None:
-            bare = bare.changed(bare.version, step.effective(bare))
+        bare = preview(bare, step)
 
 
 def _again(
     state: State, found: dependencies.CatalogEntry, statement: Any
-) -> tuple[Changes | None, BundledStream | None]:
+) -> tuple[tuple[Update, ...], BundledStream | None]:
     """An object that an earlier release bundled: altered by this one, by a user, or neither."""
     wanted, links = _wanted(state, found, statement)
     item = found.item
     before = item.shipped or item.definition
     if wanted.external == before.external:
-        return None, None
+        return (), None
     name, kind = str(item.definition.item_name), found.mapping.kind
     if item.definition.external != before.external:
         # the user's word stands; that this release says something else is remembered as said
-        changes = Changes()
-        changes.put("item", found.item_id, replace(item, shipped=wanted))
-        return changes, BundledStream(
+        return (Put("item", found.item_id, replace(item, shipped=wanted)),), BundledStream(
             kind, name, "keep", "a user has altered it: the user's definition stays"
         )
     draft = Draft(state, owner="shipped")
     draft.redefine(found, wanted, links=links, bundled=wanted)
-    return draft.changes, BundledStream(
+    return draft.updates, BundledStream(
         kind, name, "alter", "its definition changes with this release"
     )
 
@@ -202,26 +191,23 @@ def _wanted(
     return dependencies.redefine(item, external), {**item.links, **links}
 
 
-def _hand_over(state: State, seen: set[str], streams: list[BundledStream]) -> Changes | None:
+def _hand_over(
+    state: State, seen: set[str], streams: list[BundledStream]
+) -> Iterator[Update]:
     """What is no longer bundled belongs to the user from now on."""
-    changes: Changes | None = None
     # a cluster came along with the first query in it and serves whoever runs there
     kinds = {kind for kind, _ in declare.CREATES.values()} - {"cluster"}
     for key, mapping in state.mappings.items():
         if mapping.owner != "shipped" or key in seen or mapping.kind not in kinds:
             continue
-        changes = changes or Changes()
-        changes.raise_serial()
         item = state.items[mapping.item_id]
-        changes.put("mapping", key, replace(mapping, owner="user"))
-        changes.put(
-            "item", mapping.item_id, replace(item, owner="user", shipped=None)
-        )
+        yield RaiseSerial()
+        yield Put("mapping", key, replace(mapping, owner="user"))
+        yield Put("item", mapping.item_id, replace(item, owner="user", shipped=None))
         streams.append(
             BundledStream(mapping.kind, str(mapping.key.item_name), "hand over",
                      "this release no longer ships it; it is yours now, DROP removes it")
         )
-    return changes
 
 
 def with_bundled_streams(
@@ -244,22 +230,24 @@ def with_bundled_streams(
 
 def _migrated(state: State, migration: Migration) -> State:
     """The state with the names of the migration, for statements that use what comes with it."""
-    changes = Changes()
-    for identity in migration.removed:
-        changes.delete("mapping", identity_text(identity))
+    updates: list[Update] = [
+        Delete("mapping", identity_text(identity)) for identity in migration.removed
+    ]
     for target in migration.targets:
         known = state.items.get(target.item_id)
-        _put(
-            changes, target.identity, target.definition, item_id=target.item_id,
+        updates += _declare(
+            target.identity, target.definition, item_id=target.item_id,
             global_id=target.global_id, hashes=target.hashes,
             shard=known.shard if known is not None else None,
         )
     # ids that the migration takes are not handed out again
     free = state.allocators.get("i", AllocatorRecord(next=1)).next
-    changes.put("allocator", "i", AllocatorRecord(next=max(free, migration.next_item)))
-    changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
-    effects.put_inputs(changes, state, migration)
-    return state.changed(state.version, changes.effective(state))
+    updates += (
+        Put("allocator", "i", AllocatorRecord(next=max(free, migration.next_item))),
+        Put("allocator", "s", AllocatorRecord(next=migration.next_global)),
+        effects.FollowTables(migration),
+    )
+    return preview(state, updates)
 
 
 def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
@@ -270,19 +258,15 @@ def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
     """
     state = create_catalog(MemoryLog(), warehouse="/")
     item_of = {identity: each.item_id for identity, each in baseline.objects.items()}
-    changes = Changes()
+    updates: list[Update] = []
     for identity, each in baseline.objects.items():
         uses = sorted({item_of[use] for use in each.uses if use in item_of})
-        _put(
-            changes, identity, each.definition, item_id=each.item_id, global_id=each.global_id,
+        updates += _declare(
+            identity, each.definition, item_id=each.item_id, global_id=each.global_id,
             hashes=each.hashes, uses=tuple(uses),
         )
-    changes.put("allocator", "i", AllocatorRecord(next=_APART))
-    state = state.changed(state.version, changes.effective(state))
-    shipped = plan_bundled_streams(state, statements).changes
-    if shipped is None:
-        return state
-    return state.changed(state.version, shipped.effective(state))
+    state = preview(state, (*updates, Put("allocator", "i", AllocatorRecord(next=_APART))))
+    return preview(state, plan_bundled_streams(state, statements).updates)
 
 
 def bundled_statements(state: State) -> tuple[str, ...]:
@@ -297,20 +281,15 @@ def bundled_statements(state: State) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _put(
-    changes: Changes, identity: Identity, definition: ObjectDefinition, *, item_id: str,
-    global_id: str, hashes: Hashes, uses: tuple[str, ...] = (), shard: str | None = None,
-) -> None:
+def _declare(
+    identity: Identity, definition: ObjectDefinition, *, item_id: str, global_id: str,
+    hashes: Hashes, uses: tuple[str, ...] = (), shard: str | None = None,
+) -> tuple[Update, ...]:
     """Put a release's object as far as statements look at it."""
-    changes.put(
-        "item", item_id,
-        ItemRecord(
-            owner="release", global_id=global_id, definition=definition, uses=uses, shard=shard
-        ),
+    item = ItemRecord(
+        owner="release", global_id=global_id, definition=definition, uses=uses, shard=shard
     )
-    changes.put(
-        "mapping", identity_text(identity),
-        MappingRecord.of(
-            definition, hashes, owner="release", item_id=item_id, global_id=global_id
-        ),
+    mapping = MappingRecord.of(
+        definition, hashes, owner="release", item_id=item_id, global_id=global_id
     )
+    return Put("item", item_id, item), Put("mapping", identity_text(identity), mapping)

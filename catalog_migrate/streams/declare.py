@@ -11,6 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.connections.kinds import CONNECTORS, TIMESTAMP_UNIT
 from catalog_migrate.connections.options import check, complete_options, section_of
 from catalog_migrate.errors import Problem, RefusedStatement
@@ -78,7 +79,7 @@ def create(state: State, statement: Any, *, owner: Owner = "user") -> Effect:
     kind, put = CREATES[type(statement)]
     found = dependencies.lookup(state, kind, statement.name) if statement.if_not_exists else None
     if found is not None:
-        return Effect(f"{found.text} exists already", None, (f"{found.text} exists, nothing done",))
+        return Effect(f"{found.text} exists already", (), (f"{found.text} exists, nothing done",))
     return put(Draft(state, owner=owner), statement)
 
 
@@ -90,7 +91,7 @@ def _secret(draft: Draft, statement: st.CreateSecret) -> Effect:
         comment=statement.comment,
     )
     created = draft.create(definition)
-    return Effect(f"secret {definition.item_name} created", draft.changes, created=(created,))
+    return Effect(f"secret {definition.item_name} created", draft.updates, created=(created,))
 
 
 def check_reference(where: str, reference: str) -> None:
@@ -122,7 +123,7 @@ def _connection(draft: Draft, statement: st.CreateConnection) -> Effect:
     created = draft.create(checked, links=links)
     refuse_shared_ports(draft.after())
     return Effect(
-        f"connection {checked.item_name} created", draft.changes, validate=statement.validate,
+        f"connection {checked.item_name} created", draft.updates, validate=statement.validate,
         created=(created,),
     )
 
@@ -192,7 +193,7 @@ def _cluster(draft: Draft, statement: st.CreateCluster) -> Effect:
     """``CREATE CLUSTER main``: a place where queries run, with its log."""
     created = put_cluster(draft, statement.name)
     name = named("cluster", statement.name).item_name
-    return Effect(f"cluster {name} created", draft.changes, created=(created,))
+    return Effect(f"cluster {name} created", draft.updates, created=(created,))
 
 
 def put_cluster(draft: Draft, name: str) -> str:
@@ -284,7 +285,7 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
     created = draft.create(definition, links=links, shard=fresh_shard(definition))
     notices += _held(draft, created, "source", definition, statement.paused)
     return Effect(
-        f"source {definition.item_name} created", draft.changes, notices, created=(created,)
+        f"source {definition.item_name} created", draft.updates, notices, created=(created,)
     )
 
 
@@ -311,10 +312,8 @@ def _held(
     """The operator's hold of CREATE … PAUSED, in the commit that creates (KIP-980)."""
     if reason is None:
         return ()
-    draft.changes.put(
-        "hold", f"{item_id}/{OPERATOR}/1",
-        HoldRecord(item_id=item_id, holder=OPERATOR, reason=reason, since=""),
-    )
+    hold = HoldRecord(item_id=item_id, holder=OPERATOR, reason=reason, since="")
+    draft.add(Put("hold", f"{item_id}/{OPERATOR}/1", hold))
     return (f"it is held ({reason}): RESUME {kind.upper()} {definition.item_name} starts it",)
 
 
@@ -625,7 +624,7 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
             "(WITH (on_change = 'skip') leaves it as it is and sends appended rows only)",
         )
     return Effect(
-        f"sink {name} created", draft.changes, notices + _namesakes(draft.state, reads, external),
+        f"sink {name} created", draft.updates, notices + _namesakes(draft.state, reads, external),
         created=(created,),
     )
 

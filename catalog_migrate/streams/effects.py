@@ -1,4 +1,4 @@
-"""What a statement would do to the catalog: the changes, who restarts, and what to tell people.
+"""What a statement would do to the catalog: the updates, who restarts, and what to tell people.
 
 Everything here is pure: an :class:`Effect` is computed from a state, printed by EXPLAIN, and
 committed only while it is still what the newest state gives.
@@ -26,7 +26,7 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial, Update, preview
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.hashes import Hashes, schema_fingerprint
 from catalog_migrate.model.names import Allocator, spark_refuses
@@ -58,14 +58,14 @@ class Alteration(msgspec.Struct, frozen=True):
 class Effect(msgspec.Struct, frozen=True):
     """What one statement does.
 
-    ``summary`` is the sentence to print when it is done. ``changes`` is None when there is
-    nothing to do (then ``notices`` say why). ``alteration`` is there when a definition changes
-    that queries hang on; ``restarts`` lists every query below it. ``removed`` are item ids that
-    go. ``validate`` is what the statement says about validation, None for the default.
+    ``summary`` is the sentence to print when it is done. Without ``updates`` there is nothing to do
+    (then ``notices`` say why). ``alteration`` is there when a definition changes that queries hang
+    on; ``restarts`` lists every query below it. ``removed`` are item ids that go. ``validate`` is
+    what the statement says about validation, None for the default.
     """
 
     summary: str
-    changes: Changes | None
+    updates: tuple[Update, ...]
     notices: tuple[str, ...] = ()
     alteration: Alteration | None = None
     restarts: tuple[Restart, ...] = ()
@@ -80,7 +80,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Draft:
-    """Collects the changes of one statement on one state, ids included.
+    """Collects the updates of one statement on one state, ids included.
 
     The serial is raised by every draft: it changes mappings or items.
     """
@@ -88,11 +88,19 @@ class Draft:
     def __init__(self, state: State, *, owner: Owner = "user") -> None:
         self.state = state
         self.owner = owner
-        self.changes = Changes()
-        self.changes.raise_serial()
+        self._edits: list[Edit] = [RaiseSerial()]
         self._items = Allocator("i", _next(state, "i"))
         self._ids = Allocator("u", _next(state, "u"))
         self._position = 0
+
+    @property
+    def updates(self) -> tuple[Edit, ...]:
+        """What was collected."""
+        return tuple(self._edits)
+
+    def add(self, edit: Edit) -> None:
+        """Put one more edit."""
+        self._edits.append(edit)
 
     def create(
         self, definition: ObjectDefinition, *, uses: Iterable[str] = (),
@@ -108,14 +116,14 @@ class Draft:
                 remedy="choose another name, or write IF NOT EXISTS",
             )
         item_id, global_id = self._items.allocate(), self._ids.allocate()
-        self.changes.put("allocator", "i", AllocatorRecord(next=self._items.next_value))
-        self.changes.put("allocator", "u", AllocatorRecord(next=self._ids.next_value))
+        self.add(Put("allocator", "i", AllocatorRecord(next=self._items.next_value)))
+        self.add(Put("allocator", "u", AllocatorRecord(next=self._ids.next_value)))
         self._put(definition, item_id, global_id, uses, links or {}, shard)
         if shard is not None:
-            self.changes.put(
+            self.add(Put(
                 "shard", shard,
                 ShardRecord(item_id=item_id, global_id=global_id, state="live"),
-            )
+            ))
         return item_id
 
     def redefine(
@@ -134,7 +142,7 @@ class Draft:
                 raise RefusedStatement(
                     f"{definition.item_name} exists already", remedy="choose another name"
                 )
-            self.changes.delete("mapping", identity_text(old))
+            self.add(Delete("mapping", identity_text(old)))
             self.add_tombstone(found)
         links = found.item.links if links is None else links
         roles = set(found.item.links.values())
@@ -145,51 +153,51 @@ class Draft:
         global_id, shard = found.item.global_id, found.item.shard
         if shard is not None and definition.columns != found.item.definition.columns:
             global_id = self._ids.allocate()
-            self.changes.put("allocator", "u", AllocatorRecord(next=self._ids.next_value))
+            self.add(Put("allocator", "u", AllocatorRecord(next=self._ids.next_value)))
             record = self.state.shards[shard]
-            self.changes.put(
+            self.add(Put(
                 "shard", shard, msgspec.structs.replace(record, global_id=global_id, evolve=True)
-            )
+            ))
         self._put(
             definition, found.item_id, global_id, uses, links, shard, found.mapping, item,
         )
 
     def remove(self, found: dependencies.CatalogEntry, *, now: int = 0) -> None:
         """Take an object away; its shard retires, its stream and its holds go."""
-        self.changes.delete("mapping", identity_text(found.mapping.identity))
-        self.changes.delete("item", found.item_id)
-        self.changes.delete("stream", found.item_id)
+        self.add(Delete("mapping", identity_text(found.mapping.identity)))
+        self.add(Delete("item", found.item_id))
+        self.add(Delete("stream", found.item_id))
         for key, hold in self.state.holds.items():
             if hold.item_id == found.item_id:
-                self.changes.delete("hold", key)
+                self.add(Delete("hold", key))
         if found.item.shard is not None:
             self.add_tombstone(found)
             record = self.state.shards[found.item.shard]
-            self.changes.put(
+            self.add(Put(
                 "shard", found.item.shard,
                 msgspec.structs.replace(
                     record, state="retired", retired_at=now, retired_serial=self.state.serial + 1
                 ),
-            )
+            ))
 
     def add_tombstone(self, found: dependencies.CatalogEntry) -> None:
         """Leave word that a registered name goes (only kinds with a shard are registered)."""
         if found.item.shard is None:
             return
         serial = self.state.serial + 1
-        self.changes.put(
+        self.add(Put(
             "tombstone", f"{serial:010d}/{self._position:06d}",
             TombstoneRecord(
                 item_id=found.item_id, global_id=found.item.global_id,
                 schema=found.mapping.schema, kind="table", name=found.mapping.name,
                 serial=serial, position=self._position, location=found.item.shard,
             ),
-        )
+        ))
         self._position += 1
 
     def after(self) -> State:
         """The state as it would be."""
-        return self.state.changed(self.state.version + 1, self.changes.effective(self.state))
+        return preview(self.state, self._edits)
 
     def _bundled(self, definition: ObjectDefinition) -> ObjectDefinition | None:
         return definition if self.owner == "shipped" else None
@@ -202,9 +210,9 @@ class Draft:
         if needs_external_format(definition.external):
             known = int(self.state.setting("format_version"))
             raised = ConfigRecord(value=str(max(known, EXTERNAL_FORMAT)))
-            self.changes.put("config", "format_version", raised)
+            self.add(Put("config", "format_version", raised))
         owner = mapping.owner if mapping is not None else self.owner
-        self.changes.put(
+        self.add(Put(
             "mapping", identity_text(definition.identity),
             MappingRecord.of(
                 definition,
@@ -212,8 +220,8 @@ class Draft:
                 owner=owner, item_id=item_id, global_id=global_id,
                 applied=mapping.applied if mapping is not None else (),
             ),
-        )
-        self.changes.put(
+        ))
+        self.add(Put(
             "item", item_id,
             ItemRecord(
                 owner=owner, global_id=global_id, definition=definition,
@@ -221,7 +229,7 @@ class Draft:
                 quarantined=item.quarantined if item is not None else None,
                 shipped=item.shipped if item is not None else self._bundled(definition),
             ),
-        )
+        ))
 
 
 def external_hash(definition: ObjectDefinition) -> str:
@@ -341,22 +349,25 @@ def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
     return found
 
 
-def put_inputs(changes: Changes, state: State, migration: Migration) -> None:
-    """Put the items of both functions, as part of the migration's own commit."""
-    lost = quarantined(state, migration)
-    for item_id, item in rekeyed(state, migration).items():
-        if item_id in lost:
-            continue
-        changes.put("item", item_id, item)
-        key = identity_text(item.definition.identity)
-        mapping = state.mappings[key]
-        changes.put(
-            "mapping", key,
-            msgspec.structs.replace(mapping, definition_hash=external_hash(item.definition)),
-        )
-    for item_id, reason in lost.items():
-        item = msgspec.structs.replace(state.items[item_id], quarantined=reason)
-        changes.put("item", item_id, item)
+class FollowTables(msgspec.Struct, frozen=True):
+    """What a migration of tables means for those who use them, as part of its own commit."""
+
+    migration: Migration
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the items of both functions."""
+        lost = quarantined(state, self.migration)
+        for item_id, item in rekeyed(state, self.migration).items():
+            if item_id in lost:
+                continue
+            yield Put("item", item_id, item)
+            key = identity_text(item.definition.identity)
+            yield Put("mapping", key, msgspec.structs.replace(
+                state.mappings[key], definition_hash=external_hash(item.definition)
+            ))
+        for item_id, reason in lost.items():
+            item = msgspec.structs.replace(state.items[item_id], quarantined=reason)
+            yield Put("item", item_id, item)
 
 
 def described(state: State, migration: Migration) -> tuple[str, ...]:

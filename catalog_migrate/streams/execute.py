@@ -8,16 +8,16 @@ from functools import partial
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import preview
 from catalog_migrate.errors import (
     AlterFailed,
     AlterSetBack,
     AlterUnfinished,
-    CommitConflict,
     InvalidOptions,
     RefusedStatement,
     ValidationFailed,
@@ -31,12 +31,14 @@ from catalog_migrate.streams.explanation import Explanation, describe, explain
 from catalog_migrate.streams.judgement import judge, pause_remedy, sick_notice
 from catalog_migrate.streams.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.log_entries import log_entries
-from catalog_migrate.streams.operations import Program, require_free, require_unchanged
+from catalog_migrate.streams.operations import Program
 from catalog_migrate.streams.plans import (
+    Planned,
     cluster_of,
     is_planned,
     plan_statement,
     program_of_effect,
+    requirements_of,
 )
 from catalog_migrate.streams.probes import (
     require_valid,
@@ -44,10 +46,10 @@ from catalog_migrate.streams.probes import (
     with_shown_host_key,
     with_upstream,
 )
+from catalog_migrate.streams.requirements import NoRuntime
 from catalog_migrate.streams.runtime import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, show, show_create
 from catalog_migrate.streams.slots import (
-    SLOT,
     described_slots,
     drop_slots,
     slots_to_drop,
@@ -138,7 +140,7 @@ class Executor(OperationClient):
             effect = plan_statement(state, statement)
         except InvalidOptions as error:
             raise with_shown_host_key(statement, error) from None
-        if effect.changes is None:
+        if not effect.updates:
             return Result(effect.summary, effect.notices)
         if effect.affected and effect.alteration is not None:
             return self._alter(state, statement, effect)
@@ -171,25 +173,17 @@ class Executor(OperationClient):
         self, state: State, statement: st.Statement, effect: Effect, *, cluster: str = ""
     ) -> Result:
         """Validate from here and commit; queries of ``cluster`` restart when it has a runtime."""
-        assert effect.changes is not None
-        after = state.changed(state.version + 1, effect.changes.effective(state))
+        after = preview(state, effect.updates)
         notices = effect.notices
         if effect.validate is not False:
             notices += tuple(self._validation(state, after, effect))
 
-        def planned(current: State) -> Changes | None:
-            self._same_target(current, effect)
-            if cluster and runtime_lives(current, cluster):
-                raise CommitConflict(
-                    f"a runtime of cluster {dependencies.display(current, cluster)} was started "
-                    "meanwhile", remedy="run the statement again: the runtime then carries it out",
-                )
-            if current.version == state.version:
-                return effect.changes
-            return plan_statement(current, statement).changes
-
-        kind = "alter" if cluster else "statement"
-        after = commit(self.log, planned, kind=kind, reason=effect.summary)
+        wanted = Commit(
+            "alter" if cluster else "statement", (Planned(statement, effect, state.version),),
+            (*requirements_of(effect), *((NoRuntime(cluster),) if cluster else ())),
+            reason=effect.summary,
+        )
+        after = commit(self.log, wanted)
         for item_id in effect.created:
             if item_id in after.items:
                 self._shards(after, item_id)
@@ -197,7 +191,7 @@ class Executor(OperationClient):
             key: row for key, row in slots_to_drop(after).items()
             if key not in state.operations and not runtime_lives(after, row.cluster)
         }
-        drop_slots(after, slots, ports=self.ports, commit=self._put_slots)
+        drop_slots(after, slots, ports=self.ports, commit=partial(commit, self.log))
         if slots:
             notices += described_slots(read_state(self.log))
         if cluster:
@@ -207,23 +201,6 @@ class Executor(OperationClient):
                 f"on the new definition with the next `catalog-migrate run --cluster {name}`",
             )
         return Result(effect.summary, notices)
-
-    def _put_slots(self, put: Callable[[Changes, State], None]) -> None:
-        def written(state: State) -> Changes:
-            changes = Changes()
-            put(changes, state)
-            return changes
-
-        commit(self.log, written, kind=SLOT)
-
-    def _same_target(self, current: State, effect: Effect) -> None:
-        """40001 when what was planned from is no more, or somebody is at work on it: an ALTER of
-        held queries restarts none of them, and may still come into a trial."""
-        change = effect.alteration
-        if change is not None:
-            require_unchanged(current, change.item_id, change.before)
-            mine = {change.item_id, *(each.item_id for each in effect.restarts)}
-            require_free(current, ALTER, mine)
 
     def _shards(self, state: State, item_id: str) -> None:
         self.make_shards(state, item_id)

@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import preview
 from catalog_migrate.program.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
@@ -75,9 +76,9 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> Explanati
     if isinstance(statement, st.CreateSource):
         statement = with_upstream(state, statement, ports=ports)
     effect = plan_statement(state, statement)
-    if effect.changes is None:
+    if not effect.updates:
         return Explanation(statement, state, state, effect)
-    after = state.changed(state.version + 1, effect.changes.effective(state))
+    after = preview(state, effect.updates)
     return Explanation(
         statement, state, after, effect, program_of_effect(state, effect),
         _judge(state, after, effect, ports),
@@ -142,7 +143,7 @@ def describe(found: Explanation) -> str:
         return found.reads
     lines = [f"would be: {effect.summary}"]
     lines += [f"note: {notice}" for notice in effect.notices]
-    if effect.changes is None:
+    if not effect.updates:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
     for item_id in list_changed_items(effect):
         lines += ["", "definition afterwards:"]

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import PositionLost
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
@@ -25,9 +26,6 @@ from catalog_migrate.streams.failures import SOURCE
 from catalog_migrate.streams.operation_records import backfilling
 from catalog_migrate.streams.tables import Tables, transaction
 from catalog_migrate.streams.upstream_tables import snapshot_app
-
-Put = Callable[[Callable[[Changes, State], None], str], State]
-"""Commits what the given function puts, under the cluster's lease; (put, kind)."""
 
 
 def successor(state: State, path: str) -> tuple[str, ShardRecord] | None:
@@ -117,9 +115,12 @@ def ready(
 
 
 def step(
-    state: State, item_id: str, checkpoint: Checkpoint, tables: Tables, *, put: Put
+    state: State, item_id: str, checkpoint: Checkpoint, tables: Tables, *,
+    commit: Callable[[Commit], State],
 ) -> State | None:
     """Move a stopped sink one shard on when it is drained; the state after, None if it was not.
+
+    ``commit`` commits under the lease of its cluster.
 
     One commit holds the new shard, the generation and the exact lines; then the files are edited,
     which any later start repeats if it was cut off.
@@ -140,12 +141,7 @@ def step(
         stream, reads=path, generation=stream.generation + (edit is not None),
         edit=msgspec.json.encode(edit).decode() if edit is not None else "",
     )
-
-    def write(changes: Changes, current: State) -> None:
-        if current.streams.get(item_id) == stream:
-            changes.put("stream", item_id, moved)
-
-    after = put(write, "follow")
+    after = commit(Commit("follow", (Swap("stream", item_id, stream, moved),)))
     committed = after.streams.get(item_id)
     if committed is not None:
         apply_committed(checkpoint, item_id, committed)

@@ -46,9 +46,9 @@ class MigratedStreams:
 
     def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
         """KEY and ORDER BY follow renamed columns; what lost its table is quarantined."""
-        from catalog_migrate.streams.effects import put_inputs
+        from catalog_migrate.streams.effects import FollowTables
 
-        put_inputs(changes, state, migration)
+        changes.edits += FollowTables(migration).apply(state)
 
     def with_streams(
         self, migration: Migration, state: State, statements: Sequence[str]

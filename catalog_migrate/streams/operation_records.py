@@ -24,6 +24,12 @@ def kind_of(row: OperationRecord) -> str:
     return "alter" if act.keys else "reset" if act.reset else "inject"
 
 
+def with_act(row: OperationRecord, **fields: object) -> OperationRecord:
+    """The row of an unsafe operation with more said of what it does."""
+    assert row.unsafe is not None
+    return msgspec.structs.replace(row, unsafe=msgspec.structs.replace(row.unsafe, **fields))
+
+
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     """What stood before, of one item.
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import (
     ALTER,
     BACKFILLING,
@@ -32,7 +33,7 @@ from catalog_migrate.catalog.operation_kinds import (
 )
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.transaction import Changes, Filled
 from catalog_migrate.errors import CatalogMigrateError, CommitConflict, LeaseLost
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
@@ -286,7 +287,9 @@ class OperationRun(ABC):
 
         about = about or self.about(self.follow())
         with self.execution.unlogged() as executed:
-            return self.supervisor.commit(put, kind, about, executed=executed)
+            return self.supervisor.commit(
+                Commit(kind, (Filled(put),), reason=about, executed=tuple(executed))
+            )
 
     def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
         """Hold the queries while the row's state says so; else lift this hold, nobody else's."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.operation_kinds import ALTER
 from catalog_migrate.catalog.records import EXTERNAL_FORMAT
+from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import Edit, edits_of, find_effects, preview
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.names import split_name
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.operations import Program, alter_program
+from catalog_migrate.streams.requirements import NoOperationOn, Unaltered
 from catalog_migrate.streams.slots import put_slot, refuse_slot_in_use
 from catalog_migrate.streams.status import runtime_lives
 
@@ -23,7 +27,7 @@ def rename(state: State, statement: st.Rename) -> Effect:
     """``ALTER … RENAME TO``: whoever uses it does so by id, so nothing restarts."""
     if statement.if_exists and dependencies.lookup(state, statement.kind, statement.name) is None:
         return Effect(
-            "nothing to rename", None, (f"there is no {statement.kind} {statement.name}",)
+            "nothing to rename", (), (f"there is no {statement.kind} {statement.name}",)
         )
     found = dependencies.find(state, statement.kind, statement.name)
     schema, last = split_name(statement.to)
@@ -31,16 +35,16 @@ def rename(state: State, statement: st.Rename) -> Effect:
         found.item.definition, schema=schema or found.mapping.schema, name=last
     )
     if definition.item_name == found.item.definition.item_name:
-        return Effect("nothing to rename", None, (f"{found.text} has that name",))
+        return Effect("nothing to rename", (), (f"{found.text} has that name",))
     draft = Draft(state)
     draft.redefine(found, definition)
-    return Effect(f"{found.text} is now {definition.item_name}", draft.changes)
+    return Effect(f"{found.text} is now {definition.item_name}", draft.updates)
 
 
 def create_source(state: State, statement: st.CreateSource) -> Effect:
     """``CREATE SOURCE``; a slot has one source."""
     effect = declare.create(state, statement)
-    if effect.changes is not None:
+    if effect.updates:
         refuse_slot_in_use(state, statement.external)
     return effect
 
@@ -49,14 +53,14 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
     """``DROP … [RESTRICT | CASCADE]``: refused while used, with the users by name."""
     found = dependencies.lookup(state, statement.kind, statement.name)
     if found is None and statement.if_exists:
-        return Effect("nothing to drop", None, (f"there is no {statement.kind} {statement.name}",))
+        return Effect("nothing to drop", (), (f"there is no {statement.kind} {statement.name}",))
     found = dependencies.find(state, statement.kind, statement.name)
     draft = Draft(state)
     gone = _with_users(state, found, cascade=statement.cascade)
     slots = []
     going = {each.item_id for each in gone}
     for each in gone:
-        slots.append(put_slot(draft.changes, state, each, going))
+        slots.append(put_slot(draft, each, going))
         draft.remove(each, now=now)
         own = each.item.links.get("log") if each.mapping.kind == "cluster" else None
         if own is not None:
@@ -79,7 +83,7 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
         for table in sorted(free)
     )
     return Effect(
-        f"{found.text} dropped", draft.changes, notices,
+        f"{found.text} dropped", draft.updates, notices,
         removed=tuple(each.item_id for each in gone),
     )
 
@@ -117,7 +121,7 @@ def comment(state: State, statement: st.Comment) -> Effect:
     draft.redefine(
         found, msgspec.structs.replace(found.item.definition, comment=statement.text)
     )
-    return Effect(f"comment on {found.text} set", draft.changes)
+    return Effect(f"comment on {found.text} set", draft.updates)
 
 
 _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
@@ -156,8 +160,8 @@ def cluster_of(state: State, effect: Effect) -> str:
 def plan_statement(state: State, statement: st.Statement) -> Effect:
     """What a writing statement would do on ``state``; typed errors for what cannot be done."""
     effect = _PLANS[type(statement)](state, statement)
-    edits = effect.changes.effective(state) if effect.changes is not None else {}
-    if ("config", "format_version") not in edits:
+    effects = find_effects(state, effect.updates)
+    if ("config", "format_version") not in effects:
         return effect
     said = (
         f"the record format of the catalog is raised to {EXTERNAL_FORMAT}: a version of"
@@ -182,11 +186,40 @@ def program_of_effect(state: State, effect: Effect) -> Program:
     Raises as :func:`~catalog_migrate.streams.plans.cluster_of`.
     """
     change = effect.alteration
-    if change is None or not effect.affected or effect.changes is None:
+    if change is None or not effect.affected or not effect.updates:
         return ()
     if not runtime_lives(state, cluster_of(state, effect)):
         return ()
     return alter_program(
-        state.changed(state.version, effect.changes.effective(state)), change.item_id,
-        effect.affected, validate=effect.validate is not False,
+        preview(state, effect.updates), change.item_id, effect.affected,
+        validate=effect.validate is not False,
+    )
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What a statement writes: its effect, which is of the state at ``version``, or its effect in
+    the newest."""
+
+    statement: st.Statement
+    effect: Effect
+    version: int
+
+    def apply(self, state: State) -> Iterable[Edit]:
+        """Return it; typed errors for what cannot be done any more."""
+        if state.version == self.version:
+            return edits_of(state, self.effect.updates)
+        return edits_of(state, plan_statement(state, self.statement).updates)
+
+
+def requirements_of(effect: Effect) -> tuple[Requirement, ...]:
+    """Return what must hold for an effect: what an ALTER was planned from is in force, and no
+    operation is at work on it. One of held queries restarts none of them, and may still come into
+    a trial."""
+    change = effect.alteration
+    if change is None:
+        return ()
+    queries = (each.item_id for each in effect.restarts)
+    return (
+        Unaltered(change.item_id, change.before),
+        NoOperationOn(ALTER, frozenset({change.item_id, *queries})),
     )

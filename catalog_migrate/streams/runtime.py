@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.lease import HEARTBEAT, Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
@@ -28,6 +29,7 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -45,7 +47,7 @@ from catalog_migrate.streams.operations import OperationRun, pending, submit
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.probes import Answered, ask_kafka, share_clients
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine, QuerySpec
-from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
+from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.starts import starts_by_cores
 from catalog_migrate.streams.status import (
     FENCE,
@@ -397,12 +399,11 @@ class Runtime:
             self._ensure_shards(state, cluster)
             status = self._ports.cluster_log(log_path(state, cluster), this_holder())
             self._follow_names(state)
-            supervisor.commit(
-                lambda changes, _: changes.put(
-                    "cluster", cluster, ClusterRecord(unsafe=self.options.unsafe)
-                ),
-                "gate", f"unsafe operations {'on' if self.options.unsafe else 'off'}",
-            )
+            gate = Put("cluster", cluster, ClusterRecord(unsafe=self.options.unsafe))
+            supervisor.commit(Commit(
+                "gate", (gate,),
+                reason=f"unsafe operations {'on' if self.options.unsafe else 'off'}",
+            ))
             self._backfills = Backfills(supervisor, lease.read_state, self._alive, self._say)
             runner = Runner(supervisor, self._follow, self._alive, self._say)
             for key, _ in runner.pending(state):
@@ -633,10 +634,7 @@ class Runtime:
 
         def drop() -> None:
             try:
-                drop_slots(
-                    state, rows, ports=self._ports,
-                    commit=lambda put: supervisor.commit(put, SLOT),
-                )
+                drop_slots(state, rows, ports=self._ports, commit=supervisor.commit)
             except CatalogMigrateError as error:
                 self._say(f"replication slots could not be dropped: {error.message}")
 

@@ -12,13 +12,15 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Delete, Put
 from catalog_migrate.errors import CatalogMigrateError, RefusedStatement
 from catalog_migrate.model.objects import External
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.specs import resolved_connection, slot_of
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, VALIDATION
@@ -26,17 +28,15 @@ from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, VALIDATION
 SLOT = "slot"
 """The kind of the record of a slot that is still to be dropped."""
 
-Commit = Callable[[Callable[[Changes, State], None]], object]
-"""Commits what a function puts."""
-
 
 def put_slot(
-    changes: Changes, state: State, source: dependencies.CatalogEntry, gone: Collection[str] = ()
+    draft: Draft, source: dependencies.CatalogEntry, gone: Collection[str] = ()
 ) -> str | None:
     """Write down the slot of a source that is dropped; what to say of it, None where there is none.
 
     ``gone`` are the item ids that go with it.
     """
+    state = draft.state
     stream = state.streams.get(source.item_id)
     if not source.external.tables or stream is None:
         return None
@@ -50,13 +50,13 @@ def put_slot(
             f" pg_drop_replication_slot('{slot}')"
         )
     folder = dependencies.location(state, stream.checkpoint).rpartition("/")[0]
-    changes.put("operation", f"{SLOT}/{source.item_id}", OperationRecord(
+    draft.add(Put("operation", f"{SLOT}/{source.item_id}", OperationRecord(
         kind=SLOT, state="pending", cluster=links.get("cluster", ""), target=connection,
         detail={
             "slot": slot, "source": str(source.item.definition.item_name), "server": server,
             "upstream": stream.upstream, "folder": folder,
         },
-    ))
+    )))
     return f"its replication slot {slot} goes too, and with it what was not read yet"
 
 
@@ -88,7 +88,8 @@ def slots_to_drop(state: State) -> dict[str, OperationRecord]:
 
 
 def drop_slots(
-    state: State, rows: Mapping[str, OperationRecord], *, ports: Ports, commit: Commit
+    state: State, rows: Mapping[str, OperationRecord], *, ports: Ports,
+    commit: Callable[[Commit], State],
 ) -> None:
     """Drop these slots on their servers and take them off the record, or note why not.
 
@@ -109,13 +110,11 @@ def drop_slots(
         except CatalogMigrateError as error:
             reason = error.message
         else:
-            commit(lambda changes, _, key=key: changes.delete("operation", key))  # type: ignore[misc]
+            commit(Commit(SLOT, (Delete("operation", key),)))
             continue
         if row.detail.get("reason") != reason:
             noted = msgspec.structs.replace(row, detail={**row.detail, "reason": reason})
-            commit(lambda changes, _, key=key, noted=noted: changes.put(  # type: ignore[misc]
-                "operation", key, noted
-            ))
+            commit(Commit(SLOT, (Put("operation", key, noted),)))
 
 
 def _snapshots(folder: str) -> list[Store]:

@@ -16,11 +16,12 @@ from functools import partial
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.commits import Commit, Committed, commit_onto
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.connections import row_values
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -33,7 +34,6 @@ from catalog_migrate.errors import (
     TableChanged,
     UpstreamChanged,
 )
-from catalog_migrate.program.steps import Executed
 from catalog_migrate.replication.survey import Survey, survey_from
 from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.sql.statements import QueryKind
@@ -66,7 +66,8 @@ from catalog_migrate.streams.status import (
     shortly,
 )
 from catalog_migrate.streams.table_snapshots import forget_uncopied, tables_to_copy
-from catalog_migrate.streams.tables import columns_taken_over
+from catalog_migrate.streams.tables import note_columns
+from catalog_migrate.streams.updates import Hold, RecordHoldSurvey, RecordUpstream, TakeOverColumns
 from catalog_migrate.streams.upstream import (
     Upstream,
     begin_at_offsets,
@@ -80,8 +81,6 @@ from catalog_migrate.streams.upstream import (
 from catalog_migrate.streams.upstream_tables import (
     FINAL,
     UpstreamColumns,
-    columns_of,
-    evolved,
     hold_of,
     is_taken_over,
     upstream_columns,
@@ -359,18 +358,9 @@ class Supervisor:
             except CatalogMigrateError:
                 return  # a server or a secret that is not there now: the next try meets it again
             copied = tables_to_copy(spec, error, there)
-
-            def put(changes: Changes, current: State) -> None:
-                found = evolved(current, item_id, error, columns_of(there))
-                if found is None:
-                    return
-                changes.merge(found)
-                if copied is not None and item_id in current.streams:
-                    record = surveys.copy_again(current.streams[item_id], copied)
-                    changes.put("stream", item_id, record)
-
+            change = TakeOverColumns(item_id, error, there, copied)
             try:
-                self.commit(put, "evolve", error.message)
+                self.commit(Commit("evolve", (change,), reason=error.message))
                 more = "" if copied is None else "; its table is copied again for old rows"
                 self.say(f"source {name}: column change applied: {error.message}{more}")
             except RefusedStatement as refused:
@@ -398,13 +388,7 @@ class Supervisor:
             found = self.ports.databases.survey(self.spec(state, item_id))
         if fingerprint and (found is None or found.fingerprint != fingerprint):
             return False
-
-        def put(changes: Changes, current: State) -> None:
-            standing = current.streams.get(item_id)
-            if standing is not None:
-                changes.put("stream", item_id, surveys.with_hold(standing, found))
-
-        self.commit(put, "stream")
+        self.commit(Commit("stream", (RecordHoldSurvey(item_id, found),)))
         return True
 
     def _table(self, spec: QuerySpec, name: str) -> DiscoveredTable:
@@ -464,7 +448,7 @@ class Supervisor:
                 if not following.ready(state, item_id, checkpoint, self.ports.tables):
                     continue
                 self.stop_one(item_id)
-                following.step(state, item_id, checkpoint, self.ports.tables, put=self.commit)
+                following.step(state, item_id, checkpoint, self.ports.tables, commit=self.commit)
                 each.forget_failures()
             except PositionLost as error:
                 self.hold(item_id, failures.of_error(error, each.shown))
@@ -565,9 +549,9 @@ class Supervisor:
         the start, when those that it comes ``after`` have ended.
         """
         self.ensure_shards(state, item_id)
-        note = columns_taken_over(state, item_id)
-        if note is not None:
-            self.commit(note, "evolved")
+        notes = note_columns(state, item_id)
+        if notes:
+            self.commit(Commit("evolved", notes))
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = self.spec(state, item_id, stream)
         redactor = spec.redactor
@@ -647,22 +631,13 @@ class Supervisor:
             require_same_cluster_and_topics(spec, stream, found)
         require_there(spec, found)
 
-        def known(standing: StreamRecord) -> StreamRecord:
-            return msgspec.structs.replace(
-                standing, upstream=found.upstream, topics={**stream.topics, **found.topics},
-                reads=standing.reads or reads,
-            )
-
-        if state.streams.get(spec.item_id) == known(stream):
-            return known(stream)
-
-        def put(changes: Changes, current: State) -> None:
-            if spec.item_id in current.items:
-                # what was committed since ``state`` was read stays: only what was found out is new
-                standing = current.streams.get(spec.item_id) or stream
-                changes.put("stream", spec.item_id, known(standing))
-
-        return self.commit(put, "stream").streams.get(spec.item_id) or known(stream)
+        note = RecordUpstream(
+            spec.item_id, stream, upstream=found.upstream, topics=found.topics, reads=reads
+        )
+        known = note.on(stream)
+        if state.streams.get(spec.item_id) == known:
+            return known
+        return self.commit(Commit("stream", (note,))).streams.get(spec.item_id) or known
 
     def _survey(
         self, spec: QuerySpec, stream: StreamRecord, checkpoint: Checkpoint
@@ -702,12 +677,7 @@ class Supervisor:
         known = surveys.with_survey(stream, found)
         if known == stream:
             return stream
-
-        def put(changes: Changes, current: State) -> None:
-            if current.streams.get(spec.item_id) == stream:
-                changes.put("stream", spec.item_id, known)
-
-        self.commit(put, "stream")
+        self.commit(Commit("stream", (Swap("stream", spec.item_id, stream, known),)))
         return known
 
     # -- stopping ------------------------------------------------------------------------------
@@ -756,24 +726,13 @@ class Supervisor:
         each = self.managed.get(item_id)
         name = each.name if each is not None and each.name else item_id
         record = failure.to_hold(item_id, holder, since)
-        news = False
-
-        def put(changes: Changes, state: State) -> None:
-            nonlocal news
-            key = f"{item_id}/{holder}/1"
-            standing = state.holds.get(key)
-            news = item_id in state.items and (
-                standing is None or standing.reason != failure.message
-            )
-            if news:
-                changes.put("hold", key, record)
-
+        hold = Commit("hold", (Hold(record),), reason=f"{name}: {failure.message}")
         try:
-            self.commit(put, "hold", f"{name}: {failure.message}")
+            before, after = self.commit_onto(hold)
         except CatalogWriteRefused as error:
             self.say(f"{name} is not held yet: {error.message}")
             return
-        if news:
+        if after is not before:
             text = "; ".join(filter(None, (hold_text(record), record.remedy)))
             self.say(f"{name} is held, {text}")
 
@@ -813,22 +772,16 @@ class Supervisor:
             )
         return found
 
-    def commit(
-        self, put: Callable[[Changes, State], None], kind: str, reason: str | None = None, *,
-        executed: Sequence[Executed] = (),
-    ) -> State:
-        """Commit under the cluster's lease; ``reason`` is for the history: what it is about, and
-        what was ``executed`` before it."""
+    def commit(self, wanted: Commit) -> State:
+        """Commit under the cluster's lease."""
+        return self.commit_onto(wanted).after
 
-        def written(state: State) -> Changes:
-            changes = Changes()
-            put(changes, state)
-            return changes
-
+    def commit_onto(self, wanted: Commit) -> Committed:
+        """:meth:`commit`, also returning the state that it was made on."""
+        requirements = (self.lease.held, *wanted.requirements)
         with self._lock:
-            return commit(
-                self.log, written, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
-                reason=reason, executed=executed,
+            return commit_onto(
+                self.log, msgspec.structs.replace(wanted, requirements=requirements)
             )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Amend
 from catalog_migrate.delta.files import added_at, rows_added, size_of
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import load_table, shard_version, table_size, view_table
@@ -355,21 +355,17 @@ def of_release(state: State, shard: str) -> bool:
     return state.mappings[identity_text(item.definition.identity)].owner == "release"
 
 
-def columns_taken_over(
-    state: State, item_id: str
-) -> Callable[[Changes, State], None] | None:
-    """What notes that tables have the columns that their source took over; None for no such."""
+def note_columns(state: State, item_id: str) -> tuple[Amend, ...]:
+    """Return the updates by which tables have the columns that their source took over."""
     shards = [
         shard for shard in (
             state.items[each].shard or "" for each in dependencies.outputs(state.items[item_id])
         ) if state.shards[shard].evolve and not of_release(state, shard)
     ]
-
-    def put(changes: Changes, current: State) -> None:
-        for shard in shards:
-            record = current.shards.get(shard)
-            known = state.shards[shard].global_id
-            if record is not None and record.evolve and record.global_id == known:
-                changes.put("shard", shard, msgspec.structs.replace(record, evolve=False))
-
-    return put if shards else None
+    return tuple(
+        Amend(
+            "shard", shard, {"evolve": False},
+            where={"evolve": True, "global_id": state.shards[shard].global_id},
+        )
+        for shard in shards
+    )

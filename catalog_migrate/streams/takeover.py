@@ -16,11 +16,10 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Amend, Delete, Update
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, LeaseLost, NotFencedOut
 from catalog_migrate.retry import retry
 from catalog_migrate.streams import dependencies
@@ -31,6 +30,7 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.queries import SHARD, QuerySpec
 from catalog_migrate.streams.specs import CHECKPOINTS
 from catalog_migrate.streams.status import FENCE
+from catalog_migrate.streams.updates import Hold
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.supervisor import Supervisor
@@ -61,7 +61,7 @@ def retry_fencing(supervisor: Supervisor, state: State) -> State:
 
 
 def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> State:
-    moved: dict[str, StreamRecord] = {}
+    moved: dict[str, str] = {}
     failed: dict[str, NotFencedOut] = {}
 
     def one(item_id: str) -> None:
@@ -78,35 +78,25 @@ def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> Sta
                 remedy=error.remedy,
             )
         else:
-            moved[item_id] = msgspec.structs.replace(stream, checkpoint=directory)
+            moved[item_id] = directory
 
     # side by side: a server that swallows questions takes seconds to be given up
     with supervisor.ports.threads.pool(_AT_ONCE, "fence") as pool:
         list(pool.map(one, item_ids))
-
-    def put(changes: Changes, current: State) -> None:
-        for item_id, stream in moved.items():
-            changes.delete("hold", _hold_key(item_id))
-            if item_id in current.items and stream != state.streams[item_id]:
-                changes.put("stream", item_id, stream)
-        for item_id, error in failed.items():
-            if item_id in current.items:
-                reason = f"{error.code} {error.message}"
-                changes.put(
-                    "hold", _hold_key(item_id),
-                    HoldRecord(item_id=item_id, holder=FENCE, reason=reason),
-                )
 
     if not moved and not failed:
         return state
     names = ", ".join(dependencies.display(state, item_id) for item_id in (*moved, *failed))
     for item_id, error in failed.items():
         supervisor.say(f"{dependencies.display(state, item_id)} is held: {error.message}")
-    return supervisor.commit(put, "fence out", names)
-
-
-def _hold_key(item_id: str) -> str:
-    return f"{item_id}/{FENCE}/1"
+    updates: list[Update] = []
+    for item_id, directory in moved.items():
+        updates.append(Delete("hold", f"{item_id}/{FENCE}/1"))
+        updates.append(Amend("stream", item_id, {"checkpoint": directory}))
+    for item_id, error in failed.items():
+        reason = f"{error.code} {error.message}"
+        updates.append(Hold(HoldRecord(item_id=item_id, holder=FENCE, reason=reason)))
+    return supervisor.commit(Commit("fence out", tuple(updates), reason=names))
 
 
 def _fence_one(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Edit
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ChangesMissing,
@@ -350,8 +350,8 @@ def is_taken_over(error: TableChanged, policy: UpstreamColumns) -> bool:
 
 def evolved(
     state: State, item_id: str, error: TableChanged, now: Sequence[UpstreamColumn]
-) -> Changes | None:
-    """The commit that takes a change of columns over; None where it has been already.
+) -> tuple[Edit, ...]:
+    """Return what takes a change of columns over; nothing where it has been already.
 
     Raises :class:`RefusedStatement` where a name is taken or a type has none here.
     """
@@ -360,7 +360,7 @@ def evolved(
     table = next((each for each in external.tables if each.full_name == error.table), None)
     gone = columns_gone(error)
     if table is None or gone is None:
-        return None
+        return ()
     target = dependencies.by_id(state, item.links[role(table)])
     standing = {
         fold(column.name): (number, column) for number, column
@@ -389,7 +389,7 @@ def evolved(
         for column in table.columns if column.name not in names
     ]
     if tuple(columns) == table.columns:
-        return None
+        return ()
     own = {each.name for each in (*CHANGE_COLUMNS, *MIRROR_COLUMNS, DELETED)}
     draft = Draft(state)
     if target.mapping.owner == "release":
@@ -422,4 +422,4 @@ def evolved(
         dependencies.by_id(state, item_id),
         dependencies.redefine(item, msgspec.structs.replace(external, tables=tables)),
     )
-    return draft.changes
+    return draft.updates

@@ -7,21 +7,25 @@ own. Repairs belong to that look: one that is due is on record before it is made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.commits import Commit, commit
+from catalog_migrate.catalog.lease import MIGRATION
 from catalog_migrate.catalog.records import UserObjectRecord, identity_text
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.requirements import Epoch
+from catalog_migrate.catalog.updates import Delete, Edit, Put
 from catalog_migrate.engine.port import QueryAnalysis, UserDefinition
 from catalog_migrate.users.asking import ask, guard, is_dropped, request_stored, shorten
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.catalog.state import State
+    from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.names import Identity
     from catalog_migrate.planner.plan import Migration
@@ -105,6 +109,16 @@ class Look(msgspec.Struct, frozen=True):
     failures: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
 
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the records; those that another process found of a later release stay."""
+        for key, row in self.rows.items():
+            known = state.user_objects.get(key)
+            if known is None or known.serial <= self.serial:
+                yield Put("user_object", key, row)
+        for key, row in state.user_objects.items():
+            if key not in self.rows and row.serial <= self.serial:
+                yield Delete("user_object", key)
+
 
 def bind_again(
     engine: Engine, state: State, found: Found, *, now: float, repairs: bool | None = None,
@@ -169,20 +183,8 @@ def record_look(log: CatalogLog, looked: Look, *, epoch: int | None = None) -> S
 
     Needs no lease: of two that looked at once, what the later one found counts.
     """
-
-    def changes_for(current: State) -> Changes:
-        changes = Changes()
-        for key, row in looked.rows.items():
-            known = current.user_objects.get(key)
-            if known is not None and known.serial > looked.serial:
-                continue  # another process has looked at a later release
-            changes.put("user_object", key, row)
-        for key, row in current.user_objects.items():
-            if key not in looked.rows and row.serial <= looked.serial:
-                changes.delete("user_object", key)
-        return changes
-
-    return commit(log, changes_for, kind="users", epoch=epoch)
+    fences = () if epoch is None else (Epoch(MIGRATION, epoch),)
+    return commit(log, Commit("users", (looked,), fences))
 
 
 def _bind(

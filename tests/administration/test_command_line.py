@@ -11,8 +11,8 @@ import pytest
 
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import SessionRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
+from tests.decisions import Changes, commit
 
 from .conftest import ORDERS, Place
 

@@ -13,7 +13,6 @@ from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.export import Exported, export_catalog, registrations_sql
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.errors import CatalogExported, CatalogMoved, NotSettled, Refusal
 from catalog_migrate.model.names import ItemName
@@ -22,6 +21,7 @@ from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
+from tests.decisions import Changes, commit
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 from .conftest import ORDERS, Place, properties, release_of, wanted

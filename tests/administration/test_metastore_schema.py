@@ -5,7 +5,6 @@ from __future__ import annotations
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.hook import system_schema
 from catalog_migrate.model.names import ItemName
@@ -13,6 +12,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
+from tests.decisions import Changes, commit
 
 
 def view_of(lineage: str, schema: str) -> ViewSpec:

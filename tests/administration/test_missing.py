@@ -16,10 +16,10 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     StreamRecord,
 )
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import ShardGone
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.streams.tables import ShardMaker
+from tests.decisions import Changes, commit
 
 from .conftest import Place
 

@@ -28,7 +28,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards, create_placeholder
 from catalog_migrate.errors import (
@@ -48,6 +47,7 @@ from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpo
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
+from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 
 from .conftest import (

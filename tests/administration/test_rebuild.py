@@ -18,7 +18,6 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.marks import put_mark
 from catalog_migrate.catalog.opening import create_catalog
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.seal import fence, seal
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import (
@@ -32,6 +31,7 @@ from catalog_migrate.model.names import ItemName, number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.store.local import LocalStore
+from tests.decisions import Changes, commit
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, rows_of, wanted
 

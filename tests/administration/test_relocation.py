@@ -29,7 +29,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
@@ -43,6 +42,7 @@ from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.streams import following
 from catalog_migrate.streams.migrations import MigratedStreams
+from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, wanted

@@ -18,10 +18,10 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import object_text, status_document, status_text
 from catalog_migrate.errors import UnknownObject
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from tests.decisions import Changes, commit
 
 H = "1:" + "0" * 32
 BROKEN = UserObjectRecord(

@@ -20,9 +20,9 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.store.address import Storage
+from tests.decisions import Changes
 
 
 class FakeClock:

@@ -21,8 +21,8 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CheckFailed
+from tests.decisions import Changes, commit
 
 Edit = Callable[[Changes, State, Any], None]
 replace = msgspec.structs.replace

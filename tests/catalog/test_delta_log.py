@@ -16,7 +16,6 @@ from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
@@ -27,6 +26,7 @@ from catalog_migrate.errors import (
     UnsupportedFormat,
     UsageError,
 )
+from tests.decisions import Changes, commit
 
 
 def put(key: str, state: str = "s") -> Callable[[State], Changes]:

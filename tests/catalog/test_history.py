@@ -26,9 +26,9 @@ from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import OperationRecord, ReleaseRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused, UnknownSerial
 from catalog_migrate.store.address import Storage
+from tests.decisions import Changes, commit
 
 
 def book(key: str) -> Callable[[State], Changes]:

@@ -17,8 +17,8 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import proven_dead, this_process
 from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import LeaseHeld, LeaseLost, StoreFailure, UsageError
+from tests.decisions import Changes, commit
 
 
 def row(log: Any) -> LeaseRecord:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog import transaction
+from catalog_migrate.catalog import commits
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogNotFound, CommitConflict
+from tests.decisions import Changes, commit
 
 ROW = LogRow("operation", "o", '{"kind":"k","state":"1"}', 1)
 
@@ -138,8 +138,8 @@ class TestCompact:
         On a store, where each commit takes a quarter of a second, more than eight.
         """
         if users.first.uri.startswith("s3://"):
-            monkeypatch.setattr(transaction, "FILES", 8)
-        most = transaction.FILES
+            monkeypatch.setattr(commits, "FILES", 8)
+        most = commits.FILES
         create_catalog(users.first, warehouse="w")
         for number in range(most + 6):
             commit(users.first, _operation(number), kind="test")

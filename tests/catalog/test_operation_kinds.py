@@ -30,9 +30,9 @@ from catalog_migrate.catalog.records import (
     TombstoneRecord,
     to_reconcile,
 )
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CheckFailed
 from catalog_migrate.program.steps import WORDS, Step, stored
+from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 from tests.simulation.states import migration_state
 

@@ -13,7 +13,6 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ConfigRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta import race, table
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -28,6 +27,7 @@ from catalog_migrate.store import address, store_at
 from catalog_migrate.store.address import Storage
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
+from tests.decisions import Changes, commit
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore

@@ -21,8 +21,8 @@ from catalog_migrate.catalog.sessions import (
     remove_sessions,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UnknownSession, UsageError
+from tests.decisions import Changes, commit
 
 
 class Log(MemoryLog):

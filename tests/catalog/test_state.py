@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.catalog.commits import rows_of
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
@@ -37,10 +38,10 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
-from catalog_migrate.catalog.transaction import Changes, commit, rows_of
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.layout import PlacedColumn, Shape
 from catalog_migrate.model.objects import Check, Column, ObjectDefinition
+from tests.decisions import Changes, commit
 
 GOLDEN = Path(__file__).parent / "golden"
 H = "1:" + "0123456789abcdef" * 2

@@ -19,10 +19,10 @@ from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import InvalidRelease, LeaseLost, UnsuitableSession
 from catalog_migrate.release.loader import load_release
+from tests.decisions import Changes, commit
 
 
 class Bad(NamedTuple):

@@ -17,10 +17,10 @@ from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import RECONCILE, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.group import GROUPS, VERBS
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError
+from tests.decisions import Changes, commit
 
 
 class Answer(NamedTuple):

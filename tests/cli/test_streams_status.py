@@ -20,10 +20,10 @@ from catalog_migrate.catalog.records import (
     LeaseRecord,
     OperationRecord,
 )
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
+from tests.decisions import Changes, commit
 
 Call = Callable[..., tuple[int, str, str]]
 

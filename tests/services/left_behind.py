@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from catalog_migrate.catalog.commits import rows_of
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, rows_of
+from tests.decisions import Changes
 
 
 def leave(log: CatalogLog, changes: Changes) -> State:

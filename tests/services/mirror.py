@@ -23,7 +23,6 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import SlotInUse
 from catalog_migrate.replication import server
@@ -40,6 +39,7 @@ from catalog_migrate.streams.status import cluster_key
 from catalog_migrate.streams.table_snapshots import expected, take
 from catalog_migrate.streams.unsafe.positions import postgres_position
 from catalog_migrate.streams.upstream_tables import keeps_deleted
+from tests.decisions import Changes, commit
 
 Row = tuple[str | None, ...]
 _ARROW = {

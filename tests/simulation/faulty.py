@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.commits import rows_of
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
@@ -23,7 +24,6 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
-from catalog_migrate.catalog.transaction import rows_of
 from catalog_migrate.engine.port import (
     CopyResult,
     FunctionSpec,

@@ -16,7 +16,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Update
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies, following
@@ -24,6 +24,7 @@ from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import ShardMaker
 from catalog_migrate.testing.engine import SimulatedEngine
+from tests.decisions import Changes, commit
 from tests.simulation.installation import WAREHOUSE
 from tests.simulation.invariants import require, table_shards
 from tests.simulation.run import Run
@@ -87,11 +88,11 @@ class Sinks:
             statement = parsed.statement
             created: tuple[str, ...] = ()
 
-            def decide(current: State, statement: object = statement) -> Changes | None:
+            def decide(current: State, statement: object = statement) -> tuple[Update, ...]:
                 nonlocal created
                 effect = plan_statement(current, statement)  # type: ignore[arg-type]
                 created = effect.created
-                return effect.changes
+                return effect.updates
 
             state = commit(log, decide, kind="statement")
             for item_id in created:

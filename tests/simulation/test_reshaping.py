@@ -13,7 +13,6 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ItemRecord, SessionRecord
 from catalog_migrate.catalog.sessions import remove_sessions
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
@@ -23,6 +22,7 @@ from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
+from tests.decisions import Changes, commit
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 T = ItemName("s", "t")

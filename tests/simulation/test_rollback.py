@@ -14,7 +14,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import AllocatorRecord, ItemRecord, MappingRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     EngineFailure,
     LeaseHeld,
@@ -34,6 +33,7 @@ from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import SimulatedClock, World
+from tests.decisions import Changes, commit
 
 Rows = list[dict[str, Any]]
 

@@ -9,10 +9,10 @@ import pytest
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import plan_statement
+from tests.decisions import commit
 
 Do = Callable[[str], list[Effect]]
 
@@ -46,8 +46,8 @@ def do(log: MemoryLog) -> Do:
         effects = []
         for parsed in parse(text):
             effect = plan_statement(read_state(log), parsed.statement)
-            if effect.changes is not None:
-                changes = effect.changes
+            if effect.updates:
+                changes = effect.updates
                 commit(log, lambda _, changes=changes: changes, kind="test")  # type: ignore[misc]
             effects.append(effect)
         return effects

@@ -12,10 +12,10 @@ import pytest
 from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
+from tests.decisions import Changes, commit
 
 Plan = Callable[[str], Effect]
 
@@ -127,7 +127,7 @@ def test_formats_of_sinks(plan: Plan, place: tuple[str, ...]) -> None:
 )
 def test_taken(plan: Plan, text: str) -> None:
     """The neighbours of what is refused."""
-    assert plan(text).changes is not None
+    assert plan(text).updates
 
 
 @pytest.mark.parametrize(
@@ -222,5 +222,5 @@ def test_what_is_there_goes_on_and_is_reported(do: Any, plan: Plan, log: MemoryL
         "source default.s: FORMAT TEXT gives STRING, and column id is BIGINT; it goes on as before,"
         " and CREATE refuses it now (declare id STRING, or write FORMAT JSON)",
     )
-    assert plan("ALTER SOURCE s SET (TRIGGER = '2 seconds')").changes is not None
-    assert plan("ALTER CONNECTION c SET (BROKER 'b.example.com:9092')").changes is not None
+    assert plan("ALTER SOURCE s SET (TRIGGER = '2 seconds')").updates
+    assert plan("ALTER CONNECTION c SET (BROKER 'b.example.com:9092')").updates

@@ -9,10 +9,11 @@ import pytest
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import preview
 from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
+from tests.decisions import Changes
 from tests.services.left_behind import leave
 
 Plan = Callable[[str], Effect]
@@ -56,7 +57,7 @@ class TestFanOut:
         """Equal values, however written, change nothing and restart nothing; a notice says so."""
         do("ALTER SOURCE s SET (TRIGGER '1000 milliseconds')")
         effect = plan(text)
-        assert effect.changes is None
+        assert effect.updates == ()
         assert effect.notices
 
     @pytest.mark.parametrize(
@@ -67,8 +68,8 @@ class TestFanOut:
     def test_comments_and_names(self, plan: Plan, state: Now, setting: Any, text: str) -> None:
         """They change the catalog, and the fingerprint of no query."""
         effect = plan(text)
-        assert effect.changes is not None
-        after = state().changed(9, effect.changes.effective(state()))
+        assert effect.updates
+        after = preview(state(), effect.updates)
         for found in dependencies.queries(state()):
             assert dependencies.fingerprint(after, found.item_id) == dependencies.fingerprint(
                 state(), found.item_id
@@ -178,7 +179,7 @@ class TestWhole:
 
     def test_the_type(self, plan: Plan, setting: Any) -> None:
         """AS is only compared."""
-        assert plan("ALTER CONNECTION base AS KAFKA SET (BROKER 'x.example.com:1')").changes
+        assert plan("ALTER CONNECTION base AS KAFKA SET (BROKER 'x.example.com:1')").updates
         with pytest.raises(RefusedStatement, match="is KAFKA, the statement says AS POSTGRES"):
             plan("ALTER CONNECTION base AS POSTGRES SET (BROKER 'x:1')")
 
@@ -194,7 +195,7 @@ class TestHolds:
         """Holds are a set: each reason once, resumed one by one or together."""
         do("PAUSE SOURCE s REASON 'a'; PAUSE SOURCE s REASON 'b'")
         (again,) = do("PAUSE SOURCE s REASON 'a'")
-        assert again.changes is None
+        assert again.updates == ()
         (effect,) = do("RESUME SOURCE s REASON 'a'")
         assert effect.notices == ("still held by operator: b",)
         do("PAUSE SOURCE s REASON 'c'; RESUME SOURCE s")
@@ -204,7 +205,7 @@ class TestHolds:
         """Counts as what the source depends on once it is resumed from that hold, not from one of
         the operator's."""
         from catalog_migrate.catalog.records import HoldRecord
-        from catalog_migrate.catalog.transaction import commit
+        from tests.decisions import commit
 
         source = dependencies.find(state(), "source", "s").item_id
 
@@ -230,8 +231,8 @@ class TestHolds:
 def test_submit_refuses_a_second_operation(log: Any, do: Any, setting: Any, state: Now) -> None:
     """Two ALTERs of one connection: the first is at work, the second gets SQLSTATE 40001."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.catalog.transaction import commit
     from catalog_migrate.streams.operations import submit
+    from tests.decisions import commit
 
     base = dependencies.find(state(), "connection", "base")
     source = dependencies.find(state(), "source", "s")
@@ -258,8 +259,8 @@ def test_submit_refuses_what_was_planned_from_something_else(
 ) -> None:
     """An ALTER planned from a definition that is no more gets 40001."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.catalog.transaction import commit
     from catalog_migrate.streams.operations import submit
+    from tests.decisions import commit
 
     base = dependencies.find(state(), "connection", "base")
     do("ALTER CONNECTION base SET (kafka.client.id 'other')")
@@ -292,8 +293,8 @@ def test_show_operations_keeps_what_was_found(
 ) -> None:
     """Of one that was refused, every finding is in its outcome."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.streams.show import show
+    from tests.decisions import Changes
 
     base = dependencies.find(state(), "connection", "base").item_id
     changes = Changes()
@@ -310,8 +311,8 @@ def test_show_operations_keeps_what_was_found(
 def test_old_operations_are_forgotten(log: Any, state: Now) -> None:
     """The newest ended ALTERs stay listed; older ones go, what is under way never does."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.catalog.transaction import Changes, commit
     from catalog_migrate.streams.operations import forgotten
+    from tests.decisions import Changes, commit
 
     changes = Changes()
     for number in range(6):

@@ -114,12 +114,12 @@ def test_set_drop_reset(it: Setting, cell: Cell) -> None:
         assert cell.option.fixed_because in it.refused(setting)
         return
     for action in taken:
-        assert it.alter(setting).changes is not None
+        assert it.alter(setting).updates
         assert it.options() == whole
-        assert it.alter(setting).changes is None, "it is so already"
-        assert it.alter(action).changes is not None
+        assert it.alter(setting).updates == (), "it is so already"
+        assert it.alter(action).updates
         assert it.options() == start
-        assert it.alter(action).changes is None
+        assert it.alter(action).updates == ()
 
 
 @every_cell
@@ -201,8 +201,8 @@ def test_forms(it: Setting, connector: ConnectorType) -> None:
     full = context(connector.connection, free)
     it.create(connector, full)
     same = st.SetOptions({free.name: full[free.name]})
-    assert it.alter(same, name="nope", if_exists=True).changes is None
-    assert it.alter(same, if_exists=True, connector=connector.name).changes is None
+    assert it.alter(same, name="nope", if_exists=True).updates == ()
+    assert it.alter(same, if_exists=True, connector=connector.name).updates == ()
     for validate in (True, False):
         statement = render(st.AlterConnection("c", (same,), validate=validate))
         assert getattr(parse_one(statement), "validate", None) is validate

@@ -14,7 +14,6 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill
@@ -25,6 +24,7 @@ from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.backfill import chunks_of
+from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.errors import InvalidOptions, InvalidRelease
 from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.bundled_streams import plan_bundled_streams
+from tests.decisions import commit
 
 Ship = Callable[[str], list[str]]
 
@@ -36,8 +36,8 @@ def ship(log: Any, state: Callable[[], State]) -> Ship:
 
     def run(text: str) -> list[str]:
         shipping = plan_bundled_streams(state(), statements(text))
-        if shipping.changes is not None:
-            commit(log, lambda _: shipping.changes, kind="ship")
+        if shipping.updates:
+            commit(log, lambda _: shipping.updates, kind="ship")
         return [f"{each.action} {each.name}" for each in shipping.streams]
 
     return run

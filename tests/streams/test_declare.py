@@ -116,7 +116,7 @@ class TestCreate:
     def test_again(self, plan: Plan, setting: Any) -> None:
         """IF NOT EXISTS does nothing and says so; without it a taken name is refused."""
         effect = plan("CREATE SECRET IF NOT EXISTS pw AS 'env:PW'")
-        assert effect.changes is None
+        assert effect.updates == ()
         assert effect.notices == ("secret default.pw exists, nothing done",)
         with pytest.raises(RefusedStatement, match=r"default\.pw exists already"):
             plan("CREATE SECRET pw AS 'env:PW'")
@@ -179,7 +179,7 @@ class TestCreate:
         ):
             with pytest.raises(RefusedStatement, match="would read what it writes"):
                 plan(statement)
-        assert plan("ALTER CONNECTION far SET (BROKER 'farther:9092')").changes is not None
+        assert plan("ALTER CONNECTION far SET (BROKER 'farther:9092')").updates
 
 
 class TestFirstStart:
@@ -273,9 +273,9 @@ def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: 
     """SHOW CREATE of everything, replayed on an empty catalog, gives the same catalog."""
     from catalog_migrate.catalog.memory_log import MemoryLog
     from catalog_migrate.catalog.opening import create_catalog, read_state
-    from catalog_migrate.catalog.transaction import commit
     from catalog_migrate.sql.parser import parse
     from catalog_migrate.streams.plans import plan_statement
+    from tests.decisions import commit
 
     order = ("secret", "cluster", "connection", "source", "sink")
     mappings = sorted(
@@ -289,7 +289,7 @@ def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: 
     create_catalog(other, warehouse="/warehouse")
     for parsed in parse(text):
         effect = plan_statement(read_state(other), parsed.statement)
-        changes = effect.changes
+        changes = effect.updates
         commit(other, lambda _, changes=changes: changes, kind="test")  # type: ignore[misc]
     again = read_state(other)
     assert [

@@ -12,7 +12,6 @@ from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.release.loader import load_texts
@@ -21,6 +20,7 @@ from catalog_migrate.streams.bundled_streams import bundled_statements, plan_bun
 from catalog_migrate.streams.earlier_options import describe_earlier
 from catalog_migrate.streams.show import show_create
 from catalog_migrate.streams.specs import spec_of
+from tests.decisions import Changes, commit
 
 Do = Callable[[str], Any]
 Now = Callable[[], State]
@@ -204,8 +204,8 @@ class TestEarlierSources:
         def ship(text: str) -> list[str]:
             found = load_texts([("streams.sql", text)], name="r", default_schema="app").statements
             shipping = plan_bundled_streams(state(), found)
-            if shipping.changes is not None:
-                commit(log, lambda _: shipping.changes, kind="ship")
+            if shipping.updates:
+                commit(log, lambda _: shipping.updates, kind="ship")
             return [f"{each.action} {each.name}" for each in shipping.streams]
 
         ship(release)

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.objects import Column, ObjectDefinition
@@ -20,6 +19,7 @@ from catalog_migrate.streams.effects import as_in_shard
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.tables import ShardMaker
 from catalog_migrate.testing.engine import SimulatedEngine
+from tests.decisions import Changes, commit
 from tests.simulation.draft import DraftedRelease
 from tests.simulation.installation import Installation, release_of
 
@@ -67,7 +67,7 @@ class Place:
         maker = ShardMaker(self.engine.create_shard, self.engine.shard_version)
         for parsed in parse(text):
             effect = plan_statement(self.state, parsed.statement)
-            commit(self.world.log, lambda _, effect=effect: effect.changes, kind="test")  # type: ignore[misc]
+            commit(self.world.log, lambda _, effect=effect: effect.updates, kind="test")  # type: ignore[misc]
             for item_id in effect.created if make else ():
                 maker.ensure(self.state, item_id)
                 maker.ensure(self.state, self.state.items[item_id].links.get("cluster", item_id))

@@ -20,7 +20,6 @@ from catalog_migrate.catalog.records import (
     OperationRecord,
     StreamRecord,
 )
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -29,6 +28,7 @@ from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.specs import slot_of
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
+from tests.decisions import Changes, commit
 from tests.services.checkpoints import root
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -46,6 +45,7 @@ from catalog_migrate.streams.status import FAILURE, FENCE, OPERATION, OPERATOR, 
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.upstream_tables import FINAL, hold_of
+from tests.decisions import Changes, commit
 from tests.simulation.databases import SimulatedDatabases
 from tests.streams.test_operations import Stage, StreamWorld
 from tests.streams.test_show import runtime

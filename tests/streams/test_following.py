@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from catalog_migrate.catalog import commits
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import make_append_only, shard_version
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, PositionLost
@@ -32,6 +33,7 @@ from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.tables import DeltaTables, ShardMaker
+from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
@@ -51,7 +53,7 @@ class Place:
         )
         draft = Draft(self.state)
         self.table = draft.create(definition, shard=self.shard)
-        commit(self.log, lambda _: draft.changes, kind="test")
+        commit(self.log, lambda _: draft.updates, kind="test")
         self.versions = {self.shard: self.append(self.shard, 1)}
         self.do("CREATE CONNECTION pg TO POSTGRES (HOST 'db.example.com', DATABASE 'shop', "
                 "USER 'app')")
@@ -69,7 +71,7 @@ class Place:
 
     def do(self, text: str) -> None:
         (parsed,) = parse(text)
-        changes = plan_statement(self.state, parsed.statement).changes
+        changes = plan_statement(self.state, parsed.statement).updates
         assert changes is not None
         commit(self.log, lambda _: changes, kind="test")
 
@@ -143,7 +145,8 @@ class Place:
 
     def step(self) -> bool:
         return following.step(
-            self.state, self.sink, self.checkpoint, DeltaTables(), put=self.put
+            self.state, self.sink, self.checkpoint, DeltaTables(),
+            commit=partial(commits.commit, self.log),
         ) is not None
 
     def positions(self) -> list[DeltaPosition | None]:
@@ -298,7 +301,8 @@ def test_somebody_else_committed_first(place: Place) -> None:
     changed = msgspec.structs.replace(place.stream, topics={"x": "y"})
     place.put(lambda changes, _: changes.put("stream", place.sink, changed))
     following.step(
-        stale, place.sink, place.checkpoint, DeltaTables(), put=place.put
+        stale, place.sink, place.checkpoint, DeltaTables(),
+        commit=partial(commits.commit, place.log),
     )
     assert place.stream == changed
 

@@ -14,7 +14,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import streams_document, streams_text
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import UsageError
@@ -25,6 +24,7 @@ from catalog_migrate.streams.lag import Lag
 from catalog_migrate.streams.log_entries import log_entries, moment_of
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, latest, log_path
+from tests.decisions import Changes, commit
 
 Do = Callable[[str], Any]
 NOW = 1_800_000_000.0

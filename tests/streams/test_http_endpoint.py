@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     CatalogWriteRefused,
     EndpointFailed,
@@ -34,6 +33,7 @@ from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.status import QueryStatus
 from catalog_migrate.streams.tables import DeltaTables
+from tests.decisions import Changes, commit
 from tests.streams.running.skipping_clock import SkippingClock
 
 Do = Callable[[str], Any]

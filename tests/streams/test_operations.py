@@ -18,7 +18,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     AlterFailed,
     AlterSetBack,
@@ -34,6 +33,7 @@ from catalog_migrate.streams.runtime import Runner
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.trial import Trial
 from catalog_migrate.testing.world import SimulatedClock
+from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 from tests.simulation import streaming
 from tests.simulation.crashes import SimulatedCrash

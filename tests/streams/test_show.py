@@ -17,7 +17,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.inspection import status_document, status_text
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import Failure
@@ -27,6 +26,7 @@ from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.unsafe.audit import Unseen
+from tests.decisions import Changes, commit
 
 Do = Callable[[str], Any]
 

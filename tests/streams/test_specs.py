@@ -16,7 +16,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import EditedPlan, InvalidOptions, UnsafeBlocked
@@ -34,6 +33,7 @@ from catalog_migrate.streams.unsafe import planning
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.operation_row import new_row
 from catalog_migrate.streams.unsafe.requests import Request, request_of, require_checked
+from tests.decisions import Changes, commit
 from tests.streams.conftest import SETTING
 
 VALUE = "hunter2-in-the-clear"
@@ -213,7 +213,7 @@ class TestCommandLine:
         log = open_log(str(tmp_path / "c"))
         create_catalog(log, warehouse=str(tmp_path / "w"))
         for parsed in parse(SETTING):
-            changes = plan_statement(read_state(log), parsed.statement).changes
+            changes = plan_statement(read_state(log), parsed.statement).updates
             commit(log, lambda _, changes=changes: changes, kind="test")  # type: ignore[misc]
         return log
 

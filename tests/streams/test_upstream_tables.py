@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.api.status import status_of
+from catalog_migrate.catalog import commits
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ColumnIds, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import preview
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import (
     ConnectionFailed,
@@ -48,6 +50,7 @@ from catalog_migrate.streams.upstream_tables import (
     hold_of,
     is_taken_over,
 )
+from tests.decisions import Changes, commit
 
 Now = Callable[[], State]
 
@@ -73,7 +76,7 @@ def create(log: CatalogLog) -> Callable[..., Effect]:
         statement = parse_one(text)
         assert isinstance(statement, st.CreateSource)
         effect = plan_statement(read_state(log), discovered(statement, tables))
-        commit(log, lambda _: effect.changes, kind="test")
+        commit(log, lambda _: effect.updates, kind="test")
         return effect
 
     return run
@@ -236,14 +239,7 @@ def test_a_slot_goes_with_its_source(
                 raise SlotInUse("process 7 reads from it")
             return True
 
-    def put(edit: Callable[[Changes, State], None]) -> None:
-        def written(state: State) -> Changes:
-            changes = Changes()
-            edit(changes, state)
-            return changes
-
-        commit(log, written, kind="slot")
-
+    put = partial(commits.commit, log)
     ports = Ports(databases=Server())
     drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
     if not made:
@@ -297,7 +293,7 @@ class TestColumnsThatChange:
         changes = evolved(
             state(), source, error, [UpstreamColumn("tag", 25, -1, "STRING")]
         )
-        assert changes is not None
+        assert changes
         commit(log, lambda _: changes, kind="test")
         after = dependencies.find(state(), "table", "accounts")
         assert [column.name for column in after.item.definition.columns][-1] == "tag"
@@ -308,7 +304,7 @@ class TestColumnsThatChange:
         assert [(each.name, each.since, each.until) for each in table.columns] == [
             ("id", 0, 0), ("tag", 100, 0), ("amount", 0, 0), ("owner", 0, 100),
         ]
-        assert evolved(state(), source, error, []) is None
+        assert evolved(state(), source, error, []) == ()
 
     @pytest.mark.parametrize(("added", "format", "standing", "copied"), [
         ("tag", "MIRROR", (), ("public.accounts",)),
@@ -402,8 +398,8 @@ class TestColumnsThatChange:
             evolved(released(), source, error, tag)
         brought = released(OurColumn("tag", "STRING"))
         changes = evolved(brought, source, error, tag)
-        assert changes is not None
-        after = brought.changed(brought.version + 1, changes.effective(brought))
+        assert changes
+        after = preview(brought, changes)
         assert taken(after) == [(1, "holder"), (2, "amount"), (3, "tag")]
         assert after.items[found.item_id] == brought.items[found.item_id]
 

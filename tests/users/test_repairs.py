@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import UserObjectRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.testing.world import UserView
+from tests.decisions import Changes, commit
 from tests.users.conftest import Place, release
 
 ONE = release("1", """

@@ -7,20 +7,21 @@ nothing is measured, and without an SDK the API does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Edit, Put
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.operation_records import images_in, kind_of, moved_ranges
+from catalog_migrate.streams.operation_records import images_in, kind_of, moved_ranges, with_act
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.forecast import split_of
@@ -55,16 +56,19 @@ def taken_back_by(state: State) -> dict[str, str]:
     return {key: undo for key, undo in by.items() if stands(undo)}
 
 
-def acknowledge(state: State, key: str, *, who: str, at: str) -> Changes | None:
-    """Note who has seen an operation; None when somebody has already."""
-    row = operation_row(state, key)
-    assert row.unsafe is not None
-    if row.unsafe.acknowledged:
-        return None
-    changes = Changes()
-    act = msgspec.structs.replace(row.unsafe, acknowledged=f"{who} {at}".strip())
-    changes.put("operation", key, msgspec.structs.replace(row, unsafe=act))
-    return changes
+class Acknowledge(msgspec.Struct, frozen=True):
+    """Note who has seen an operation, and when, unless another person has already."""
+
+    key: str
+    by: str
+
+    def apply(self, state: State) -> tuple[Edit, ...]:
+        """Return its row with that; UnknownOperation where there is none."""
+        row = operation_row(state, self.key)
+        assert row.unsafe is not None
+        return () if row.unsafe.acknowledged else (
+            Put("operation", self.key, with_act(row, acknowledged=self.by)),
+        )
 
 
 def uncounted(state: State) -> list[tuple[str, OperationRecord]]:
@@ -131,19 +135,21 @@ def count_pending(state: State, supervisor: Supervisor) -> None:
     if not found:
         return
 
-    def put(changes: Changes, current: State) -> None:
-        for key, numbers in found.items():
-            if key in current.operations:
-                changes.put("operation", key, with_actual(current.operations[key], numbers))
-
-    supervisor.commit(put, "count")
+    supervisor.commit(Commit("count", (Count(found),)))
 
 
-def with_actual(row: OperationRecord, found: tuple[int, int]) -> OperationRecord:
-    """The row with its actual numbers."""
-    assert row.unsafe is not None
-    act = msgspec.structs.replace(row.unsafe, actual_doubled=found[0], actual_skipped=found[1])
-    return msgspec.structs.replace(row, unsafe=act)
+class Count(msgspec.Struct, frozen=True):
+    """Write down the actual numbers of operations, (doubled, skipped) by key."""
+
+    found: Mapping[str, tuple[int, int]]
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the rows of those that are on record."""
+        for key, (doubled, skipped) in self.found.items():
+            if key in state.operations:
+                yield Put("operation", key, with_act(
+                    state.operations[key], actual_doubled=doubled, actual_skipped=skipped
+                ))
 
 
 OPERATIONS = "catalog_migrate.unsafe.operations"

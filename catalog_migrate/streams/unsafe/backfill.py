@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Edit, Put
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.errors import CatalogMigrateError, LeaseLost
 from catalog_migrate.streams.operation_records import Chunk, backfilling, chunks_in
@@ -29,6 +30,41 @@ from catalog_migrate.streams.upstream import TopicContents
 
 _LISTED = 50
 """Records that could not be read which the operation's row lists."""
+
+
+class NoteBackfill(msgspec.Struct, frozen=True):
+    """Note in an operation's row how far its backfill is, and what was left out."""
+
+    key: str
+    phase: str
+    left_out: tuple[str, ...]
+
+    def apply(self, state: State) -> tuple[Edit]:
+        """Return the row with it; what is listed already is not listed twice."""
+        row = state.operations[self.key]
+        detail = {**row.detail, "phase": self.phase}
+        left = [text for name, text in sorted(row.detail.items()) if name.startswith("left out")]
+        for text in self.left_out:
+            if text not in left and len(left) < _LISTED:
+                detail[f"left out {len(left):03d}"] = text
+                left.append(text)
+        return (Put("operation", self.key, msgspec.structs.replace(row, detail=detail)),)
+
+
+class EndBackfill(msgspec.Struct, frozen=True):
+    """End an operation that was backfilling, with what that came to."""
+
+    key: str
+    said: str
+
+    def apply(self, state: State) -> tuple[Edit, ...]:
+        """Return the row at its end; nothing where it has ended."""
+        row = state.operations[self.key]
+        if row.state != BACKFILLING:
+            return ()
+        detail = {name: text for name, text in row.detail.items() if name != "phase"}
+        ended = msgspec.structs.replace(row, state="done", detail={**detail, "backfill": self.said})
+        return (Put("operation", self.key, ended),)
 
 
 @dataclass(slots=True)
@@ -125,34 +161,12 @@ class Backfills:
 
     def _note(self, key: str, phase: str, texts: Sequence[str]) -> None:
         """How far it is, and what was left out, in the operation's row."""
-
-        def put(changes: Changes, current: State) -> None:
-            row = current.operations[key]
-            detail = {**row.detail, "phase": phase}
-            left = [
-                text for name, text in sorted(row.detail.items()) if name.startswith("left out")
-            ]
-            for text in texts:
-                if text not in left and len(left) < _LISTED:
-                    detail[f"left out {len(left):03d}"] = text
-                    left.append(text)
-            if detail != row.detail:
-                changes.put("operation", key, msgspec.structs.replace(row, detail=detail))
-
-        self.supervisor.commit(put, "backfill")
+        self.supervisor.commit(Commit("backfill", (NoteBackfill(key, phase, tuple(texts)),)))
 
     def _end(self, key: str, chunks: Sequence[Chunk]) -> None:
         records = records_in(chunks)
-
-        def put(changes: Changes, current: State) -> None:
-            row = current.operations[key]
-            if row.state != BACKFILLING:
-                return
-            detail = {name: text for name, text in row.detail.items() if name != "phase"}
-            detail["backfill"] = f"{records} records in {len(chunks)} chunks"
-            changes.put("operation", key, msgspec.structs.replace(row, state="done", detail=detail))
-
-        self.supervisor.commit(put, "done")
+        end = EndBackfill(key, f"{records} records in {len(chunks)} chunks")
+        self.supervisor.commit(Commit("done", (end,)))
         self.say(f"operation {key}: what it skipped was read")
 
 

@@ -13,7 +13,7 @@ its commit is over, and nothing was changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -33,7 +33,7 @@ from catalog_migrate.program.steps import stored
 from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.following import apply_committed
-from catalog_migrate.streams.operation_records import Image, chunks_in, images_in
+from catalog_migrate.streams.operation_records import Image, chunks_in, images_in, with_act
 from catalog_migrate.streams.operations import OperationRun, Program, redefine, restarted
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
@@ -179,7 +179,7 @@ class UnsafeOperation(OperationRun):
         def put(_: Changes, current: State, row: OperationRecord) -> OperationRecord:
             require_bound(current, request)
             text = msgspec.json.encode(prepared).decode()
-            return _acted(row, prepared=text)
+            return with_act(row, prepared=text)
 
         self.alive()
         self.move("restoring", "restoring", also=put)
@@ -282,7 +282,7 @@ class UnsafeOperation(OperationRun):
                     moved = _moved(current, part.item_id, edit, prepared)
                     changes.put("stream", part.item_id, moved)
             totals = prepared.totals
-            row = _acted(
+            row = with_act(
                 row, injected=prepared.injected, doubled=totals.doubled, skipped=totals.skipped,
                 expired=totals.expired, exact=totals.exact, prepared="",
                 images=msgspec.json.encode(prepared.images).decode(),
@@ -291,7 +291,7 @@ class UnsafeOperation(OperationRun):
             )
             if back is None:
                 return row
-            return _acted(row, restored=back.to, removed=back.gone, brought_back=back.back)
+            return with_act(row, restored=back.to, removed=back.gone, brought_back=back.back)
 
         lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
         self.program = unsafe_program(
@@ -359,12 +359,6 @@ class UnsafeOperation(OperationRun):
         "restoring": _restore,
         "committed": _roll_forward,
     }
-
-
-def _acted(row: OperationRecord, **changes: Any) -> OperationRecord:
-    """The row with more said of what it does."""
-    assert row.unsafe is not None
-    return msgspec.structs.replace(row, unsafe=msgspec.structs.replace(row.unsafe, **changes))
 
 
 def _prepared_of(

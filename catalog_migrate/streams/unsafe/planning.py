@@ -11,7 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Amend, preview
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
@@ -327,14 +327,9 @@ def validated(
         return ()
     changed = tuple(part for part in request.parts if part.redefines)
     after = altered(state, request.parts)
-    blank = Changes()
-    for part in changed:
-        stream = after.streams.get(part.item_id)
-        if stream is not None:
-            blank.put(
-                "stream", part.item_id, msgspec.structs.replace(stream, upstream="", topics={})
-            )
-    after = after.changed(after.version, blank.effective(after))
+    after = preview(after, [
+        Amend("stream", part.item_id, {"upstream": "", "topics": {}}) for part in changed
+    ])
     return tuple(
         verdict for part in changed
         for verdict in validate(after, part.item_id, (part.item_id,), ports=ports)

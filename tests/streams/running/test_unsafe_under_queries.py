@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, UnsafeAct
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import CommitConflict, UnsafeBlocked
@@ -28,6 +27,7 @@ from catalog_migrate.streams.tables import rows_at
 from catalog_migrate.streams.unsafe.audit import history
 from catalog_migrate.streams.unsafe.positions_file import export
 from catalog_migrate.streams.unsafe.restore import undo_request
+from tests.decisions import Changes, commit
 
 from .conftest import Branch, Pipeline, once
 

@@ -16,7 +16,6 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
@@ -28,6 +27,7 @@ from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.takeover import fence_out, retry_fencing
+from tests.decisions import Changes, commit
 
 pytestmark = pytest.mark.services
 
@@ -59,7 +59,7 @@ def test_only_the_sinks_on_a_dead_database_wait(
 
     def do(text: str) -> None:
         for parsed in parse(text):
-            changes = plan_statement(state(), parsed.statement).changes
+            changes = plan_statement(state(), parsed.statement).updates
             commit(log, lambda _, changes=changes: changes, kind="test")  # type: ignore[misc]
 
     with socket.socket() as closed:  # bound and never listening: nobody else gets the port

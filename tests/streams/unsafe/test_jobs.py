@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.planning import Job, dependent_jobs
+from tests.decisions import Changes
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

@@ -10,7 +10,6 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import create
@@ -19,6 +18,7 @@ from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Row
 from catalog_migrate.streams.unsafe.positions import sent_before
+from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 
 SETTING = """
@@ -37,7 +37,7 @@ def log() -> MemoryLog:
     log = MemoryLog()
     create_catalog(log, warehouse="/warehouse")
     for parsed in parse(SETTING):
-        changes = plan_statement(read_state(log), parsed.statement).changes
+        changes = plan_statement(read_state(log), parsed.statement).updates
         assert changes is not None
         commit(log, lambda _, changes=changes: changes, kind="test")  # type: ignore[misc]
     return log

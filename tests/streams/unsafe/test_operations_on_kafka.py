@@ -25,11 +25,12 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import probe_queries
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
-from catalog_migrate.streams.unsafe.audit import acknowledge, unacknowledged
+from catalog_migrate.streams.unsafe.audit import Acknowledge, unacknowledged
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import approved, decode_plan, encode_plan
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.restore import undo_request
+from tests.decisions import commit
 from tests.services.checkpoints import taken
 
 if TYPE_CHECKING:
@@ -326,22 +327,9 @@ class TestUndo:
         key = stage.unsafe("INJECT OFFSETS (TO earliest)").operation
         assert key is not None
         assert [each for each, _ in unacknowledged(stage.state)] == [key]
-        changes = acknowledge(stage.state, key, who="ann", at="2026-01-01")
-        assert changes is not None
-        stage.put("operation", key, changes_of(stage, key))
+        commit(stage.log, lambda _: (Acknowledge(key, "ann 2026-01-01"),), kind="acknowledge")
         assert unacknowledged(stage.state) == ()
-        assert acknowledge(stage.state, key, who="bob", at="2026-01-02") is None
-
-
-def changes_of(stage: Stage, key: str) -> Any:
-    """The row as acknowledged."""
-    import msgspec
-
-    row = stage.state.operations[key]
-    assert row.unsafe is not None
-    return msgspec.structs.replace(
-        row, unsafe=msgspec.structs.replace(row.unsafe, acknowledged="ann 2026-01-01")
-    )
+        assert tuple(Acknowledge(key, "bob 2026-01-02").apply(stage.state)) == ()
 
 
 class Died(BaseException):

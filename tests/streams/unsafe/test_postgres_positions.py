@@ -14,7 +14,6 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, OperationRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.errors import InvalidPosition, OtherServer, SlotAhead, SlotLost, UnsafeBlocked
 from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, Position
@@ -42,6 +41,7 @@ from catalog_migrate.streams.unsafe.restore import undo_request
 from catalog_migrate.streams.unsafe_client import UnsafeClient
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_of
+from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 
 SYSTEM, START, END = "7", 0x100, 0x900
@@ -137,7 +137,7 @@ class Place:
         store.put_if_absent(SNAPSHOT_LOADED, Position(lsn, 1, self.server.system).json().encode())
 
     def commit_effect(self, statement: Any) -> None:
-        changes = plan_statement(self.state, statement).changes
+        changes = plan_statement(self.state, statement).updates
         assert changes is not None
         commit(self.log, lambda _: changes, kind="test")
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.records import ShardRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
@@ -26,6 +25,7 @@ from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import joint
 from catalog_migrate.streams.unsafe.restore import undo_request
+from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from catalog_migrate.catalog.records import (
     OperationRecord,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CommitConflict, LeaseLost
+from tests.decisions import Changes, commit
 
 
 def put(state: str = "s", *, serial: bool = True) -> Any:

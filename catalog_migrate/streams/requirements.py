@@ -1,0 +1,48 @@
+"""What must hold of the items that a statement or an operation is on, as values."""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CommitConflict
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.operations import require_free, require_unchanged
+from catalog_migrate.streams.status import runtime_lives
+
+
+class Unaltered(msgspec.Struct, frozen=True):
+    """An item is defined as an ALTER of it was planned on, beside its name and comment."""
+
+    item_id: str
+    before: ObjectDefinition
+
+    def check(self, state: State) -> None:
+        """Raise :class:`CommitConflict` when it was dropped or changed since."""
+        require_unchanged(state, self.item_id, self.before)
+
+
+class NoOperationOn(msgspec.Struct, frozen=True):
+    """No operation is at work on these items that one of this kind gives way to."""
+
+    kind: str
+    item_ids: frozenset[str]
+
+    def check(self, state: State) -> None:
+        """Raise :class:`CommitConflict` when one is."""
+        require_free(state, self.kind, self.item_ids)
+
+
+class NoRuntime(msgspec.Struct, frozen=True):
+    """No runtime of a cluster is alive."""
+
+    cluster: str
+
+    def check(self, state: State) -> None:
+        """Raise :class:`CommitConflict` when one was started."""
+        if runtime_lives(state, self.cluster):
+            raise CommitConflict(
+                f"a runtime of cluster {dependencies.display(state, self.cluster)} was started "
+                "meanwhile", remedy="run the statement again: the runtime then carries it out",
+            )
