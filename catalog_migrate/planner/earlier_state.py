@@ -29,6 +29,7 @@ from catalog_migrate.model.hashes import (
     restamped_storage,
 )
 from catalog_migrate.model.names import Identity
+from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.planner.column_ids import Moment, over
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
@@ -123,9 +124,10 @@ class _Walk:
         self._place = {step.state.serial: number for number, step in enumerate(steps)}
         self._start = self._place[serial]
         self._serial = serial
-        self._then = steps[self._start].state
+        self.then = steps[self._start].state
         self._now = steps[-1].state
-        self._grown = grown
+        self.shards = self._now.shards
+        self.grown = grown
         self._known: dict[str, tuple[ItemRecord | None, ...]] = {}
 
     def result(self) -> GoingBack:
@@ -134,16 +136,16 @@ class _Walk:
         columns: dict[Identity, Mapping[str, str]] = {}
         origins: dict[Identity, Origin] = {}
         applied: dict[Identity, tuple[str, ...]] = {}
-        for row in self._then.mappings.values():
+        for row in self.then.mappings.values():
             if row.owner != "release":
                 continue
             applied[row.identity] = restamped_decisions(
-                row.applied, self._then.items[row.item_id].definition
+                row.applied, self.then.items[row.item_id].definition
             )
             if row.kind != "table":
                 continue
             now = self._mapping_now.get(predecessors.get(row.identity))
-            since = self._since(row.item_id)
+            since = self.since(row.item_id)
             if since is not None:
                 names, names_now = (table.name_of for table in since)
                 column_ids[row.identity] = since[0].ids
@@ -181,7 +183,7 @@ class _Walk:
         by_item = {row.item_id: row.identity for row in self._mapping_now.values()}
         found: dict[Identity, Identity] = {}
         rest: list[MappingRecord] = []
-        for row in self._then.mappings.values():
+        for row in self.then.mappings.values():
             if row.owner != "release":
                 continue
             if row.item_id in by_item:
@@ -210,7 +212,7 @@ class _Walk:
         item = step.state.items.get(item_id)
         if item is None or item.definition.kind != "table":
             return Moment(None)
-        shard = self._now.shards.get(item.shard or "")
+        shard = self.shards.get(item.shard or "")
         return Moment(
             item,
             () if item.column_ids is not None else self._applied[number].get(item_id, ()),
@@ -226,104 +228,41 @@ class _Walk:
             for step in self._steps
         ]
 
-    def _since(self, item_id: str, last: int = -1) -> tuple[ItemRecord, ItemRecord] | None:
+    def since(self, item_id: str, last: int = -1) -> tuple[ItemRecord, ItemRecord] | None:
         """A table then and at a later step (now), None when it has not been one all the while."""
         begun, *more = self._tables(item_id)[self._start : last % len(self._steps) + 1]
         ended = more[-1] if more else begun
         return None if begun is None or ended is None or None in more else (begun, ended)
 
+    def tables_since(self, item_id: str) -> Iterator[ItemRecord]:
+        """A table at each step from then on at which it was one."""
+        return filter(None, self._tables(item_id)[self._start :])
+
     # -- shards --------------------------------------------------------------------------------
 
     def _origin(self, then: MappingRecord, now: MappingRecord | None) -> Origin | None:
-        base_path = self._then.items[then.item_id].shard
-        if base_path is None:
+        path = self.then.items[then.item_id].shard
+        if path is None:
             return None
-        base_path = where_now(self._in_shape(base_path), self._now.shards)
+        base = where_now(self._in_shape(path), self.shards)
         present: str | None = None
         if now is not None and now.kind == "table":
             present = self._now.items[now.item_id].shard
-        if present == base_path:
-            return Origin()
-        shards = self._now.shards
-        held = rows_of(base_path, shards)
-        has = () if present is None else rows_of(present, shards)
-        ends = [has]
-        if base_path not in has:  # the table of then is gone; others had, or have, its name
-            last = (self._last_holders.get(base_path, base_path), *self._namesakes(then))
-            ends = [*(rows_of(path, shards) for path in last), has]
-        since = tuple(dict.fromkeys(
-            path for end in ends for path in end
-            if path not in held and not self._was_there(path)
-        ))
-        gone = next(
-            (_gone(path) for path in (base_path, *since)
-             if path not in shards or shards[path].state == "gone"),
-            None,
-        )
-        upto = shards[base_path].sealed_version if base_path in shards else None
-        apart = not set(held).intersection(has)
-        base = self._source(then, base_path, None, upto)
-        derived = self._then.items[then.item_id].definition.is_derived
-        converted: frozenset[str] = frozenset()
-        returned: frozenset[str] = frozenset()
-        since_then = self._since(then.item_id)
-        if since_then is not None and present is not None and not derived:
-            before, values = (table.ids.values_of for table in since_then)
-            converted = frozenset(
-                name.lower() for number, name in since_then[0].name_of.items()
-                if values.get(number, before[number]) != before[number]
-            )
-            returned = frozenset(
-                name.lower() for number, name in since_then[0].name_of.items()
-                if any(
-                    table is not None and number not in table.ids.ids
-                    for table in self._tables(then.item_id)[self._start :]
-                )
-            )
-        counts = base.dropped or base.others or converted or apart
-        if counts and not gone and not is_absolute(base_path):
-            # version 0 of a shard of ours has no row; of one that was adopted nobody knows
-            rows = self._grown(base_path, 0, upto)
-            base = replace(base, rows=-1 if rows is None else rows)
-        tails: list[Source] = []
-        rewritten = False
-        whole = apart and present is not None and set(has) <= set(since)
-        for path in since:
-            if whole and path in has and path != present:
-                continue  # it is in the present one, which is taken whole, whatever became of it
-            taken = whole and path == present and not _is_filled(shards[path])
-            after = None if taken else shards[path].version or 0
-            rows = -1 if gone else self._grown(path, after or 0, None)
-            if rows is None and after is not None:
-                rewritten = True
-            tails.append(self._source(then, path, after, None, -1 if rows is None else rows))
-        differs = False
-        if present is not None and not derived:
-            lacking = base.rows != 0 if apart else not set(held) <= set(has)
-            lacking = lacking or any(
-                tail.rows != 0 for tail in tails if tail.path not in has
-            )
-            more = any(self._has_own(path) for path in has if path not in (*held, *since))
-            differs = lacking or (more and not rewritten)
-        if base.rows == 0 and all(tail.rows == 0 for tail in tails if tail.path != present):
-            converted = frozenset()  # there was no row to convert
-        return Origin(
-            base, tuple(tails), gone, rewritten, differs, converted, returned & converted
-        )
+        return Origin() if present == base else _Rows(self, then, base, present).origin()
 
     def _in_shape(self, path: str) -> str:
         """The copy that got the columns of then, where the shard of then was refused them."""
-        record = self._then.shards.get(path)
+        record = self.then.shards.get(path)
         if record is None or not record.evolve:
             return path
         copies = (
-            other for other, made in self._now.shards.items()
+            other for other, made in self.shards.items()
             if made.source == path and (made.state == "live" or made.retired_serial is not None)
         )
         return next(copies, path)
 
-    def _namesakes(self, then: MappingRecord) -> Iterator[str]:
-        """The last shards of other tables that had the name since, and have gone as well."""
+    def namesakes(self, then: MappingRecord) -> tuple[str, ...]:
+        """Return the last shards of other tables that had the name since, and were dropped too."""
         found: dict[str, str] = {}
         for step in self._steps[self._start + 1 : -1]:
             row = step.state.mappings.get(identity_text(then.identity))
@@ -332,28 +271,20 @@ class _Walk:
             shard = step.state.items[row.item_id].shard
             if shard is not None and row.item_id not in self._now.items:
                 found[row.item_id] = shard
-        yield from found.values()
+        return tuple(found.values())
 
-    def _was_there(self, path: str) -> bool:
+    def was_there(self, path: str) -> bool:
         """Whether a shard was in force then, or had been; one in the making was not."""
-        record = self._then.shards.get(path)
+        record = self.then.shards.get(path)
         return record is not None and (
             record.state == "live" or record.retired_serial is not None
         )
 
-    def _has_own(self, path: str) -> bool:
-        """Whether rows came to a shard after it was made, as far as anybody knows."""
-        record = self._now.shards.get(path)
-        return (
-            record is None or record.state == "gone"
-            or self._grown(path, record.version or 0, None) != 0
-        )
-
     @cached_property
-    def _last_holders(self) -> Mapping[str, str]:
-        return last_holders(self._now.shards)
+    def last_holders(self) -> Mapping[str, str]:
+        return last_holders(self.shards)
 
-    def _source(
+    def source(
         self, then: MappingRecord, path: str, after: int | None, upto: int | None, rows: int = -1
     ) -> Source:
         """A shard with the columns of then that it has, by what its table was at its last."""
@@ -362,24 +293,28 @@ class _Walk:
             if _holder(self._steps[number].state, path) is not None
         ] or [self._start]
         item_id = _holder(self._steps[held[-1]].state, path) or then.item_id
-        item = self._tables(item_id)[held[-1]]
+        first, item = (self._tables(item_id)[number] for number in (held[0], held[-1]))
         assert item is not None
-        standing = self._standing(path, item)
-        there = {
-            number: replace(column, name=standing.get(number, column.name))
-            for number, column in zip(item.ids.ids, item.definition.columns, strict=True)
-        }
-        since = self._since(item_id, held[-1]) if item_id == then.item_id else None
+        there = self._columns_in(path, item)
+        since = self.since(item_id, held[-1]) if item_id == then.item_id else None
         wanted = {name.lower(): number for number, name in (since or (item,))[0].name_of.items()}
-        first = self._tables(item_id)[held[0]]
         begun = first.ids.ids if since is not None and first is not None else ()
+        dropped = {*begun} - there.keys()
         return Source(
             path, after, upto,
             {name: there[number] for name, number in wanted.items() if number in there},
             tuple(column for number, column in there.items() if number not in wanted.values()),
             rows,
-            frozenset(name for name, number in wanted.items() if number in {*begun} - there.keys()),
+            frozenset(name for name, number in wanted.items() if number in dropped),
         )
+
+    def _columns_in(self, path: str, item: ItemRecord) -> dict[int, Column]:
+        """The columns of a shard by their ids, under the names that they have there."""
+        names = self._standing(path, item)
+        return {
+            number: replace(column, name=names.get(number, column.name))
+            for number, column in zip(item.ids.ids, item.definition.columns, strict=True)
+        }
 
     def _standing(self, path: str, item: ItemRecord) -> Mapping[int, str]:
         """The names that columns have in a shard by their ids, where they are not those of its
@@ -388,10 +323,10 @@ class _Walk:
         In the records of format 2 and before only the copy that was made instead tells that: it
         began with the definition of its source.
         """
-        record = self._now.shards.get(path)
+        record = self.shards.get(path)
         if record is not None and record.columns:
             return {number: name for name, number in record.columns.items()}
-        for successor, made in self._now.shards.items():
+        for successor, made in self.shards.items():
             if made.source != path or not made.renamed:
                 continue
             first = next(
@@ -405,6 +340,128 @@ class _Walk:
                     if name in made.renamed
                 }
         return {}
+
+
+class _Rows:
+    """The rows of one table that has another shard now than then.
+
+    ``base`` is the shard of then, ``present`` the one that has its name now, None where none has.
+    """
+
+    def __init__(
+        self, walk: _Walk, then: MappingRecord, base: str, present: str | None
+    ) -> None:
+        self._walk = walk
+        self._then = then
+        self._base = base
+        self._present = present
+        self._shards = walk.shards
+        self._held = frozenset(rows_of(base, self._shards))
+        self._has = () if present is None else rows_of(present, self._shards)
+        self._since = self._find_since()
+        self._apart = self._held.isdisjoint(self._has)
+        self._gone = next(map(_gone, filter(self._is_gone, (base, *self._since))), None)
+
+    def origin(self) -> Origin:
+        converted, returned = self._find_converted()
+        base = self._count_base(self._walk.source(
+            self._then, self._base, None,
+            self._shards[self._base].sealed_version if self._base in self._shards else None,
+        ), is_needed=bool(converted))
+        tails, rewritten = self._find_tails()
+        if base.rows == 0 and all(tail.rows == 0 or tail.path == self._present for tail in tails):
+            converted = frozenset()  # there was no row to convert
+        return Origin(
+            base, tails, self._gone, rewritten, self._differs(base, tails, rewritten),
+            converted, returned & converted,
+        )
+
+    def _find_since(self) -> tuple[str, ...]:
+        """The shards whose own rows came since; others may have, or have had, the table's name."""
+        ends = [self._has]
+        if self._base not in self._has:
+            last = self._walk.last_holders.get(self._base, self._base)
+            dropped = (last, *self._walk.namesakes(self._then))
+            ends = [*(rows_of(path, self._shards) for path in dropped), self._has]
+        return tuple(dict.fromkeys(
+            path for end in ends for path in end
+            if path not in self._held and not self._walk.was_there(path)
+        ))
+
+    def _is_gone(self, path: str) -> bool:
+        return path not in self._shards or self._shards[path].state == "gone"
+
+    def _find_converted(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The columns of then that have other values now, and those that were away meanwhile."""
+        since = None if self._present is None else self._walk.since(self._then.item_id)
+        if since is None or self._is_derived:
+            return frozenset(), frozenset()
+        before, values = (table.ids.values_of for table in since)
+        names = {number: name.lower() for number, name in since[0].name_of.items()}
+        away = {
+            number for table in self._walk.tables_since(self._then.item_id)
+            for number in names.keys() - table.ids.ids
+        }
+        return (
+            frozenset(
+                name for number, name in names.items()
+                if values.get(number, before[number]) != before[number]
+            ),
+            frozenset(names[number] for number in away),
+        )
+
+    @property
+    def _is_derived(self) -> bool:
+        return self._walk.then.items[self._then.item_id].definition.is_derived
+
+    def _count_base(self, base: Source, *, is_needed: bool) -> Source:
+        """The shard of then with its number of rows, where anything hangs on that."""
+        is_needed = is_needed or self._apart or bool(base.dropped or base.others)
+        if not is_needed or self._gone or is_absolute(self._base):
+            # version 0 of a shard of ours has no row; of one that was adopted it is not known
+            return base
+        rows = self._walk.grown(self._base, 0, base.upto)
+        return base if rows is None else replace(base, rows=rows)
+
+    def _find_tails(self) -> tuple[tuple[Source, ...], bool]:
+        """What was written since, oldest first, and whether rows were changed in it."""
+        tails: list[Source] = []
+        rewritten = False
+        is_whole = (
+            self._apart and self._present is not None and {*self._has} <= {*self._since}
+        )
+        for path in self._since:
+            if is_whole and path in self._has and path != self._present:
+                continue  # it is in the present one, which is taken whole, whatever became of it
+            record = self._shards[path]
+            is_taken = is_whole and path == self._present and not _is_filled(record)
+            after = None if is_taken else record.version or 0
+            rows = -1 if self._gone else self._walk.grown(path, after or 0, None)
+            rewritten |= rows is None and after is not None
+            tails.append(
+                self._walk.source(self._then, path, after, None, -1 if rows is None else rows)
+            )
+        return tuple(tails), rewritten
+
+    def _differs(self, base: Source, tails: Sequence[Source], rewritten: bool) -> bool:
+        """Whether the present shard lacks rows, or has some that are neither of then nor since."""
+        if self._present is None or self._is_derived:
+            return False
+        is_lacking = base.rows != 0 if self._apart else not self._held.issubset(self._has)
+        return (
+            is_lacking
+            or any(tail.rows != 0 for tail in tails if tail.path not in self._has)
+            or (not rewritten and any(
+                self._has_own(path) for path in self._has
+                if path not in self._held and path not in self._since
+            ))
+        )
+
+    def _has_own(self, path: str) -> bool:
+        """Whether rows came to a shard after it was made, as far as is known."""
+        if self._is_gone(path):
+            return True
+        return self._walk.grown(path, self._shards[path].version or 0, None) != 0
 
 
 def _holder(state: State, path: str) -> str | None:
