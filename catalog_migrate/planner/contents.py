@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -22,6 +22,9 @@ from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, IgnoredRename, decision
 from catalog_migrate.planner.plan import Blocked, Fill, Question, Segment
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 LOSSY_RETYPE = "CM0301"
 COLUMN_REMOVED = "CM0302"
@@ -90,40 +93,22 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
         return in_place_movement(compared, old, approvals)
     if definition.is_derived:
         return Movement("derived")
-    decided: list[tuple[Column, _Decided]] = []
-    blocked: list[Blocked] = []
-    risks: list[Risk] = []
-    for column, before in compared.delta.pairs or _same_columns(definition):
-        outcome = _decide(compared, old, column, before, approvals)
-        decided.append((column, outcome))
-        if outcome.blocked is not None:
-            blocked.append(outcome.blocked)
-        if outcome.risk is not None:
-            risks.append(outcome.risk)
-    for removed in compared.delta.removed:
-        label = decision(compared.facts.decisions, "dropped", removed.name)
-        dropped = label is not None and label not in old.applied
-        if dropped or approvals.cover("drop_column", compared.key, removed.name):
-            risks.append(
-                Risk("drop_column", f"drops column {quote_part(removed.name)}", removed.name)
-            )
-        else:
-            blocked.append(_undecided_removal(compared.key, removed))
+    columns = _decide_columns(compared, old, approvals)
+    removed = [
+        _decide_removal(compared, old, column, approvals) for column in compared.delta.removed
+    ]
+    decided = (*columns.values(), *removed)
     reasons = list_copy_reasons(
-        compared, old.definition, {column.name: each.expression for column, each in decided}
+        compared, old.definition, {name: each.expression for name, each in columns.items()}
     ) or list_kept_columns(compared, approvals)
     reshape = () if reasons else list_continued(compared)
     return Movement(
         "evolve" if reshape else "copy",
-        tuple(
-            (column.name, outcome.expression)
-            for column, outcome in decided
-            if outcome.expression
-        ),
+        _projection(columns),
         reshape,
-        tuple(blocked),
+        tuple(each.blocked for each in decided if each.blocked is not None),
         probable_column_renames(compared),
-        tuple(risks),
+        tuple(each.risk for each in decided if each.risk is not None),
         sets_properties=bool(reshape)
         and sets_by_spark(old.definition.properties, definition.properties),
         copied_because=reasons,
@@ -151,17 +136,21 @@ def in_place_movement(
     definition, before = compared.definition, old.definition.properties
     if before == definition.properties or not sets_by_spark(before, definition.properties):
         return Movement("evolve")
-    outcomes = (
-        (column.name, _decide(compared, old, column, before, approvals).expression)
-        for column, before in compared.delta.pairs or _same_columns(definition)
-    )
-    return Movement(
-        "evolve", tuple((name, text) for name, text in outcomes if text), sets_properties=True
-    )
+    columns = _decide_columns(compared, old, approvals)
+    return Movement("evolve", _projection(columns), sets_properties=True)
 
 
-def _same_columns(definition: ObjectDefinition) -> Iterable[tuple[Column, Column]]:
-    return ((column, column) for column in definition.columns)
+def _decide_columns(
+    compared: Compared, old: BaselineObject, approvals: Approvals
+) -> dict[str, _Decided]:
+    pairs = compared.delta.pairs or [(column, column) for column in compared.definition.columns]
+    return {
+        column.name: _decide(compared, old, column, before, approvals) for column, before in pairs
+    }
+
+
+def _projection(columns: Mapping[str, _Decided]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, each.expression) for name, each in columns.items() if each.expression)
 
 
 def fits_in_place(compared: Compared) -> bool:
@@ -174,9 +163,7 @@ def fits_in_place(compared: Compared) -> bool:
             if not _adds_in_place(compared, column):
                 return False
         elif added or (
-            before.type != column.type
-            and not _lengthens(compared, column, before)
-            and not _gains_fields(compared, column, before)
+            before.type != column.type and not _retypes_in_place(compared, column, before)
         ):
             return False
     return not any(
@@ -200,30 +187,27 @@ def _has_features(compared: Compared, column: Column) -> bool:
     return there.issuperset(word.upper() for word in _OF_A_FEATURE.findall(column.type))
 
 
-def _gains_fields(compared: Compared, column: Column, before: Column) -> bool:
-    """Whether metadata alone changes a type: structs in it get nullable fields.
+def _retypes_in_place(compared: Compared, column: Column, before: Column) -> bool:
+    """Whether metadata alone changes a type: a longer VARCHAR, or new fields in structs."""
+    old = compared.old
+    if old is None or changes_values(column, before, compared.facts.decisions, old.applied):
+        return False
+    if is_longer_text(before.type, column.type):
+        return before.name.lower() not in _held_on_to(old.definition, compared.definition)
+    return bool(added_fields(before.type, column.type)) and _gains_fields(compared, column)
 
-    Delta keeps lengths of texts beside the column, where its ALTER TABLE leaves them as they are.
+
+def _gains_fields(compared: Compared, column: Column) -> bool:
+    """Whether Delta lets structs in a column get nullable fields.
+
+    It keeps lengths of texts beside the column, where its ALTER TABLE leaves them as they are.
     """
-    if compared.old is None or not added_fields(before.type, column.type):
-        return False
-    if changes_values(column, before, compared.facts.decisions, compared.old.applied):
-        return False
     names = (f"{quote_sql(each.name)} {each.type}" for each in compared.definition.columns)
     return (
         not _LENGTH.search(column.type)
         and not any(map(_ODD_NAME.search, names))
         and _has_features(compared, column)
     )
-
-
-def _lengthens(compared: Compared, column: Column, before: Column) -> bool:
-    """Whether metadata alone changes a type: a longer VARCHAR that nothing else hangs on."""
-    if not is_longer_text(before.type, column.type) or compared.old is None:
-        return False
-    if changes_values(column, before, compared.facts.decisions, compared.old.applied):
-        return False
-    return before.name.lower() not in _held_on_to(compared.old.definition, compared.definition)
 
 
 def list_continued(compared: Compared) -> tuple[tuple[str, str], ...]:
@@ -264,11 +248,12 @@ def storage_needs_copy(compared: Compared, old: ObjectDefinition) -> bool:
 
 
 def _storage_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
+    return (reason for rule in _STORAGE_RULES for reason in rule(compared, old))
+
+
+def _layout_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
     new = compared.definition
-    pairs = compared.delta.pairs
-    earlier = {
-        column.name.lower(): before.name.lower() for column, before in pairs if before is not None
-    }
+    earlier = {name.lower(): before.lower() for name, before in list_continued(compared)}
     for word, field in (("partitioning", "partitioned_by"), ("clustering", "clustered_by")):
         before, after = (
             tuple(name.lower() for name in getattr(each, field)) for each in (old, new)
@@ -281,7 +266,10 @@ def _storage_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]
                     yield f"{word} column {_renamed(was, name)}"
         else:
             yield f"the {word} changes"
-    for column, held in pairs:
+
+
+def _generated_reasons(compared: Compared, _: ObjectDefinition) -> Iterator[str]:
+    for column, held in compared.delta.pairs:
         if held is None:
             if column.generated is not None:
                 yield f"generated column {quote_part(column.name)} is new"
@@ -293,13 +281,24 @@ def _storage_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]
     for column in compared.delta.removed:
         if column.generated is not None:
             yield f"generated column {quote_part(column.name)} is dropped"
-    if old.properties != new.properties and needs_copy(old.properties, new.properties):
+
+
+def _property_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
+    before, after = old.properties, compared.definition.properties
+    if before != after and needs_copy(before, after):
         yield "a property changes that only a new table can have"
+
+
+def _check_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
     # A new CHECK could fail on an old row; after the commit there would be no way back.
     known = {(check.name.lower(), check.expression) for check in old.checks}
-    for check in new.checks:
+    for check in compared.definition.checks:
         if (check.name.lower(), check.expression) not in known:
             yield f"CHECK {quote_part(check.name)} is new, and every row has to meet it"
+
+
+_STORAGE_RULES = (_layout_reasons, _generated_reasons, _property_reasons, _check_reasons)
+"""Each yields why its part of the new definition needs a new table."""
 
 
 def _renamed(before: str, after: str) -> str:
@@ -316,27 +315,35 @@ def list_copy_reasons(
     """
     found = list(_storage_reasons(compared, old))
     for column, before in compared.delta.pairs:
-        name = quote_part(column.name)
-        if before is None:
-            if column.generated is None and not _adds_in_place(compared, column):
-                found.append(
-                    f"new column {name} gets a value in every row"
-                    if not column.nullable or _fill(compared, column)
-                    else f"the type of new column {name} needs a table feature that the table does"
-                    " not have"
-                )
-            continue
-        if before.type != column.type and not _lengthens(compared, column, before) and (
-            not _gains_fields(compared, column, before)
-        ):
-            found.append(f"the values of column {name} turn from {before.type} to {column.type}")
-        if before.nullable and not column.nullable:
-            found.append(f"column {name} becomes NOT NULL, and every row has to meet it")
-        elif before.type == column.type and column.generated is None and (
-            expressions.get(column.name) != quote_sql(before.name)
-        ):
-            found.append(f"the values of column {name} are replaced")
+        found += (
+            _new_column_reasons(compared, column) if before is None
+            else _column_reasons(compared, column, before, expressions.get(column.name))
+        )
     return tuple(found or _list_obstacles(compared, old))
+
+
+def _new_column_reasons(compared: Compared, column: Column) -> Iterator[str]:
+    if column.generated is not None or _adds_in_place(compared, column):
+        return
+    name = quote_part(column.name)
+    if not column.nullable or _fill(compared, column):
+        yield f"new column {name} gets a value in every row"
+    else:
+        yield f"the type of new column {name} needs a table feature that the table does not have"
+
+
+def _column_reasons(
+    compared: Compared, column: Column, before: Column, expression: str | None
+) -> Iterator[str]:
+    name = quote_part(column.name)
+    if before.type != column.type and not _retypes_in_place(compared, column, before):
+        yield f"the values of column {name} turn from {before.type} to {column.type}"
+    if before.nullable and not column.nullable:
+        yield f"column {name} becomes NOT NULL, and every row has to meet it"
+    elif before.type == column.type and column.generated is None and (
+        expression != quote_sql(before.name)
+    ):
+        yield f"the values of column {name} are replaced"
 
 
 def _list_obstacles(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
@@ -376,12 +383,23 @@ def _list_obstacles(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
 def _fill(compared: Compared, column: Column) -> str | None:
     """The expression that fills a new column by decision, None where there is none to run."""
     ran: Collection[str] = compared.old.applied if compared.old is not None else ()
-    for label, expression in (("using", column.using), ("default", column.default)):
-        if expression is None:
-            continue
-        if decision(compared.facts.decisions, label, column.name) not in ran:
-            return expression
-    return None
+    using, default = pending(column, compared.facts.decisions, ran)
+    return default if using is None else using
+
+
+def pending(
+    column: Column, decisions: Mapping[str, str], ran: Collection[str]
+) -> tuple[str | None, str | None]:
+    """Return a column's USING and its DEFAULT, each None where it was applied or is not there.
+
+    ``decisions`` are those of the release, ``ran`` the ones that had been applied before it.
+    """
+    using, default = (
+        None if expression is None or decision(decisions, label, column.name) in ran
+        else expression
+        for label, expression in (("using", column.using), ("default", column.default))
+    )
+    return using, default
 
 
 def _decide(
@@ -391,62 +409,91 @@ def _decide(
     before: Column | None,
     approvals: Approvals,
 ) -> _Decided:
-    ran = old.applied
-    decisions = compared.facts.decisions
-    using = column.using if decision(decisions, "using", column.name) not in ran else None
-    default = column.default if decision(decisions, "default", column.name) not in ran else None
+    using, default = pending(column, compared.facts.decisions, old.applied)
     if column.generated is not None and using is None:
         return _Decided("")  # Delta computes it, and checks what it is given
     if before is None:
         return _decide_new(compared.key, column, using if using is not None else default)
-    renamed = before.name.lower() != column.name.lower()
-    retyped = before.type != column.type
-    tightened = before.nullable and not column.nullable
-    source = quote_sql(before.name)
-    if using is not None and (retyped or tightened or renamed):
-        name = quote_part(column.name)
-        return _Decided(
-            using if retyped else f"CAST({using} AS {column.type})",
-            risk=Risk(
-                "convert",
-                f"converts {name} from {before.type} to {column.type}"
-                if retyped
-                else f"replaces the values of {name} by {using}",
-                column.name,
-            ),
-        )
-    expression = source
-    risk: Risk | None = None
-    if retyped:
+    return _Conversion(compared.key, column, before, using, default, approvals).decide()
+
+
+class _Conversion(msgspec.Struct, frozen=True):
+    """A column that continues ``before``; USING and DEFAULT are there while they are pending."""
+
+    key: ItemKey
+    column: Column
+    before: Column
+    using: str | None
+    default: str | None
+    approvals: Approvals
+
+    def decide(self) -> _Decided:
+        if self.using is not None and _is_redefined(self.column, self.before):
+            return self._by_decision(self.using)
+        decided = self._with_type()
+        return decided if decided.blocked is not None else self._without_null(decided)
+
+    def _by_decision(self, using: str) -> _Decided:
+        column, name = self.column, quote_part(self.column.name)
+        if self.before.type != column.type:
+            expression, text = using, f"converts {name} from {self.before.type} to {column.type}"
+        else:
+            expression = f"CAST({using} AS {column.type})"
+            text = f"replaces the values of {name} by {using}"
+        return _Decided(expression, risk=Risk("convert", text, column.name))
+
+    def _with_type(self) -> _Decided:
+        column, before = self.column, self.before
+        source = quote_sql(before.name)
+        if before.type == column.type:
+            return _Decided(source)
         kept = conversion(source, before.type, column.type)
+        if _needs_no_word(before.type, column.type) and is_complete(kept):
+            return _Decided(kept)
         fitted = conversion(
             source, before.type, column.type, or_null=True,
-            nullable=column.nullable or default is not None,
+            nullable=column.nullable or self.default is not None,
         )
-        if _needs_no_word(before.type, column.type) and is_complete(kept):
-            expression = kept
-        elif is_complete(fitted) and approvals.cover("convert", compared.key, column.name):
-            expression = fitted
-            risk = Risk(
-                "convert",
-                f"{quote_part(column.name)}: values that are no {column.type} become "
-                f"{'NULL' if default is None else default}",
-                column.name,
-            )
-        else:
-            return _Decided(source, _undecided_retype(compared.key, column, before))
-    if tightened or (risk is not None and not column.nullable):
-        if default is not None:
-            expression = f"COALESCE({expression}, CAST({default} AS {column.type}))"
-            name = quote_part(column.name)
-            risk = risk or Risk("convert", f"NULL in {name} becomes {default}", column.name)
-        elif tightened and not approvals.cover("not_null", compared.key, column.name):
-            return _Decided(source, _undecided_null(compared.key, column, before))
-        elif risk is None:
-            risk = Risk(
-                "not_null", f"{quote_part(column.name)}: fails if a row holds NULL", column.name
-            )
-    return _Decided(expression, risk=risk)
+        if is_complete(fitted) and self.approvals.cover("convert", self.key, column.name):
+            instead = "NULL" if self.default is None else self.default
+            text = f"{quote_part(column.name)}: values that are no {column.type} become {instead}"
+            return _Decided(fitted, risk=Risk("convert", text, column.name))
+        return _Decided(source, _undecided_retype(self.key, column, before))
+
+    def _without_null(self, decided: _Decided) -> _Decided:
+        column, name = self.column, quote_part(self.column.name)
+        is_tightened = self.before.nullable and not column.nullable
+        if not is_tightened and (decided.risk is None or column.nullable):
+            return decided
+        if self.default is not None:
+            risk = Risk("convert", f"NULL in {name} becomes {self.default}", column.name)
+            expression = f"COALESCE({decided.expression}, CAST({self.default} AS {column.type}))"
+            return _Decided(expression, risk=decided.risk or risk)
+        if is_tightened and not self.approvals.cover("not_null", self.key, column.name):
+            blocked = _undecided_null(self.key, column, self.before)
+            return _Decided(quote_sql(self.before.name), blocked)
+        risk = Risk("not_null", f"{name}: fails if a row holds NULL", column.name)
+        return _Decided(decided.expression, risk=decided.risk or risk)
+
+
+def _is_redefined(column: Column, before: Column) -> bool:
+    """Whether a column has another type or name, or takes no NULL any more."""
+    return (
+        before.type != column.type
+        or (before.nullable and not column.nullable)
+        or before.name.lower() != column.name.lower()
+    )
+
+
+def _decide_removal(
+    compared: Compared, old: BaselineObject, removed: Column, approvals: Approvals
+) -> _Decided:
+    label = decision(compared.facts.decisions, "dropped", removed.name)
+    is_given_up = label is not None and label not in old.applied
+    if is_given_up or approvals.cover("drop_column", compared.key, removed.name):
+        risk = Risk("drop_column", f"drops column {quote_part(removed.name)}", removed.name)
+        return _Decided("", risk=risk)
+    return _Decided("", _undecided_removal(compared.key, removed))
 
 
 def changes_values(
@@ -457,20 +504,14 @@ def changes_values(
     By what :func:`movement_of` decides: ``decisions`` are those of the release, ``ran`` the ones
     that had been applied before it.
     """
-    using = column.using is not None and decision(decisions, "using", column.name) not in ran
-    if column.generated is not None and not using:
+    using, default = pending(column, decisions, ran)
+    if column.generated is not None and using is None:
         return column.generated != before.generated
-    retyped = before.type != column.type
-    tightened = before.nullable and not column.nullable
-    if using and (retyped or tightened or before.name.lower() != column.name.lower()):
+    if using is not None and _is_redefined(column, before):
         return True
-    if retyped and not _needs_no_word(before.type, column.type):
+    if before.type != column.type and not _needs_no_word(before.type, column.type):
         return True
-    return (
-        tightened
-        and column.default is not None
-        and decision(decisions, "default", column.name) not in ran
-    )
+    return default is not None and before.nullable and not column.nullable
 
 
 def _needs_no_word(source: str, target: str) -> bool:
@@ -574,7 +615,9 @@ def _continuing(column: Column) -> str:
 
 def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
     """Removed columns that look like an added one of the same type: asked, never guessed."""
-    delta = compared.delta
+    delta, old = compared.delta, compared.old
+    if old is None:
+        return ()
     dropped = {name.lower() for name in compared.definition.dropped}
     gone = [column for column in delta.removed if column.name.lower() not in dropped]
     added = [
@@ -582,36 +625,41 @@ def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
         for position, (column, before) in enumerate(delta.pairs)
         if before is None and column.using is None
     ]
-    if not gone or not added or compared.old is None:
-        return ()
-    places = {
-        column.name.lower(): place
-        for place, column in enumerate(compared.old.definition.columns)
-    }
-    questions: list[Question] = []
-    taken: set[str] = set()
-    for column in gone:
-        ranked = sorted(
-            (-alike, position, candidate.name, _declared(candidate))
-            for position, candidate in added
-            if candidate.type == column.type and candidate.name not in taken
-            for alike in (likeness(column.name, candidate.name),)
-            if alike >= ENOUGH_ALIKE
-            or position == places[column.name.lower()]
-            or len(gone) == len(added) == 1
+    places = {column.name.lower(): place for place, column in enumerate(old.definition.columns)}
+    only = len(gone) == len(added) == 1
+
+    def rank(column: Column, candidate: tuple[int, Column]) -> tuple[float, int] | None:
+        position, new = candidate
+        alike = likeness(column.name, new.name)
+        is_alike = only or alike >= ENOUGH_ALIKE or position == places[column.name.lower()]
+        return (-alike, position) if new.type == column.type and is_alike else None
+
+    return tuple(
+        Question(
+            str(compared.key), column.name, new.name,
+            f"{_declared(new)} RENAMED FROM {quote_part(column.name)}",
         )
+        for column, (_, new) in pair_by_rank(gone, added, rank)
+    )
+
+
+def pair_by_rank(
+    ones: Iterable[T], others: Iterable[U], rank: Callable[[T, U], tuple[float, Any] | None]
+) -> list[tuple[T, U]]:
+    """Pair each of ``ones`` with the first by ``rank`` of the ``others`` that are left.
+
+    ``rank`` gives None for what is not alike.
+    """
+    left = list(others)
+    pairs = []
+    for one in ones:
+        ranked = [
+            (place, number) for number, other in enumerate(left)
+            if (place := rank(one, other)) is not None
+        ]
         if ranked:
-            _, _, name, declared = ranked[0]
-            taken.add(name)
-            questions.append(
-                Question(
-                    str(compared.key),
-                    column.name,
-                    name,
-                    f"{declared} RENAMED FROM {quote_part(column.name)}",
-                )
-            )
-    return tuple(questions)
+            pairs.append((one, left.pop(min(ranked)[1])))
+    return pairs
 
 
 def likeness(one: str, other: str) -> float:

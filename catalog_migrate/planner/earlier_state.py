@@ -288,18 +288,16 @@ class _Walk:
         self, then: MappingRecord, path: str, after: int | None, upto: int | None, rows: int = -1
     ) -> Source:
         """A shard with the columns of then that it has, by what its table was at its last."""
-        held = [
-            number for number in range(self._start, len(self._steps))
-            if _holder(self._steps[number].state, path) is not None
-        ] or [self._start]
-        item_id = _holder(self._steps[held[-1]].state, path) or then.item_id
-        first, item = (self._tables(item_id)[number] for number in (held[0], held[-1]))
+        begun, ended = self._in_force(path)
+        item_id = _holder(self._steps[ended].state, path) or then.item_id
+        first, item = (self._tables(item_id)[number] for number in (begun, ended))
         assert item is not None
         there = self._columns_in(path, item)
-        since = self.since(item_id, held[-1]) if item_id == then.item_id else None
+        since = self.since(item_id, ended) if item_id == then.item_id else None
         wanted = {name.lower(): number for number, name in (since or (item,))[0].name_of.items()}
-        begun = first.ids.ids if since is not None and first is not None else ()
-        dropped = {*begun} - there.keys()
+        dropped = set[int]()
+        if since is not None and first is not None:
+            dropped = {*first.ids.ids} - there.keys()
         return Source(
             path, after, upto,
             {name: there[number] for name, number in wanted.items() if number in there},
@@ -307,6 +305,14 @@ class _Walk:
             rows,
             frozenset(name for name, number in wanted.items() if number in dropped),
         )
+
+    def _in_force(self, path: str) -> tuple[int, int]:
+        """The first and the last step at which a shard was in force, from then on."""
+        held = [
+            number for number in range(self._start, len(self._steps))
+            if _holder(self._steps[number].state, path) is not None
+        ] or [self._start]
+        return held[0], held[-1]
 
     def _columns_in(self, path: str, item: ItemRecord) -> dict[int, Column]:
         """The columns of a shard by their ids, under the names that they have there."""
@@ -424,24 +430,24 @@ class _Rows:
         return base if rows is None else replace(base, rows=rows)
 
     def _find_tails(self) -> tuple[tuple[Source, ...], bool]:
-        """What was written since, oldest first, and whether rows were changed in it."""
-        tails: list[Source] = []
-        rewritten = False
-        is_whole = (
-            self._apart and self._present is not None and {*self._has} <= {*self._since}
-        )
-        for path in self._since:
-            if is_whole and path in self._has and path != self._present:
-                continue  # it is in the present one, which is taken whole, whatever became of it
-            record = self._shards[path]
-            is_taken = is_whole and path == self._present and not _is_filled(record)
-            after = None if is_taken else record.version or 0
-            rows = -1 if self._gone else self._walk.grown(path, after or 0, None)
-            rewritten |= rows is None and after is not None
-            tails.append(
-                self._walk.source(self._then, path, after, None, -1 if rows is None else rows)
-            )
-        return tuple(tails), rewritten
+        """What was written since, oldest first, and whether rows were changed in it.
+
+        Where the present shard is taken whole, what is in it comes with it, whatever became of it.
+        """
+        is_whole = self._apart and bool(self._has) and {*self._has} <= {*self._since}
+        found = [
+            self._tail(path, is_whole=is_whole and path == self._present)
+            for path in self._since
+            if not is_whole or path not in self._has or path == self._present
+        ]
+        return tuple(tail for tail, _ in found), any(is_changed for _, is_changed in found)
+
+    def _tail(self, path: str, *, is_whole: bool) -> tuple[Source, bool]:
+        record = self._shards[path]
+        after = None if is_whole and not _is_filled(record) else record.version or 0
+        rows = -1 if self._gone else self._walk.grown(path, after or 0, None)
+        tail = self._walk.source(self._then, path, after, None, -1 if rows is None else rows)
+        return tail, rows is None and after is not None
 
     def _differs(self, base: Source, tails: Sequence[Source], rewritten: bool) -> bool:
         """Whether the present shard lacks rows, or has some that are neither of then nor since."""

@@ -22,13 +22,14 @@ from catalog_migrate.planner.contents import (
     ignored_rename,
     likeness,
     movement_of,
+    pair_by_rank,
+    pending,
     undecided_drop,
 )
 from catalog_migrate.planner.diff import (
     Compared,
     Difference,
     compare,
-    decision,
     impact_paths,
     is_unchanged,
     roots_of,
@@ -324,7 +325,7 @@ class _Planning:
             decided=tuple(
                 column.name for column in compared.definition.columns
                 if column.default is not None and self._back is None
-                and decision(facts.decisions, "default", column.name) not in ran
+                and pending(column, facts.decisions, ran)[1] is not None
             ),
         )
 
@@ -532,21 +533,14 @@ class _Planning:
             self._old(identity) for identity in sorted(self._difference.removed)
             if identity not in self._given_up
         ]
+        if not gone:
+            return []
+        new = [
+            one.compared for one in decided
+            if one.action == "create" and not one.compared.created_over
+        ]
         questions: list[Question] = []
-        asked: set[str] = set()
-        for one in decided:
-            compared = one.compared
-            if one.action != "create" or compared.created_over:
-                continue
-            alike = sorted(
-                (-likeness(old.definition.name, compared.key.name), str(old.definition.key), old)
-                for old in gone
-                if str(old.definition.key) not in asked and _looks_like(old, compared)
-            )
-            if not alike:
-                continue
-            _, earlier, old = alike[0]
-            asked.add(earlier)
+        for compared, old in pair_by_rank(new, gone, _rank):
             before = old.definition
             remedy = f"RENAMED FROM {before.key.item_name}"
             if before.name.lower() == compared.key.name.lower():  # in another schema
@@ -554,8 +548,13 @@ class _Planning:
                     f"; for the whole schema, in release.toml: [schema.{compared.key.schema}]"
                     f' renamed_from = "{before.schema}"'
                 )
-            questions.append(Question(str(compared.key), earlier, None, remedy))
+            questions.append(Question(str(compared.key), str(before.key), None, remedy))
         return questions
+
+
+def _rank(new: Compared, old: BaselineObject) -> tuple[float, str] | None:
+    key = old.definition.key
+    return (-likeness(key.name, new.key.name), str(key)) if _looks_like(old, new) else None
 
 
 def _looks_like(old: BaselineObject, new: Compared) -> bool:
