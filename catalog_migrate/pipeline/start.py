@@ -5,7 +5,7 @@ The hook (:mod:`catalog_migrate.hook`) hands in engine, log and clock; so does t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -80,7 +80,7 @@ from catalog_migrate.reconciler.reconcile import (
 from catalog_migrate.reconciler.refill import refill, unfilled
 
 if TYPE_CHECKING:
-    from catalog_migrate.catalog.transaction import Changes
+    from catalog_migrate.catalog.updates import Update
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.release.release import Release
     from catalog_migrate.users.examination import Examination, Found
@@ -423,7 +423,7 @@ def _brought_in(
             prepared = prepare(work, state, migration, populate=options.populate)
             state = put_in_force(
                 work, state, migration, prepared, owner=part.owner,
-                beside=None if examination is None else _predict_users(
+                beside=() if examination is None else _predict_users(
                     work, options, migration, examination
                 ),
                 reason=reason,
@@ -474,16 +474,13 @@ def _decide_on_users(
 def _predict_users(
     work: ExecutionContext, options: BootstrapOptions, migration: Migration,
     examination: Examination,
-) -> Callable[[Changes, State], None] | None:
+) -> tuple[Update, ...]:
     """What the commit puts on record of users' objects; those of a session are its own."""
     if not (work.engine.persistent_names and examination.found.readers.definitions):
-        return None
-    from catalog_migrate.users.records import predict, put
+        return ()
+    from catalog_migrate.users.records import PredictUsers
 
-    now = work.clock.wall()
-    return lambda changes, state: put(changes, predict(
-        state, examination, migration, repairs=options.users.repair, now=now
-    ))
+    return (PredictUsers(examination, migration, options.users.repair, work.clock.wall()),)
 
 
 def _look_at_users(

@@ -6,11 +6,12 @@ streams of a release follow in one of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit, commit, commit_onto
 from catalog_migrate.catalog.operation_kinds import MIGRATE, ROLLBACK
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -25,9 +26,9 @@ from catalog_migrate.catalog.records import (
     identity_text,
     to_reconcile,
 )
+from catalog_migrate.catalog.requirements import SerialIs
 from catalog_migrate.catalog.state import SCHEMAS, State
-from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.catalog.updates import Update
+from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial, Update, edits_of
 from catalog_migrate.errors import CommitConflict, EngineFailure
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
@@ -36,40 +37,51 @@ from catalog_migrate.model.table_properties import left_out
 from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.planner.record_format import find_record_format
-from catalog_migrate.program.steps import IN_PLACE, NAMES, Executed, Step, decoded, stored
-from catalog_migrate.reconciler.execution_context import BundledChanges, ExecutionContext, NewShard
+from catalog_migrate.program.steps import IN_PLACE, NAMES, Step, decoded, stored
+from catalog_migrate.reconciler.execution_context import (
+    BundledChanges,
+    ExecutionContext,
+    NewShard,
+    StreamTables,
+)
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
 
 
+class NoOtherSession(msgspec.Struct, frozen=True):
+    """No process but this one, as ``holder``, may live with columns that are changed in place."""
+
+    holder: str
+
+    def check(self, state: State) -> None:
+        """Raise :class:`CommitConflict` when one has started since the plan was prepared."""
+        reason = sessions_in_the_way(state, self.holder)
+        if reason is not None:
+            raise CommitConflict(reason, remedy="plan again: the tables are copied then")
+
+
 def put_in_force(
     work: ExecutionContext, base: State, migration: Migration, prepared: Prepared, *, owner: Owner,
-    beside: Callable[[Changes, State], None] | None = None, reason: str | None = None,
+    beside: Sequence[Update] = (), reason: str | None = None,
 ) -> State:
     """Commit the new state; raises CommitConflict when the catalog is not at ``base`` any more.
 
     The commit is refused (LeaseLost) when another process has raised the epoch since. ``beside``
-    puts what else goes on record with it, ``reason`` is what a person gave for it.
+    is what else goes on record with it, ``reason`` is what a person gave for it.
     """
-    now = int(work.clock.wall())
-
-    def changes_for(state: State) -> Changes:
-        if state.serial != base.serial:
-            raise CommitConflict(
-                f"the catalog moved from serial {base.serial} to {state.serial}",
-                remedy="plan again",
-            )
-        if prepared.shapes:
-            reason = sessions_in_the_way(work, state)
-            if reason is not None:  # it started since the plan was prepared
-                raise CommitConflict(reason, remedy="plan again: the tables are copied then")
-        changes = _changes(work, state, migration, prepared, owner=owner, now=now)
-        if beside is not None:
-            beside(changes, state)
-        return changes
-
+    updates = (
+        PutInForce(migration, prepared, owner, work.epoch, int(work.clock.wall())),
+        work.streams.follow(migration), Relink(migration), *beside,
+    )
+    alone = (NoOtherSession(work.holder),) if prepared.shapes else ()
     with work.journal.unlogged() as executed:
-        return _committed(work, changes_for, migration, _verb(MIGRATE, owner), reason, executed)
+        return commit(work.log, _of_migration(
+            migration,
+            Commit(
+                _verb(MIGRATE, owner), updates, (work.held, SerialIs(base.serial), *alone),
+                reason=reason, executed=tuple(executed),
+            ),
+        ))
 
 
 def put_release(
@@ -82,39 +94,21 @@ def put_release(
 
     Decisions that it carries for columns that are right already count as applied from now on.
     """
-
-    def changes_for(state: State) -> Changes:
-        changes = Changes()
-        serial = state.serial
-        if migration.plan.target.serial is not msgspec.UNSET:
-            changes.raise_serial()
-            serial += 1
-        for target in migration.targets:
-            mapping = state.mappings[identity_text(target.identity)]
-            changes.put(
-                "mapping", identity_text(target.identity),
-                msgspec.structs.replace(mapping, applied=target.applied),
-            )
-        name = migration.plan.target.release
-        _put_release(changes, state, owner, name, migration.manifest_hash, serial)
-        return changes
-
-    return _committed(work, changes_for, migration, _verb("release", owner), reason)
+    updates = (PutRelease(migration, owner),)
+    return commit(work.log, _of_migration(
+        migration, Commit(_verb("release", owner), updates, (work.held,), reason=reason)
+    ))
 
 
-def _committed(
-    work: ExecutionContext, changes_for: Callable[[State], Changes], migration: Migration,
-    verb: str, reason: str | None, executed: Sequence[Executed] = (),
-) -> State:
+def _of_migration(migration: Migration, wanted: Commit) -> Commit:
+    """The commit as that of a rollback, where the migration is one."""
     serial = migration.plan.target.serial
     if serial is msgspec.UNSET:
-        return commit(
-            work.log, changes_for, epoch=work.epoch, kind=verb, reason=reason, executed=executed
-        )
+        return wanted
     back = f"rollback to serial {serial}"
-    return commit(
-        work.log, changes_for, epoch=work.epoch, kind=ROLLBACK, rollback_to=serial,
-        reason=f"{back}: {reason}" if reason else back, executed=executed,
+    return msgspec.structs.replace(
+        wanted, kind=ROLLBACK, rollback_to=serial,
+        reason=f"{back}: {wanted.reason}" if wanted.reason else back,
     )
 
 
@@ -129,63 +123,117 @@ def _verb(verb: str, owner: Owner) -> str:
     return verb if owner == "release" else f"{verb} {owner}"
 
 
-def _changes(
-    work: ExecutionContext, state: State, migration: Migration, prepared: Prepared, *,
-    owner: Owner, now: int,
-) -> Changes:
-    changes = Changes()
-    changes.raise_serial()
-    serial = state.serial + 1
-    item_of = {target.identity: target.item_id for target in migration.targets}
-    for mapping in state.mappings.values():
-        if mapping.owner != owner:
-            item_of.setdefault(mapping.identity, mapping.item_id)
-    _put_tombstones(changes, state, migration, serial)
-    needed = find_record_format(
-        migration.targets,
-        lambda target: None if target.old is None else state.items[target.item_id].definition,
-    )
-    if needed > int(state.setting("format_version")):
-        changes.put("config", "format_version", ConfigRecord(value=str(needed)))
-    for target in migration.targets:
-        shard = _put_target(changes, state, target, prepared, item_of, owner)
+class PutInForce(msgspec.Struct, frozen=True):
+    """Put what a prepared migration has made in force, as an owner's release.
+
+    ``epoch`` is that of the attempt, ``now`` in seconds since 1970.
+    """
+
+    migration: Migration
+    prepared: Prepared
+    owner: Owner
+    epoch: int
+    now: int
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return all that changes of the release's own objects, and what is to be reconciled."""
+        migration, serial = self.migration, state.serial + 1
+        yield RaiseSerial()
+        yield from _leave_tombstones(state, migration)
+        needed = find_record_format(
+            migration.targets,
+            lambda target: None if target.old is None else state.items[target.item_id].definition,
+        )
+        if needed > int(state.setting("format_version")):
+            yield Put("config", "format_version", ConfigRecord(value=str(needed)))
+        yield from self._put_targets(state)
+        for identity in migration.removed:
+            yield from self._remove(state, identity)
+        kept = {target.identity for target in migration.targets}
+        for left in (*(target.old for target in migration.targets), *migration.removed):
+            if left is not None and left not in kept:
+                yield Delete("mapping", identity_text(left))
+        yield from _remember_schemas(state, migration, self.owner)
+        yield Put("allocator", "i", AllocatorRecord(next=migration.next_item))
+        yield Put("allocator", "s", AllocatorRecord(next=migration.next_global))
+        yield Delete("intent", str(self.epoch))
+        if self.prepared.unsealing:
+            yield self._keep_seals(state)
+        later = [step for step in self.prepared.steps if step.phase in (IN_PLACE, NAMES)]
+        yield Put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later)))
+        yield from _record_release(state, migration, self.owner, serial)
+
+    def _put_targets(self, state: State) -> Iterator[Edit]:
+        item_of = {target.identity: target.item_id for target in self.migration.targets}
+        for mapping in state.mappings.values():
+            if mapping.owner != self.owner:
+                item_of.setdefault(mapping.identity, mapping.item_id)
+        for target in self.migration.targets:
+            yield from self._put_target(state, target, item_of)
+
+    def _put_target(
+        self, state: State, target: Target, item_of: Mapping[Identity, str]
+    ) -> Iterator[Edit]:
+        """What a target is now, and what becomes of the shard that it had."""
+        definition = target.definition
         old = state.items.get(target.item_id) if target.old is not None else None
-        if old is not None and old.shard is not None and old.shard != shard:
-            _retire(changes, state, old, prepared.sealed.get(old.shard), now, serial)
-    for identity in migration.removed:
-        _remove(changes, state, identity, prepared, now, serial)
-    work.streams.put_migrated(changes, state, migration)
-    relink(changes, state, migration)
-    kept = {target.identity for target in migration.targets}
-    for left in (*(target.old for target in migration.targets), *migration.removed):
-        if left is not None and left not in kept:
-            changes.delete("mapping", identity_text(left))
-    _remember_schemas(changes, state, migration, owner)
-    changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
-    changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
-    changes.delete("intent", str(work.epoch))
-    if prepared.unsealing:
-        _keep_seals(changes, state, prepared, work.epoch)
-    later = [step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)]
-    changes.put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later)))
-    _put_release(
-        changes, state, owner, migration.plan.target.release, migration.manifest_hash, serial
-    )
-    return changes
+        old_shard = old.shard if old is not None else None
+        new = self.prepared.shards.get(target.identity)
+        shard = new.path if new is not None else (old_shard if definition.kind == "table" else None)
+        yield Put("mapping", identity_text(target.identity), MappingRecord.of(
+            definition, target.hashes, owner=self.owner, item_id=target.item_id,
+            global_id=target.global_id, applied=target.applied,
+        ))
+        yield Put("item", target.item_id, ItemRecord(
+            owner=self.owner, global_id=target.global_id, definition=definition,
+            uses=tuple(sorted({item_of[use] for use in target.uses if use in item_of})),
+            shard=shard, column_ids=target.column_ids,
+        ))
+        if new is not None:
+            size = new.size or TableSize(0, 0)
+            yield Put("shard", new.path, ShardRecord(
+                item_id=target.item_id, global_id=target.global_id, state="live",
+                source=new.source, source_version=new.source_version, version=new.version,
+                unfilled=new.unfilled, rows_of=_rows_of(state, new), copied_bytes=size.bytes,
+                copy_seconds=size.seconds or 0.0,
+            ))
+        elif shard is not None:
+            record = state.shards[shard]
+            evolve = record.evolve or (
+                target.action is not None and target.contents == "evolve"
+            ) or (target.action == "update" and definition.kind == "table")
+            yield Put("shard", shard, msgspec.structs.replace(
+                record, global_id=target.global_id, evolve=evolve,
+                unset=_unset(record, state.items.get(target.item_id), definition) if evolve else (),
+                shape=self.prepared.shapes.get(target.identity, record.shape),
+            ))
+        if old is not None and shard != old_shard:
+            yield from self._retire(state, old)
+
+    def _remove(self, state: State, identity: Identity) -> Iterator[Edit]:
+        mapping = state.mappings.get(identity_text(identity))
+        if mapping is not None:
+            yield Delete("item", mapping.item_id)
+            yield from self._retire(state, state.items[mapping.item_id])
+
+    def _retire(self, state: State, item: ItemRecord) -> Iterator[Edit]:
+        if item.shard is not None:
+            sealed = self.prepared.sealed.get(item.shard)
+            record = state.shards[item.shard]
+            yield Put("shard", item.shard, record.retired(
+                self.now, state.serial + 1, sealed, item.name_of
+            ))
+
+    def _keep_seals(self, state: State) -> Edit:
+        """Which tables stay in force sealed, until their changes in place are made."""
+        intent = state.intents[str(self.epoch)]
+        kept = tuple(seal for seal in intent.seals if seal.path in self.prepared.unsealing)
+        return Put("intent", f"{self.epoch}/sealed", msgspec.structs.replace(
+            intent, paths=(), seals=kept, committed=True
+        ))
 
 
-def _keep_seals(changes: Changes, state: State, prepared: Prepared, epoch: int) -> None:
-    """Put on record which tables stay in force sealed, until their changes in place are made."""
-    intent = state.intents[str(epoch)]
-    kept = tuple(seal for seal in intent.seals if seal.path in prepared.unsealing)
-    changes.put("intent", f"{epoch}/sealed", msgspec.structs.replace(
-        intent, paths=(), seals=kept, committed=True
-    ))
-
-
-def _remember_schemas(
-    changes: Changes, state: State, migration: Migration, owner: Owner
-) -> None:
+def _remember_schemas(state: State, migration: Migration, owner: Owner) -> Iterator[Edit]:
     """Keep the schemas that this release leaves: a name that comes late there has to be seen."""
     left = {row.schema.lower(): row.schema for row in state.mappings.values() if row.owner == owner}
     for target in migration.targets:
@@ -193,13 +241,10 @@ def _remember_schemas(
     known = {schema.lower(): schema for schema in state.former_schemas}
     if left.keys() - known.keys():
         kept = sorted({**left, **known}.values())
-        value = msgspec.json.encode(kept).decode()
-        changes.put("config", SCHEMAS, ConfigRecord(value=value))
+        yield Put("config", SCHEMAS, ConfigRecord(value=msgspec.json.encode(kept).decode()))
 
 
-def _put_tombstones(
-    changes: Changes, state: State, migration: Migration, serial: int
-) -> None:
+def _leave_tombstones(state: State, migration: Migration) -> Iterator[Edit]:
     """One tombstone for each name that goes, in the order of the plan; users by name.
 
     Users are those that go too, and those that are replaced: they let go of it before.
@@ -215,76 +260,17 @@ def _put_tombstones(
         for use in state.items[item_id].uses:
             if use in text_of:
                 users.setdefault(text_of[use], []).append(text)
+    serial = state.serial + 1
     for position, mapping in enumerate(mappings):
         if mapping is None:
             continue
-        item = state.items[mapping.item_id]
-        changes.put(
-            "tombstone", f"{serial:010d}/{position:06d}",
-            TombstoneRecord(
-                item_id=mapping.item_id, global_id=mapping.global_id, schema=mapping.schema,
-                kind=mapping.kind, name=mapping.name, serial=serial, position=position,
-                location=item.shard,
-                definition_hash=None if mapping.kind == "table" else mapping.definition_hash,
-                users=tuple(sorted(users.get(identity_text(mapping.identity), ()))),
-            ),
-        )
-
-
-def _put_target(
-    changes: Changes,
-    state: State,
-    target: Target,
-    prepared: Prepared,
-    item_of: Mapping[Identity, str],
-    owner: Owner,
-) -> str | None:
-    """Put what a target is now; returns the shard that it has from now on."""
-    definition = target.definition
-    old_item = state.items.get(target.item_id) if target.old is not None else None
-    old_shard = old_item.shard if old_item is not None else None
-    new = prepared.shards.get(target.identity)
-    shard = new.path if new is not None else (old_shard if definition.kind == "table" else None)
-    changes.put(
-        "mapping", identity_text(target.identity),
-        MappingRecord.of(
-            definition, target.hashes, owner=owner, item_id=target.item_id,
-            global_id=target.global_id, applied=target.applied,
-        ),
-    )
-    changes.put(
-        "item", target.item_id,
-        ItemRecord(
-            owner=owner, global_id=target.global_id, definition=definition,
-            uses=tuple(sorted({item_of[use] for use in target.uses if use in item_of})),
-            shard=shard, column_ids=target.column_ids,
-        ),
-    )
-    if new is not None:
-        size = new.size or TableSize(0, 0)
-        changes.put(
-            "shard", new.path,
-            ShardRecord(
-                item_id=target.item_id, global_id=target.global_id, state="live",
-                source=new.source, source_version=new.source_version, version=new.version,
-                unfilled=new.unfilled, rows_of=_rows_of(state, new), copied_bytes=size.bytes,
-                copy_seconds=size.seconds or 0.0,
-            ),
-        )
-    elif shard is not None:
-        record = state.shards[shard]
-        evolve = record.evolve or (
-            target.action is not None and target.contents == "evolve"
-        ) or (target.action == "update" and definition.kind == "table")
-        changes.put(
-            "shard", shard,
-            _shard(
-                record, global_id=target.global_id, evolve=evolve,
-                unset=_unset(record, state.items.get(target.item_id), definition) if evolve else (),
-                shape=prepared.shapes.get(target.identity, record.shape),
-            ),
-        )
-    return shard
+        yield Put("tombstone", f"{serial:010d}/{position:06d}", TombstoneRecord(
+            item_id=mapping.item_id, global_id=mapping.global_id, schema=mapping.schema,
+            kind=mapping.kind, name=mapping.name, serial=serial, position=position,
+            location=state.items[mapping.item_id].shard,
+            definition_hash=None if mapping.kind == "table" else mapping.definition_hash,
+            users=tuple(sorted(users.get(identity_text(mapping.identity), ()))),
+        ))
 
 
 def _unset(
@@ -307,100 +293,97 @@ def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _remove(
-    changes: Changes, state: State, identity: Identity, prepared: Prepared, now: int, serial: int
-) -> None:
-    mapping = state.mappings.get(identity_text(identity))
-    if mapping is None:
-        return
-    item = state.items[mapping.item_id]
-    changes.delete("item", mapping.item_id)
-    if item.shard is not None:
-        _retire(changes, state, item, prepared.sealed.get(item.shard), now, serial)
+class PutRelease(msgspec.Struct, frozen=True):
+    """Put an owner's release in force that is like the one before it in every object."""
+
+    migration: Migration
+    owner: Owner
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the release, and the decisions that count as applied."""
+        serial = state.serial
+        if self.migration.plan.target.serial is not msgspec.UNSET:
+            yield RaiseSerial()
+            serial += 1
+        for target in self.migration.targets:
+            key = identity_text(target.identity)
+            yield Put("mapping", key, msgspec.structs.replace(
+                state.mappings[key], applied=target.applied
+            ))
+        yield from _record_release(state, self.migration, self.owner, serial)
 
 
-def _retire(
-    changes: Changes, state: State, item: ItemRecord, sealed: int | None, now: int, serial: int
-) -> None:
-    path = item.shard or ""
-    changes.put("shard", path, state.shards[path].retired(now, serial, sealed, item.name_of))
-
-
-def _shard(record: ShardRecord, **changes: object) -> ShardRecord:
-    return msgspec.structs.replace(record, **changes)
-
-
-def _put_release(
-    changes: Changes, state: State, owner: Owner, name: str, manifest_hash: str, serial: int
-) -> None:
+def _record_release(
+    state: State, migration: Migration, owner: Owner, serial: int
+) -> Iterator[Edit]:
+    record = ReleaseRecord(
+        owner=owner, name=migration.plan.target.release, manifest_hash=migration.manifest_hash,
+        serial=serial, in_force=True,
+    )
     number = 0
     current = None
-    for key, record in sorted(state.release_rows(owner).items()):
+    for key, row in sorted(state.release_rows(owner).items()):
         number = max(number, int(key.partition("/")[2]))
-        if record.in_force:
+        if row.in_force:
             current = key
-            if record.name == name:
-                changes.put(
-                    "release", key,
-                    ReleaseRecord(owner=owner, name=name, manifest_hash=manifest_hash,
-                                  serial=serial, in_force=True),
-                )
+            if row.name == record.name:
+                yield Put("release", key, record)
                 return
     if current is not None:
-        changes.put(
-            "release", current,
-            msgspec.structs.replace(state.release_rows(owner)[current], in_force=False),
-        )
-    changes.put(
-        "release", f"{owner}/{number + 1:06d}",
-        ReleaseRecord(
-            owner=owner, name=name, manifest_hash=manifest_hash, serial=serial, in_force=True
-        ),
-    )
+        yield Put("release", current, msgspec.structs.replace(
+            state.release_rows(owner)[current], in_force=False
+        ))
+    yield Put("release", f"{owner}/{number + 1:06d}", record)
 
 
-def relink(changes: Changes, state: State, migration: Migration) -> None:
+class Relink(msgspec.Struct, frozen=True):
     """Point what is quarantined at the tables that come back from retired shards.
 
     A table that comes back has a new item id, because ids never do. Its users keep theirs, use it
     again and are let back into the world, unless something else that they use is gone.
     """
-    back = {  # whose rows are put together: the table of then, and those that had its name since
-        state.shards[segment.path].item_id: target.item_id
-        for target in migration.targets if target.old is None
-        for segment in target.segments if segment.path in state.shards
-    }
-    if not back:
-        return
-    gone = {
-        state.mappings[identity_text(identity)].item_id
-        for identity in migration.removed if identity_text(identity) in state.mappings
-    }
-    present = {key for key, item in state.items.items() if item.quarantined is None} - gone
-    present |= {target.item_id for target in migration.targets}
-    waiting: dict[str, ItemRecord] = {
-        key: msgspec.structs.replace(
-            item,
-            uses=tuple(sorted({back.get(use, use) for use in item.uses})),
-            links={role: back.get(use, use) for role, use in item.links.items()},
-            quarantined=None,
-        )
-        for key, item in state.items.items() if item.quarantined is not None
-    }
-    touched: set[str] = {
-        key for key in waiting if not set(back).isdisjoint(state.items[key].uses)
-    }
-    names = {state.items[key].definition.identity: key for key in waiting}
-    for name in chain(*state.graph.part(names).waves()):  # users after what they use
-        key = names[name]
-        item = waiting[key]
-        if key in present or not present.issuperset(item.uses):
-            continue
-        if key not in touched and touched.isdisjoint(item.uses):
-            continue  # quarantined for a reason that has nothing to do with these tables
-        changes.put("item", key, item)
-        present.add(key)
-        touched.add(key)
+
+    migration: Migration
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the items of its users."""
+        migration = self.migration
+        back = {  # whose rows are put together: the table of then, and those of its name since
+            state.shards[segment.path].item_id: target.item_id
+            for target in migration.targets if target.old is None
+            for segment in target.segments if segment.path in state.shards
+        }
+        if not back:
+            return
+        gone = {
+            state.mappings[identity_text(identity)].item_id
+            for identity in migration.removed if identity_text(identity) in state.mappings
+        }
+        present = {key for key, item in state.items.items() if item.quarantined is None} - gone
+        present |= {target.item_id for target in migration.targets}
+        waiting: dict[str, ItemRecord] = {
+            key: msgspec.structs.replace(
+                item,
+                uses=tuple(sorted({back.get(use, use) for use in item.uses})),
+                links={role: back.get(use, use) for role, use in item.links.items()},
+                quarantined=None,
+            )
+            for key, item in state.items.items() if item.quarantined is not None
+        }
+        touched: set[str] = {
+            key for key in waiting if not set(back).isdisjoint(state.items[key].uses)
+        }
+        names = {state.items[key].definition.identity: key for key in waiting}
+        for name in chain(*state.graph.part(names).waves()):  # users after what they use
+            key = names[name]
+            item = waiting[key]
+            if key in present or not present.issuperset(item.uses):
+                continue
+            if key not in touched and touched.isdisjoint(item.uses):
+                continue  # quarantined for a reason that has nothing to do with these tables
+            yield Put("item", key, item)
+            present.add(key)
+            touched.add(key)
 
 
 def pending_bundled(
@@ -417,21 +400,33 @@ def pending_bundled(
     return planned if planned.updates else None
 
 
+class BringIn(msgspec.Struct, frozen=True):
+    """Bring in what a release bundles: as it was planned on ``version``, or on a newer state."""
+
+    streams: StreamTables
+    statements: Sequence[str]
+    planned: BundledChanges
+    version: int
+
+    def apply(self, state: State) -> list[Edit]:
+        """Return it."""
+        if state.version == self.version:
+            return edits_of(state, self.planned.updates)
+        return edits_of(state, self.streams.bring_in(state, self.statements).updates)
+
+
 def bring_in_bundled(
     work: ExecutionContext, state: State, statements: Sequence[str] | None
 ) -> State:
     """Commit what is pending and make the shards of what came; notes what has none."""
-    if pending_bundled(work, state, statements) is None:
+    planned = pending_bundled(work, state, statements)
+    if planned is None or statements is None:
         return state
-    made: tuple[str, ...] = ()
-
-    def bundled(current: State) -> Sequence[Update]:
-        nonlocal made
-        planned = pending_bundled(work, current, statements)
-        made = () if planned is None else planned.created
-        return () if planned is None else planned.updates
-
-    state = commit(work.log, bundled, epoch=work.epoch, kind="ship")
+    bring_in = BringIn(work.streams, statements, planned, state.version)
+    before, after = commit_onto(work.log, Commit("ship", (bring_in,), (work.held,)))
+    if before.version != state.version:
+        planned = pending_bundled(work, before, statements)
+    made, state = () if planned is None else planned.created, after
     clusters = (state.items[item_id].links.get("cluster", "") for item_id in made)
     unmade = []
     for item_id in (*made, *filter(None, dict.fromkeys(clusters))):

@@ -20,10 +20,10 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.lease import Lease
+from catalog_migrate.catalog.lease import MIGRATION, Lease
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.requirements import Epoch
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.catalog.updates import Update
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import EngineFailure, UsageError
@@ -58,8 +58,8 @@ class StreamTables(Protocol):
     def replaced(self, state: State, item_id: str, old: str, new: str) -> None:
         """The shard of a table was copied from ``old`` (sealed) to ``new``; repeatable."""
 
-    def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
-        """Put sources and sinks as they are after a migration, into its own commit."""
+    def follow(self, migration: Migration) -> Update:
+        """What sources and sinks are after a migration, for its own commit."""
 
     def with_streams(
         self, migration: Migration, state: State, statements: Sequence[str]
@@ -254,6 +254,16 @@ class ExecutionContext:
         if self.lease is None:
             raise UsageError("shared work was asked for without the lease")
         return self.lease.epoch
+
+    @property
+    def held(self) -> Epoch:
+        """What a commit of shared work requires."""
+        return Epoch(MIGRATION, self.epoch)
+
+    @property
+    def holder(self) -> str:
+        """The name under which this process holds the lease; empty for local work."""
+        return "" if self.lease is None else self.lease.holder
 
     def ensure(self) -> None:
         """Prove, before an act on the world, that the lease is ours (no-op for local work)."""

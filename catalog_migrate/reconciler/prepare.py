@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
     IntentRecord,
@@ -24,7 +25,7 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Edit, Put
 from catalog_migrate.engine.port import (
     AnyRequest,
     BindRequest,
@@ -478,21 +479,15 @@ def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -
         release=attempt.release,
         paths=tuple(shard.path for shard in shards),
     )
-
-    def changes_for(_: State) -> Changes:
-        changes = Changes()
-        changes.put("intent", str(work.epoch), record)
-        for shard in shards:
-            changes.put(
-                "shard", shard.path,
-                ShardRecord(
-                    item_id=shard.target.item_id, global_id=shard.target.global_id,
-                    state="building", source=shard.source,
-                ),
-            )
-        return changes
-
-    commit(work.log, changes_for, epoch=work.epoch, kind="intent")
+    building = (
+        Put("shard", shard.path, ShardRecord(
+            item_id=shard.target.item_id, global_id=shard.target.global_id, state="building",
+            source=shard.source,
+        ))
+        for shard in shards
+    )
+    updates = (Put("intent", str(work.epoch), record), *building)
+    commit(work.log, Commit("intent", updates, (work.held,)))
 
 
 def _build(
@@ -655,6 +650,21 @@ def _is_gone(work: ExecutionContext, path: str) -> bool:
     return work.engine.why_no_shard(place) is not None and work.engine.shard_version(place) is None
 
 
+class DeclareSeals(msgspec.Struct, frozen=True):
+    """Put an attempt's intent with the seals that it is about to make; those of before stay."""
+
+    intent: IntentRecord
+
+    def apply(self, state: State) -> tuple[Edit]:
+        """Return the intent."""
+        key = str(self.intent.epoch)
+        old = state.intents.get(key)
+        seals = {seal.path: seal for seal in (*(old.seals if old else ()), *self.intent.seals)}
+        return (Put("intent", key, msgspec.structs.replace(
+            self.intent, seals=tuple(seals.values())
+        )),)
+
+
 def _declare_seals(
     work: ExecutionContext, attempt: Attempt, shards: list[NewShard], paths: list[str]
 ) -> dict[str, int]:
@@ -674,24 +684,11 @@ def _declare_seals(
             path=path, follows=version, properties=dict(work.engine.seal_properties(location))
         )
 
-    def changes_for(state: State) -> Changes:
-        key = str(work.epoch)
-        old = state.intents.get(key)
-        earlier = {seal.path: seal for seal in old.seals} if old is not None else {}
-        changes = Changes()
-        changes.put(
-            "intent", key,
-            IntentRecord(
-                epoch=work.epoch,
-                plan_hash=attempt.plan_hash,
-                release=attempt.release,
-                paths=tuple(shard.path for shard in shards),
-                seals=tuple({**earlier, **seals}.values()),
-            ),
-        )
-        return changes
-
-    commit(work.log, changes_for, epoch=work.epoch, kind="intent")
+    intent = IntentRecord(
+        epoch=work.epoch, plan_hash=attempt.plan_hash, release=attempt.release,
+        paths=tuple(shard.path for shard in shards), seals=tuple(seals.values()),
+    )
+    commit(work.log, Commit("intent", (DeclareSeals(intent),), (work.held,)))
     return follows
 
 

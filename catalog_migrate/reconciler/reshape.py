@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.records import IntentRecord, ItemRecord
 from catalog_migrate.catalog.sessions import other_sessions
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.layout import Layout, PlacedColumn, Shape
@@ -94,7 +95,7 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
 
 def barred(work: ExecutionContext, state: State, item_id: str) -> str | None:
     """Why the columns of a table must not change under those who use it; None when they may."""
-    sessions = sessions_in_the_way(work, state)
+    sessions = sessions_in_the_way(state, work.holder)
     if sessions is not None:
         return sessions
     streams = sorted(
@@ -105,9 +106,9 @@ def barred(work: ExecutionContext, state: State, item_id: str) -> str | None:
     return f"{', '.join(streams)} streams from or into it" if streams else None
 
 
-def sessions_in_the_way(work: ExecutionContext, state: State) -> str | None:
-    """Which other processes may live with the columns as they are; None when none does."""
-    others = other_sessions(state, work.lease.holder if work.lease is not None else "")
+def sessions_in_the_way(state: State, holder: str) -> str | None:
+    """Which processes but this one may live with the columns as they are; None when none does."""
+    others = other_sessions(state, holder)
     if not others:
         return None
     count = sum(row.folded or 1 for row in others.values())
@@ -136,15 +137,11 @@ def shape_of(layout: Layout, item: ItemRecord, target: Target) -> Shape | None:
 def _declare(work: ExecutionContext, migration: Migration, shadows: list[str]) -> None:
     plan = migration.plan
     work.journal.paths.extend(shadows)
-    changes = Changes()
-    changes.put(
-        "intent", str(work.epoch),
-        IntentRecord(
-            epoch=work.epoch, plan_hash=plan.plan_hash, release=plan.target.release,
-            paths=tuple(shadows),
-        ),
+    intent = IntentRecord(
+        epoch=work.epoch, plan_hash=plan.plan_hash, release=plan.target.release,
+        paths=tuple(shadows),
     )
-    commit(work.log, lambda _: changes, epoch=work.epoch, kind="intent")
+    commit(work.log, Commit("intent", (Put("intent", str(work.epoch), intent),), (work.held,)))
 
 
 def _rehearse(

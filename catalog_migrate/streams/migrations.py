@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.plan import Migration
     from catalog_migrate.streams.bundled_streams import BundledStreamsPlan
+    from catalog_migrate.streams.effects import FollowTables
 
 
 class MigratedStreams:
@@ -44,11 +44,11 @@ class MigratedStreams:
 
         carry_transactions(state, item_id, old, new)
 
-    def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
+    def follow(self, migration: Migration) -> FollowTables:
         """KEY and ORDER BY follow renamed columns; what lost its table is quarantined."""
         from catalog_migrate.streams.effects import FollowTables
 
-        changes.edits += FollowTables(migration).apply(state)
+        return FollowTables(migration)
 
     def with_streams(
         self, migration: Migration, state: State, statements: Sequence[str]

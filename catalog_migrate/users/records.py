@@ -25,7 +25,6 @@ from catalog_migrate.users.asking import ask, guard, is_dropped, request_stored,
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.catalog.transaction import Changes
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.names import Identity
     from catalog_migrate.planner.plan import Migration
@@ -83,10 +82,21 @@ def predict(
     return rows
 
 
-def put(changes: Changes, rows: Rows) -> None:
-    """Put records into a commit."""
-    for key, row in rows.items():
-        changes.put("user_object", key, row)
+class PredictUsers(msgspec.Struct, frozen=True):
+    """Put on record what a migration makes of users' objects, as :func:`predict` has it."""
+
+    examination: Examination
+    migration: Migration
+    repairs: bool
+    now: float
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return the records."""
+        rows = predict(
+            state, self.examination, self.migration, repairs=self.repairs, now=self.now
+        )
+        for key, row in rows.items():
+            yield Put("user_object", key, row)
 
 
 def _goes_behind(migration: Migration, serial: int) -> bool:

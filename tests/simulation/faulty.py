@@ -7,7 +7,7 @@ finds is kept as a small schedule beside the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
+from catalog_migrate.catalog.updates import Edit
 from catalog_migrate.engine.port import (
     CopyResult,
     FunctionSpec,
@@ -35,8 +36,10 @@ from catalog_migrate.engine.port import (
 )
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.sizes import TableSize
+from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
+from catalog_migrate.streams.effects import FollowTables
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine, definition_of
@@ -537,11 +540,16 @@ class DropsFirst(Reorders):
 
 
 # what streams may be told wrong ----------------------------------------------------------------
+class LeavesAllAsItIs(FollowTables, frozen=True):
+    def apply(self, _: State) -> Iterator[Edit]:
+        return iter(())
+
+
 class QuarantinesNothing(MigratedStreams):
     """Users' sinks whose table or key goes are left as they are."""
 
-    def put_migrated(self, *_: Any) -> None:
-        pass
+    def follow(self, migration: Migration) -> FollowTables:
+        return LeavesAllAsItIs(migration)
 
 
 class RemovesWhatSinksRead(MigratedStreams):

@@ -8,14 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from catalog_migrate.catalog.commits import Commit
+from catalog_migrate.catalog.requirements import Epoch, SerialIs
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import find_effects, preview
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.reconciler.commit import PutInForce
+from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import declare, dependencies
-from catalog_migrate.streams.effects import as_in_shard
+from catalog_migrate.streams.effects import FollowTables, as_in_shard
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.tables import ShardMaker
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -129,6 +136,28 @@ def by_names(state: State, paths: list[str], upto: int) -> Changes:
             record = msgspec.structs.replace(record, renamed=renamed[number])
         changes.put("shard", path, record)
     return changes
+
+
+def test_a_migration_and_its_streams_are_one_commit(place: Place) -> None:
+    """The updates of both compose: each writes its own, and neither what the other does."""
+    before = place.state
+    release = release_of(DraftedRelease("2", (V2,), {}, (), ()))
+    migration = plan_migration(Baseline.from_state(before), release)
+    objects = PutInForce(migration, Prepared(), "release", epoch=2, now=0)
+    streams = FollowTables(migration)
+    after = preview(before, (objects, streams))
+    table = dependencies.find(after, "table", "s.t")
+    assert [column.name for column in table.item.definition.columns] == ["key", "at"]
+    assert dependencies.find(after, "sink", "k").external.key == ("key",)
+    alone, beside = (find_effects(before, [each]) for each in (objects, streams))
+    assert not alone.keys() & beside.keys()
+    assert find_effects(before, (objects, streams)) == {**alone, **beside}
+    both = Commit("migrate", (objects, streams), (Epoch("migration", 2), SerialIs(before.serial)))
+    assert both == Commit(
+        "migrate", (objects, FollowTables(migration)),
+        (Epoch("migration", 2), SerialIs(before.serial)),
+    )
+    assert str(both.requirements[0]) == "Epoch(lease='migration', epoch=2)"
 
 
 def test_a_key_that_is_lost_quarantines_its_sink(place: Place) -> None:
