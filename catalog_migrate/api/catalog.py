@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from catalog_migrate.catalog.history import Entry, ObjectEntry
+    from catalog_migrate.delta.shard_logs import ShardLogs
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport, ReleaseArguments, StartArguments
     from catalog_migrate.model.graph import DependencyGraph
@@ -181,20 +182,24 @@ class Catalog:
         """
         from catalog_migrate.planner.missing_data import missing_data
 
-        return missing_data(state, self._planning_inputs(state).shards.why_no_shard)
+        return missing_data(state, self._shard_logs(state).why_no_shard)
 
     def _planning_inputs(self, state: State) -> PlanningInputs:
         """What planning sees from here, without Spark."""
+        from catalog_migrate.pipeline.plan import PlanningInputs
+
+        return PlanningInputs(self.log, self._shard_logs(state))
+
+    def _shard_logs(self, state: State) -> ShardLogs:
         from catalog_migrate.catalog.opening import require_in_use
-        from catalog_migrate.pipeline.plan import PlanningInputs, ShardLogs
+        from catalog_migrate.delta.shard_logs import ShardLogs
 
         in_sight = True
         try:
             require_in_use(state, self.log)
         except (CatalogExported, CatalogMoved):
             in_sight = False
-        disks = not is_remote(self.log.uri)
-        return PlanningInputs(self.log, ShardLogs(in_sight=in_sight, disks=disks))
+        return ShardLogs(in_sight=in_sight, disks=not is_remote(self.log.uri))
 
     def bind(
         self, migration: Migration, engine: Engine, *, approve: Collection[str] = (),

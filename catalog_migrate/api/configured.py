@@ -181,7 +181,7 @@ def release_digest(settings: Settings) -> str | None:
     place = Path(need(settings, "release.path", "--release PATH"))
     if place.suffix != ".json":
         return None
-    from catalog_migrate.release.manifest import hash_file
+    from catalog_migrate.release.digest import hash_file
 
     try:
         return hash_file(place, default_schema=settings.text("release.default_schema"))

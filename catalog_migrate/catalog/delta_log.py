@@ -21,7 +21,6 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
 from catalog_migrate.catalog.state import LogSnapshot, State, UnreadCollections, sum_rows
 from catalog_migrate.delta.log import OURS, Commit, commit_log
-from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
@@ -290,6 +289,8 @@ class DeltaLog:
     def read_at(self, version: int) -> LogSnapshot:
         from deltalake.exceptions import DeltaError
 
+        from catalog_migrate.delta.table import load_table
+
         newest = self._commits.whole()
         if newest is None:
             raise self._absent()
@@ -392,6 +393,8 @@ class DeltaLog:
     ) -> int:
         from deltalake import PostCommitHookProperties
 
+        from catalog_migrate.delta.table import write_rows
+
         newest = self._commits.newest()
         if (-1 if newest is None else newest) != follows:
             raise self._conflict(follows + 1)
@@ -459,6 +462,8 @@ class DeltaLog:
     def _load(self, version: int) -> DeltaTable:
         """The table at exactly ``version``, even when others have committed since."""
         from deltalake.exceptions import DeltaError
+
+        from catalog_migrate.delta.table import load_table
 
         try:
             if self._table is None:

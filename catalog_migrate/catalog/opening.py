@@ -5,7 +5,6 @@ from __future__ import annotations
 from os import PathLike
 from uuid import uuid4
 
-from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import FIRST_FORMAT, AllocatorRecord, ConfigRecord
 from catalog_migrate.catalog.state import State, encode_record
@@ -55,6 +54,8 @@ def create_catalog(
     :class:`NotACatalog` when something else is there, StoreFailure when the store of the rows does
     not answer or has no such bucket, and when one cannot keep commits.
     """
+    from catalog_migrate.catalog.check import check
+
     require_rows_address(log, warehouse)
     if log.exists():
         raise CommitConflict(

@@ -14,7 +14,6 @@ from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import damaged
 from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import commit_log
-from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
 from catalog_migrate.store.address import Storage, is_remote, plainly
 
@@ -62,6 +61,8 @@ class SideTable:
         """The table as it is now, None before the first write; CatalogCorrupt if unreadable."""
         from deltalake.exceptions import DeltaError
 
+        from catalog_migrate.delta.table import load_table
+
         if not self.exists():
             return None
         try:
@@ -79,6 +80,8 @@ class SideTable:
         CatalogWriteRefused when the store does not take it.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
+
+        from catalog_migrate.delta.table import write_rows
 
         try:
             write_rows(

@@ -24,7 +24,6 @@ from catalog_migrate.api.releases import (
     plan_rollback,
     require_fresh,
 )
-from catalog_migrate.api.starts import apply_release, read_plan, roll_back, start_release
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import (
@@ -93,6 +92,8 @@ def plan(
             remedy="leave out --approve, --bind and --allow-downgrade, or leave out --show",
         )
     else:
+        from catalog_migrate.api.starts import read_plan
+
         plan = read_plan(saved)
     emit_plan(plan, format_, settings, out)
     return exit_code(plan, detailed=detailed_exitcode)
@@ -399,6 +400,8 @@ def apply(
       catalog-migrate apply plan.json --approve team.cities --reason 'ticket 4711' --yes
       catalog-migrate apply --catalog catalog --release release
     """
+    from catalog_migrate.api.starts import apply_release
+
     settings = options.settings()
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = apply_release(
@@ -435,6 +438,8 @@ def bootstrap(
     Example:
       catalog-migrate bootstrap --catalog catalog --warehouse rows --release release
     """
+    from catalog_migrate.api.starts import start_release
+
     settings = options.settings()
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = start_release(
@@ -494,6 +499,8 @@ def rollback(
     if only_plan or out is not None:
         emit_plan(plan, format_, settings, out)
         return exit_code(plan, detailed=False)
+    from catalog_migrate.api.starts import roll_back
+
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = roll_back(
             settings, plan, approve=approve,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.delta.log import why_no_log
 from catalog_migrate.errors import UnsupportedTable
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.sizes import Copied, TableSize, estimate_seconds
@@ -22,15 +21,14 @@ from catalog_migrate.planner.missing_data import missing_data
 from catalog_migrate.planner.plan_validation import with_missing_data, with_unsupported_tables
 from catalog_migrate.planner.unsupported_tables import unsupported_tables
 from catalog_migrate.policy import Policy
-from catalog_migrate.store.address import is_remote
 from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.catalog.records import Owner
     from catalog_migrate.catalog.state import State
+    from catalog_migrate.delta.shard_logs import ShardLogs
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.model.table_features import Unsupported
     from catalog_migrate.pipeline.rollback import Past
     from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.planner.planning import Sizes
@@ -108,40 +106,6 @@ class ReleaseToApply(msgspec.Struct, frozen=True):
         return standing is not None and (standing.name, standing.manifest_hash) == (
             self.release.name, self.release.manifest_hash
         )
-
-
-class ShardLogs:
-    """What planning asks an engine about shards, answered by their own logs without Spark.
-
-    ``in_sight`` False: the rows may be somebody else's, and none is said to be gone; with
-    ``disks`` False those in directories, which may be on disks of other machines.
-    """
-
-    def __init__(self, *, in_sight: bool = True, disks: bool = True) -> None:
-        self._in_sight = in_sight
-        self._disks = disks
-
-    def shard_size(self, path: str) -> TableSize:
-        """By the statistics in the log; rows are unknown where no log is seen."""
-        from catalog_migrate.delta.table import shard_size
-
-        return TableSize(-1, 0) if why_no_log(path) is not None else shard_size(path)
-
-    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
-        """By the statistics of both versions; -1 where no log is seen."""
-        from catalog_migrate.delta.table import grown
-
-        return -1 if why_no_log(path) is not None else grown(path, after, upto)
-
-    def unsupported(self, path: str) -> Unsupported | None:
-        """By the protocol in the log; nothing where no log is seen."""
-        from catalog_migrate.delta.table import unsupported_at
-
-        return unsupported_at(path)
-
-    def why_no_shard(self, path: str) -> str | None:
-        """A look that costs next to nothing, on an object store a request."""
-        return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
 
 
 NEWEST = 20

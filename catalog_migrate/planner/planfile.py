@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.errors import EditedPlan, StalePlan, UnsupportedFormat
 from catalog_migrate.model.names import number_of
-from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn, point_of_no_return
 from catalog_migrate.planner.policy_evaluation import USERS_DECISIONS
-from catalog_migrate.release.release import Release
+
+if TYPE_CHECKING:
+    from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.release.release import Release
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
              "point_of_no_return", "fenced_out", "unparsed", "locks_out", "unproven",

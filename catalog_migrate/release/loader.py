@@ -18,12 +18,11 @@ from catalog_migrate.model.names import Identity, parse_reference, quote_part, s
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.bundled_streams import canonical_statements
+from catalog_migrate.release.digest import hash_of, overriding
 from catalog_migrate.release.manifest import (
     UNREADABLE,
     decode_manifest,
     encode_manifest,
-    hash_of,
-    overriding,
 )
 from catalog_migrate.release.release import Declared, Place, Release, inside
 from catalog_migrate.release.validation import BAD_DECISION, NO_CONTRACT, Resolved, resolve

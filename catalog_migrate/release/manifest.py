@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import xxhash
 
 from catalog_migrate.errors import InvalidRelease, Problem, UnsupportedFormat
 from catalog_migrate.model.hashes import is_present
@@ -21,7 +19,6 @@ from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.release.release import Place, Release, definition_facts
-from catalog_migrate.store.local import read_chunks, read_file
 
 MANIFEST_FORMAT = "1.0"
 """What tools of every version read."""
@@ -51,7 +48,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class _Header(msgspec.Struct, frozen=True):
     format_version: str
-    default_schema: str | None = None
 
 
 _MANIFEST = msgspec.json.Decoder(Manifest)
@@ -98,42 +94,6 @@ def _format_of(objects: Iterable[ObjectDefinition]) -> str:
         for each in objects
     )
     return NEWEST_FORMAT if newer else MANIFEST_FORMAT
-
-
-def hash_of(data: bytes, *, default_schema: str | None = None) -> str:
-    """The manifest hash of canonical bytes: 32 hex digits of xxh3_128.
-
-    ``default_schema`` is one that stands above the manifest's own: it changes what bare names
-    mean, so it makes another release of the same bytes.
-    """
-    if default_schema is not None:
-        data += b"\0default_schema=" + default_schema.lower().encode()
-    return xxhash.xxh3_128_hexdigest(data)
-
-
-def overriding(given: str | None, own: str | None) -> str | None:
-    """The default schema that a caller gives, None when it says nothing new."""
-    return None if not given or given == own else given
-
-
-def hash_file(path: Path, *, default_schema: str | None = None) -> str:
-    """The manifest hash of a file, whose bytes alone are looked at unless they may say the default
-    schema.
-
-    It is no proof that the manifest is valid: only the hash of one that was read before says that.
-    Raises OSError, and InvalidRelease for what is no JSON.
-    """
-    if default_schema is None:
-        digest = xxhash.xxh3_128()
-        for chunk in read_chunks(path):
-            digest.update(chunk)
-        return digest.hexdigest()
-    data = read_file(path)
-    try:
-        own = _HEADER.decode(data).default_schema
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRelease(f"{path} cannot be read", problems=[]) from error
-    return hash_of(data, default_schema=overriding(default_schema, own))
 
 
 def _version_of(data: bytes) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import unified_diff
 from itertools import islice
 
 from catalog_migrate.model.names import quote_part
@@ -256,6 +255,8 @@ def compare_lines(before: str | None, after: str | None) -> tuple[str, ...]:
     broken = break_lines(before), break_lines(after)
     if broken[0] != broken[1]:  # else blanks differ
         old, new = broken
+    from difflib import unified_diff
+
     found = unified_diff(old, new, n=_CONTEXT, lineterm="")
     hunks = islice(found, 2, None)  # the names of files
     lines = ["…" if line.startswith("@@") else line for line in hunks]

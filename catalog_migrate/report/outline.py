@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from catalog_migrate.model.table_properties import features_of
 from catalog_migrate.model.wording import (
     counted,
     describe_duration,
@@ -416,6 +415,8 @@ def _details(
 
 def _of_feature(option: OptionChange, change: Change) -> str:
     """Which table feature comes with a property, or stays when it goes: not in a new table."""
+    from catalog_migrate.model.table_properties import features_of
+
     brought = features_of(option.name, option.new)
     if brought:
         return f" (brings the table feature {', '.join(brought)})"

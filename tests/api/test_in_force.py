@@ -33,6 +33,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
 from catalog_migrate.release import manifest
+from catalog_migrate.release.digest import hash_of
 from catalog_migrate.release.loader import load_manifest
 from catalog_migrate.release.manifest import compile_release
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -264,9 +265,9 @@ class TestSomethingIsToDo:
         """A process that has looked before, and one that looks now, see what is in force now."""
         catalog = Catalog.open(site.place / "c")
         first = site.manifest.read_bytes()
-        assert catalog.plan_in_force(manifest.hash_of(first)) is not None
+        assert catalog.plan_in_force(hash_of(first)) is not None
         site.manifest.write_bytes(second := compiled(4, comment="new", release="2.0"))
         assert site.start(policy=Policy()).outcome == "migrated"
         for each in (catalog, Catalog.open(site.place / "c")):
-            assert each.plan_in_force(manifest.hash_of(first)) is None
-            assert each.plan_in_force(manifest.hash_of(second)) is not None
+            assert each.plan_in_force(hash_of(first)) is None
+            assert each.plan_in_force(hash_of(second)) is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from catalog_migrate.pipeline.plan import ShardLogs
+from catalog_migrate.delta.shard_logs import ShardLogs
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 

@@ -11,8 +11,9 @@ from catalog_migrate.errors import InvalidRelease, UnsupportedFormat
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
+from catalog_migrate.release.digest import hash_file, hash_of
 from catalog_migrate.release.loader import load_manifest, load_release, load_texts
-from catalog_migrate.release.manifest import encode_manifest, hash_file, hash_of
+from catalog_migrate.release.manifest import encode_manifest
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "postgres_catalog"
 
