@@ -18,15 +18,15 @@ def measures(directory: Path) -> Iterator[Measure]:
     """All of them; ``directory`` takes the catalogs."""
     small = catalog(directory, 1_000)
     yield processes.plan(
-        "no-change `plan`, whole process, 1,000 objects", small, "same.json", seconds=0.25
+        "no-change `plan`, whole process, 1,000 objects", small, "same.json", seconds=0.10
     )
     yield processes.plan(
         "`plan` with one root changed, 446 of 1,000 migrated", small, "changed.json", seconds=0.5
     )
     large = catalog(directory, 10_000)
     yield processes.plan(
-        "no-change `plan`, whole process, 10,000 objects", large, "same.json", seconds=0.6,
-        mebibytes=200,
+        "no-change `plan`, whole process, 10,000 objects", large, "same.json", seconds=0.12,
+        mebibytes=64,
     )
 
 
