@@ -13,11 +13,9 @@ the operation's row carries it, and whoever has the cluster's lease executes it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import groupby
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -34,18 +32,24 @@ from catalog_migrate.catalog.operation_kinds import (
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, Filled
-from catalog_migrate.errors import CatalogMigrateError, CommitConflict, LeaseLost
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    LeaseLost,
+    ValidationFailed,
+)
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.program.operations import Execution
+from catalog_migrate.program.operations import Execution, Operation, execute
 from catalog_migrate.program.order import order_waves
-from catalog_migrate.program.steps import Op, Step, decoded, numbered
+from catalog_migrate.program.steps import Op, Step, decoded, numbered, stored
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import external_hash
-from catalog_migrate.streams.probes import Verdict, connections_using
+from catalog_migrate.streams.judgement import Judgement
+from catalog_migrate.streams.probes import connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.status import OF_QUERIES, OPERATION
 from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
@@ -58,6 +62,7 @@ KEPT = 50
 """How many ended ALTERs SHOW OPERATIONS still lists."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 Also = Callable[[Changes, State, OperationRecord], OperationRecord]
 """Puts more into the commit that moves a row, and gives the row as it is to be."""
@@ -192,8 +197,10 @@ class OperationRun(ABC):
     """One operation on its way to its end, under the lease of its cluster.
 
     ``follow`` gives the newest state, ``alive`` raises once the lease is lost, ``say`` hears what
-    becomes of the operation. ``inherited``: somebody else had begun it. A kind is a subclass whose
-    ``steps`` take a row on from each of its open states.
+    becomes of the operation. ``inherited``: another process had begun it. A kind is a subclass
+    whose ``states`` take a row on from each of its open states: they make operations of the steps
+    of its program that are due there, execute them, and move it to the next one. The operations
+    have it as their context.
     """
 
     supervisor: Supervisor
@@ -205,7 +212,9 @@ class OperationRun(ABC):
     begun: float = field(init=False)
     program: Program = field(init=False)
     execution: Execution = field(init=False, default_factory=Execution)
-    steps: ClassVar[Mapping[str, Callable[[Any], None]]] = {}
+    starts: dict[int, list[Future[RunningQuery]]] = field(init=False, default_factory=dict)
+    """Starts that were begun, by wave."""
+    states: ClassVar[Mapping[str, Callable[[Any], None]]] = {}
     title: ClassVar[str] = ""
 
     @property
@@ -223,7 +232,7 @@ class OperationRun(ABC):
 
     @abstractmethod
     def abandoned(self) -> CatalogMigrateError:
-        """What refuses an operation that somebody else began and did not commit."""
+        """What refuses an operation that another process began and did not commit."""
 
     def refused_as(self, _error: CatalogMigrateError) -> str:
         """The state in which an error ends an operation that changed nothing yet."""
@@ -244,15 +253,15 @@ class OperationRun(ABC):
 
     def _go_on(self) -> None:
         while is_open(row := self.row):
-            self._step(row)
+            self._leave(row)
             self.inherited = False
 
-    def _step(self, row: OperationRecord) -> None:
+    def _leave(self, row: OperationRecord) -> None:
         now = declared_state(row)
         try:
             if now.refused and self.inherited:
                 raise self.abandoned()
-            self.steps[state_of(row)](self)
+            self.states[state_of(row)](self)
         except LeaseLost:
             raise
         except CatalogMigrateError as error:
@@ -265,13 +274,16 @@ class OperationRun(ABC):
 
     def move(
         self, to: str, kind: str, about: str = "", *, detail: Mapping[str, str] | None = None,
-        also: Also = lambda _changes, _state, row: row, **fields: Any,
+        also: Also = lambda _changes, _state, row: row, program: Program = (), **fields: Any,
     ) -> State:
         """Commit that the row goes on to the state ``to``, with its holds.
 
-        ``kind`` and ``about`` are for the history, ``detail`` and ``fields`` go into the row.
+        ``kind`` and ``about`` are for the history, ``detail`` and ``fields`` go into the row. With
+        a ``program`` it has that one from then on.
         """
         name, _, phase = to.partition(", ")
+        if program:
+            fields["program"] = stored(program)
 
         def put(changes: Changes, current: State) -> None:
             row = current.operations[self.key]
@@ -287,9 +299,11 @@ class OperationRun(ABC):
 
         about = about or self.about(self.follow())
         with self.execution.unlogged() as executed:
-            return self.supervisor.commit(
+            state = self.supervisor.commit(
                 Commit(kind, (Filled(put),), reason=about, executed=tuple(executed))
             )
+        self.program = program or self.program
+        return state
 
     def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
         """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
@@ -314,9 +328,6 @@ class OperationRun(ABC):
         told = {"reason": reason} if reason else {}
         told |= {f"finding {number:03d}": text for number, text in enumerate(found)}
 
-        if not declared_state(self.row).refused:
-            self._pass_over()
-
         def ended(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             changes.merge(forgotten(current))
             if row.unsafe is not None:
@@ -330,20 +341,8 @@ class OperationRun(ABC):
         self.move(final, kind or final, about, detail={**(detail or {}), **told}, also=ended)
         self.say(f"operation {self.key}: {final}, {about}")
 
-    def _pass_over(self) -> None:
-        """Put on record which steps there was nothing to do for: a query that somebody holds by
-        now, or that no runtime is there to start.
-
-        Of a row that carried no program nobody knows what an older version did.
-        """
-        row = self.row
-        done = {(each.wave, each.op, each.id) for each in (*row.executed, *self.execution.executed)}
-        for step in self.program if row.program else ():
-            if (step.wave, step.op, step.id) not in done:
-                self.record(step, self.supervisor.clock.wall(), "skipped: its query does not run")
-
     def refuse(self, error: CatalogMigrateError) -> None:
-        """Nothing was changed: the holds go, and the row says why, for whoever waits to raise."""
+        """Nothing was changed: the holds go, and the row says why, for the caller to raise."""
         named = ("problems", "verdicts", "changes", "missing")
         self.end(
             self.refused_as(error), error.message,
@@ -354,69 +353,54 @@ class OperationRun(ABC):
 
     # -- the program ---------------------------------------------------------------------------
 
-    def step(self, op: Op, item_id: str) -> Step:
-        """The operation on an item, as the program has it if it does."""
-        for step in self.program:
-            if step.op == op and step.id == item_id:
-                return step
-        return step_on(self.follow(), op, item_id)
+    def steps(self, *ops: Op) -> list[Step]:
+        """The steps of the program that do this."""
+        return [step for step in self.program if step.op in ops]
 
-    def execute(self, step: Step, act: Callable[[], T]) -> T:
-        """Execute one operation, and put on record when, how long and with what outcome; a text
-        that ``act`` returns is why nothing was done."""
-        with self.execution.executing(step, self.supervisor.clock.wall) as skipped:
-            result = act()
-            if isinstance(result, str):
-                skipped.append(result)
-        return result
+    def execute(self, operations: Iterable[Operation[Any]], *, keep_going: bool = False) -> None:
+        """Execute operations of the program. Starts of queries that are to be stopped are called
+        back, or waited for, before."""
+        operations = list(operations)
+        self.supervisor.await_starts(
+            each.step.id for each in operations if each.step.op == "stop"
+        )
+        execute(operations, self, keep_going=keep_going)
+
+    def validate(self, judge: Callable[[], Judgement]) -> Judgement:
+        """Validate all at once; what that says of each item is on record."""
+        with self.supervisor.ports.threads.pool(1, "validate") as pool:
+            judged = pool.submit(judge)
+            self.execute(
+                [ValidateAccess(step, judged) for step in self.steps("validate")], keep_going=True
+            )
+        return judged.result()
 
     def record(self, step: Step, began: float, outcome: str = "done") -> None:
         """Put on record that an operation ends now; ``began`` is in seconds since the epoch."""
-        self.execution.record(step, began, self.supervisor.clock.wall(), outcome)
+        self.execution.record(step, began, self.wall(), outcome)
 
-    def perform(
-        self, acts: Mapping[Op, Callable[[str], str | None]],
-        item_ids: Collection[str],
-    ) -> None:
-        """Execute the steps of the program that ``acts`` has on these items, wave by wave; what is
-        of one wave side by side."""
-        steps = [step for step in self.program if step.op in acts and step.id in item_ids]
-        self.supervisor.await_starts(item_ids)
-        for _, wave in groupby(steps, key=lambda step: step.wave):
-            side_by_side = list(wave)
-            with self.supervisor.ports.threads.pool(
-                min(STOPS, len(side_by_side)), "operation"
-            ) as pool:
-                list(pool.map(
-                    lambda step: self.execute(step, partial(acts[step.op], step.id)),
-                    side_by_side,
-                ))
+    # -- as the context of operations ----------------------------------------------------------
 
-    def start(
-        self, state: State, item_ids: Iterable[str], known: Known | None = None
-    ) -> None:
-        """Begin to start queries, wave by wave."""
+    def wall(self) -> float:
+        """Return the seconds since the epoch."""
+        return self.supervisor.clock.wall()
 
-        def by(item_id: str, act: Callable[[], RunningQuery]) -> RunningQuery:
-            return self.execute(self.step("start", item_id), act)
+    def spread(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
+        """Run ``act`` on every item side by side, on one alone here."""
+        if len(items) == 1:
+            yield items[0], act(items[0])
+            return
+        threads = self.supervisor.ports.threads
+        with threads.pool(min(STOPS, len(items)), "operation") as pool:
+            yield from zip(items, pool.map(act, items), strict=True)
 
-        begun: list[Future[RunningQuery]] = []
-        for _, wave in groupby(starts_of(state, item_ids), key=lambda step: step.wave):
-            begun = self.supervisor.start(
-                state, [step.id for step in wave], known=known, by=by, after=begun
-            )
+    def attempt(self, act: Callable[[], R]) -> R:
+        """Run it: what may pass is tried again by what asked for the operation."""
+        return act()
 
-    def validate(self, probe: Callable[[], Sequence[Verdict]]) -> Sequence[Verdict]:
-        """Validate all at once; what that said of each item is on record."""
-        began = self.supervisor.clock.wall()
-        verdicts = probe()
-        bad = {each.item_id: each.message for each in reversed(verdicts) if not each.ok}
-        for step in self.program:
-            if step.op == "validate":
-                self.record(step, began, f"failed: {bad[step.id]}" if step.id in bad else "done")
-        return verdicts
+    # -- checkpoints ---------------------------------------------------------------------------
 
-    def settled(self, spec: QuerySpec, *, stateless: bool = False) -> bool:
+    def settle(self, spec: QuerySpec, *, stateless: bool = False) -> bool:
         """Settle the batch that was under way by what its sinks have, on files alone.
 
         False where it must be run once more. ``stateless``: nothing is kept between batches, so one
@@ -437,6 +421,79 @@ class OperationRun(ABC):
     def snapshot(self, checkpoint: Checkpoint) -> int:
         """Keep a copy of a checkpoint's metadata under this operation; its number."""
         return Snapshots(checkpoint).take(f"operation {self.key}").number
+
+
+# -- operations of every kind ----------------------------------------------------------------------
+
+NOT_RUNNING = "its query does not run"
+"""Why a query is not started or probed: it is held by now, or there is no runtime to start it."""
+
+
+@dataclass(frozen=True)
+class ValidateAccess(Operation[OperationRun]):
+    """Reports what validation finds of a connection or query; all are validated at once."""
+
+    judged: Future[Judgement]
+
+    def run(self, context: OperationRun) -> None:
+        """Wait for what it says; raises :class:`ValidationFailed` with the first finding."""
+        del context
+        for verdict in self.judged.result().verdicts:
+            if verdict.item_id == self.step.id and not verdict.ok:
+                raise ValidationFailed(verdict.message)
+
+    def outcome_of(self, error: BaseException) -> str:
+        """The finding itself."""
+        if isinstance(error, ValidationFailed):
+            return f"failed: {error.message}"
+        return super().outcome_of(error)
+
+
+@dataclass(frozen=True)
+class StopQuery(Operation[OperationRun]):
+    """Stops a query; its batch may take ``limit`` seconds to end."""
+
+    limit: float | None = None
+
+    def run(self, context: OperationRun) -> None:
+        """Stop it where it runs."""
+        context.supervisor.stop_one(self.step.id, self.limit)
+
+
+@dataclass(frozen=True)
+class StartQuery(Operation[OperationRun]):
+    """Begins to start a query, which goes off when those of the waves before have started.
+
+    ``runs`` is False for one that is held; ``known`` gives the upstreams that were just asked about
+    for all queries that start together. Queries are begun by one thread alone.
+    """
+
+    state: State
+    runs: bool = True
+    known: Known | None = None
+
+    TOGETHER: ClassVar[int | None] = 1
+    GOES_ON: ClassVar[bool] = True
+
+    def is_done(self, context: OperationRun) -> str:
+        """Leave a held one alone."""
+        del context
+        return "" if self.runs else NOT_RUNNING
+
+    def run(self, context: OperationRun) -> None:
+        """Begin it, unless it runs or starts; its thread puts on record how that ends."""
+
+        def carry_out(start: Callable[[], RunningQuery]) -> RunningQuery:
+            with context.execution.executing(self.step, context.wall):
+                return start()
+
+        earlier = max((wave for wave in context.starts if wave < self.step.wave), default=0)
+        begun = context.supervisor.start(
+            self.state, self.step.id, known=self.known, by=carry_out,
+            after=context.starts.get(earlier, ()),
+        )
+        if begun is not None:
+            context.starts.setdefault(self.step.wave, []).append(begun)
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -95,8 +95,8 @@ STOPS = 32
 Known = Callable[[], Mapping[str, Upstream]]
 """Waits for and gives the upstreams of queries that start together, by item id."""
 
-Starting = Callable[[str, Callable[[], RunningQuery]], RunningQuery]
-"""Carries the start of a query out; (item id, what starts it)."""
+Starting = Callable[[Callable[[], RunningQuery]], RunningQuery]
+"""Carries the start of a query out; (what starts it)."""
 
 FOLLOW = 1.0
 """Seconds between two looks at whether a sink has drained a retired shard."""
@@ -506,7 +506,7 @@ class Supervisor:
         def begin(waited: bool) -> RunningQuery:
             now = self.lease.read_state() if waited else state
             act = partial(self.start_query, now, item_id, known, after)
-            return act() if by is None else by(item_id, act)
+            return act() if by is None else by(act)
 
         each.starting = self._starts.submit(item_id, begin)
         return each.starting
@@ -521,22 +521,20 @@ class Supervisor:
         return True if each.query.progress() is not None else None
 
     def start(
-        self, state: State, item_ids: Iterable[str], *, known: Known | None = None,
+        self, state: State, item_id: str, *, known: Known | None = None,
         by: Starting | None = None, after: Sequence[Future[RunningQuery]] = (),
-    ) -> list[Future[RunningQuery]]:
-        """Begin to start queries now, whatever their back-off; what begins.
+    ) -> Future[RunningQuery] | None:
+        """Begin to start a query now, whatever its back-off; None where it runs or starts already.
 
-        ``known`` gives the upstreams that were just asked about for all of them together. ``by``
-        carries each start out. All is made ready at once, and none goes off before those that it
+        ``known`` gives the upstreams that were just asked about for all that start together. ``by``
+        carries the start out. It is made ready at once, and does not go off before those that it
         comes ``after`` have ended.
         """
-        begun = []
-        for item_id in item_ids:
-            each = self.managed.setdefault(item_id, Managed(item_id))
-            if each.query is None and each.starting is None:
-                each.forget_failures()  # of before what an operation has repaired
-                begun.append(self._begin(state, each, known, by, after))
-        return begun
+        each = self.managed.setdefault(item_id, Managed(item_id))
+        if each.query is not None or each.starting is not None:
+            return None
+        each.forget_failures()  # of before what an operation has repaired
+        return self._begin(state, each, known, by, after)
 
     def start_query(
         self, state: State, item_id: str, known: Known | None = None,

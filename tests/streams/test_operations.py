@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, OperationRecord
+from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, HoldRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import (
     AlterFailed,
@@ -26,12 +28,15 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.program.steps import interruptions, numbered
+from catalog_migrate.program.operations import execute
+from catalog_migrate.program.steps import Step, interruptions, numbered
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.runtime import Runner
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.trial import Trial
+from catalog_migrate.streams.unsafe import restore
+from catalog_migrate.streams.unsafe.operation import RestoreTable, UnsafeOperation
 from catalog_migrate.testing.world import SimulatedClock
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
@@ -644,6 +649,29 @@ class TestTheProgramIsWhatRuns:
         failed = [each for each in stage.row.executed if each.outcome.startswith("failed")]
         assert {each.op for each in failed} == {"probe"}
 
+    def test_a_query_that_is_held_meanwhile(self, stage: Stage, calls: list[str]) -> None:
+        """It is stopped and not started again, which is on record in its place of the program."""
+        source, turn = dependencies.find(stage.state, "source", "r").item_id, stage.turn
+
+        def paused() -> None:
+            if not stage.state.holds:
+                hold = HoldRecord(item_id=source, holder="operator", reason="paused")
+                stage.put("hold", f"{source}/operator/1", hold)
+            turn()
+
+        stage.turn = paused  # type: ignore[method-assign]
+        stage.alter("b")
+        assert stage.row.state == "confirmed"
+        skipped = [
+            (each.op, each.wave, each.outcome) for each in stage.row.executed
+            if each.id == source and each.outcome != "done"
+        ]
+        planned = {step["op"]: step["wave"] for step in stage.row.program if step["id"] == source}
+        assert skipped == [
+            (op, planned[op], "skipped: its query does not run") for op in ("start", "probe")
+        ]
+        assert "start default.r" not in calls
+
     def test_an_unsafe_operation(self, stage: Stage, calls: list[str]) -> None:
         """The source alone is stopped, settled, edited and started."""
         statement = "ALTER SOURCE s UNSAFE INJECT OFFSETS ('t:0' = 1) REASON 'twice'"
@@ -652,3 +680,36 @@ class TestTheProgramIsWhatRuns:
         (result,) = stage.run(statement)
         assert self.executed(result) == steps
         assert calls == ["stop default.s", "start default.s"]
+
+
+class TestATableThatGoesBack:
+    """The RESTORE of an operation is committed once, whoever comes to it."""
+
+    @pytest.mark.parametrize(("inherited", "log", "calls", "outcome"), [
+        (False, [], ["perform"], "done"),
+        (True, [True], ["happened"], "skipped: it was restored before"),
+        (True, [False, True], ["happened", "bar", "happened"], "done"),
+        (True, [False, False], ["happened", "bar", "happened"], "failed: CM0761"),
+    ])
+    def test_is_asked_for_its_log(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, inherited: bool, log: list[bool],
+        calls: list[str], outcome: str,
+    ) -> None:
+        """One that another process had begun is barred unless the table's log has it."""
+        heard: list[str] = []
+
+        def hear(name: str, *_: object) -> bool:
+            heard.append(name)
+            return name == "happened" and log.pop(0)
+
+        for name in ("perform", "happened", "bar"):
+            monkeypatch.setattr(restore, name, partial(hear, name))
+        runner = stage.runner
+        run = UnsafeOperation(
+            stage.supervisor, runner.follow, runner.alive, runner.say, "key", inherited
+        )
+        step = Step("restore", "source", "source:default.s", "i1", 3)
+        with suppress(UnsafeBlocked):
+            execute([RestoreTable(step, restore.Restore("path", 1, 2))], run)
+        assert heard == calls
+        assert [each.outcome for each in run.execution.executed] == [outcome]

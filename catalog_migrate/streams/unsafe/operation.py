@@ -13,6 +13,7 @@ its commit is over, and nothing was changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import msgspec
@@ -29,12 +30,20 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.program.steps import stored
+from catalog_migrate.program.operations import Operation
 from catalog_migrate.streams import dependencies, surveys
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.following import apply_committed
+from catalog_migrate.streams.judgement import Judgement
 from catalog_migrate.streams.operation_records import Image, chunks_in, images_in, with_act
-from catalog_migrate.streams.operations import OperationRun, Program, redefine, restarted
+from catalog_migrate.streams.operations import (
+    OperationRun,
+    Program,
+    StartQuery,
+    StopQuery,
+    redefine,
+    restarted,
+)
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.status import OF_QUERIES
@@ -77,10 +86,13 @@ _LOOK = 0.25
 """Seconds between two looks at sinks that are sending, or at queries that start."""
 
 
+@dataclass
 class UnsafeOperation(OperationRun):
     """One unsafe operation: looked at, stopped for, committed, rolled forward."""
 
-    _early: tuple[SurveyedPart, ...] = ()
+    problems: list[str] = field(init=False, default_factory=list)
+    """What could not be edited, and is repeated by the start, in words."""
+    _early: tuple[SurveyedPart, ...] = field(init=False, default=())
 
     def about(self, state: State) -> str:
         """What it is on, by the names of then."""
@@ -138,24 +150,11 @@ class UnsafeOperation(OperationRun):
         state, row = self.follow(), self.row
         request = request_in(row)
         require_bound(state, request)
-
         anew = {part.item_id for part in request.parts if part.begins_anew}
-
-        def settle(item_id: str) -> None:
-            spec = self.supervisor.spec(state, item_id)
-            if self.settled(spec, stateless=True):
-                return
-            try:
-                self.supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
-            except CatalogMigrateError:
-                # where the slot is lost nobody can; all that it would bring is in a new snapshot
-                checkpoint = self.supervisor.ports.checkpoint(spec.checkpoint)
-                batch = checkpoint.state().batch
-                if item_id not in anew or batch is None:
-                    raise
-                write_commit(checkpoint, batch)
-
-        self.perform({"stop": self.supervisor.stop_one, "settle": settle}, row.dependents)
+        self.execute([
+            *(StopQuery(step) for step in self.steps("stop") if step.id in row.dependents),
+            *(SettleCheckpoint(step, state, step.id in anew) for step in self.steps("settle")),
+        ])
         if request.policy != "allow":
             self._await_sent(self._early, row.limit)
         surveyed = self._survey(state, request)
@@ -194,15 +193,7 @@ class UnsafeOperation(OperationRun):
         back = prepared.restore
         assert back is not None
         try:
-            if not self.inherited:
-                (source,) = (step for step in self.program if step.op == "restore")
-                self.execute(source, lambda: restore.perform(self.follow(), back, self.key))
-            elif not restore.happened(self.follow(), back, self.key):
-                restore.bar(self.follow(), back)
-                if not restore.happened(self.follow(), back, self.key):
-                    raise UnsafeBlocked(
-                        "the process that carried it out ended before its table was restored"
-                    )
+            self.execute([RestoreTable(step, back) for step in self.steps("restore")])
             self._commit(request_in(self.row), prepared)
         except LeaseLost:
             raise
@@ -214,13 +205,10 @@ class UnsafeOperation(OperationRun):
             self.refuse(error)
 
     def _validate(self, state: State, request: Request) -> None:
-        bad = [
-            str(verdict)
-            for verdict in self.validate(
-                lambda: validated(state, request, ports=self.supervisor.ports)
-            )
-            if not verdict.ok
-        ]
+        judgement = self.validate(
+            lambda: Judgement(validated(state, request, ports=self.supervisor.ports))
+        )
+        bad = [str(verdict) for verdict in judgement.verdicts if not verdict.ok]
         if bad:
             raise ValidationFailed(
                 "the new properties were refused by validation, nothing was changed",
@@ -294,12 +282,11 @@ class UnsafeOperation(OperationRun):
             return with_act(row, restored=back.to, removed=back.gone, brought_back=back.back)
 
         lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
-        self.program = unsafe_program(
-            self.follow(), request, prepared.edits, runs=not self._alone
-        )
         self.move(
             "committed", UNSAFE, detail=lost, also=put, snapshots=prepared.snapshots,
-            program=stored(self.program),
+            program=unsafe_program(
+                self.follow(), request, prepared.edits, runs=not self._alone
+            ),
         )
         self.say(f"operation {self.key}: committed; it only rolls forward from here")
 
@@ -312,29 +299,17 @@ class UnsafeOperation(OperationRun):
         that runs forms its row keys with the ids that it was started with.
         """
         state, row = self.follow(), self.row
-        problems = []
-
-        def edit(item_id: str) -> str | None:
-            stream = state.streams.get(item_id)
-            if stream is None or item_id not in state.items:
-                return "it was dropped"
-            try:
-                apply_committed(self.supervisor.checkpoint(state, item_id), item_id, stream)
-            except CatalogMigrateError as error:
-                name = dependencies.display(state, item_id)
-                problems.append(f"{name}: the start repeats what failed now: {error.message}")
-                return f"the start repeats it: {error.message}"
-            return None
-
-        self.perform({"edit": edit}, row.dependents)
-        below = {step.id for step in self.program} - set(row.dependents)
-        self.perform({"stop": self.supervisor.stop_one}, below)
         moved = {image.item_id for image in images_in(row) if image.target and not image.past}
-        if not self._alone:
-            wanted = [step.id for step in self.program if step.op == "start"]
-            self.start(state, restarted(state, wanted, moved))
-            self._await_turns(wanted)
-            self.supervisor.await_starts(wanted)
+        starts = self.steps("start")
+        wanted = [step.id for step in starts]
+        goes_off = set() if self._alone else {*restarted(state, wanted, moved)}
+        self.execute([
+            *(EditCheckpoint(step, state) for step in self.steps("edit")),
+            *(StopQuery(step) for step in self.steps("stop") if step.id not in row.dependents),
+            *(StartQuery(step, state, step.id in goes_off) for step in starts),
+        ])
+        self._await_turns(wanted)
+        self.supervisor.await_starts(wanted)
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             for hold_key, hold in current.holds.items():
@@ -343,7 +318,7 @@ class UnsafeOperation(OperationRun):
             return row
 
         final = BACKFILLING if chunks_in(row) else "done"
-        self.end(final, "; ".join(problems), kind="done", also=put)
+        self.end(final, "; ".join(self.problems), kind="done", also=put)
 
     def _await_turns(self, wanted: Sequence[str]) -> None:
         """Wait until every start has begun: one that waits for its turn would be called back."""
@@ -353,12 +328,87 @@ class UnsafeOperation(OperationRun):
             self.supervisor.collect()
             self.supervisor.clock.sleep(_LOOK)
 
-    steps: ClassVar = {
+    states: ClassVar = {
         "requested": _look,
         "stopping": _stand_still,
         "restoring": _restore,
         "committed": _roll_forward,
     }
+
+
+@dataclass(frozen=True)
+class SettleCheckpoint(Operation[UnsafeOperation]):
+    """Settles what was under way; runs its batch where that takes Spark.
+
+    ``anew``: the query takes a new snapshot, so that its batch may be given up.
+    """
+
+    state: State
+    anew: bool
+
+    def run(self, context: UnsafeOperation) -> None:
+        """Settle it; raises :class:`EngineFailure` where nothing can."""
+        supervisor = context.supervisor
+        spec = supervisor.spec(self.state, self.step.id)
+        if context.settle(spec, stateless=True):
+            return
+        try:
+            supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
+        except CatalogMigrateError:
+            # where the slot is lost nobody can; all that it would bring is in a new snapshot
+            checkpoint = supervisor.ports.checkpoint(spec.checkpoint)
+            batch = checkpoint.state().batch
+            if not self.anew or batch is None:
+                raise
+            write_commit(checkpoint, batch)
+
+
+@dataclass(frozen=True)
+class RestoreTable(Operation[UnsafeOperation]):
+    """Takes a source's table back to an earlier version, exactly once."""
+
+    back: restore.Restore
+
+    def is_done(self, context: UnsafeOperation) -> str:
+        """Ask the table's log where another process had begun it."""
+        happened = context.inherited and restore.happened(context.follow(), self.back, context.key)
+        return "it was restored before" if happened else ""
+
+    def run(self, context: UnsafeOperation) -> None:
+        """Commit the RESTORE. One that another process had begun is barred instead, which raises
+        :class:`UnsafeBlocked`, unless it came first."""
+        state = context.follow()
+        if not context.inherited:
+            restore.perform(state, self.back, context.key)
+            return
+        restore.bar(state, self.back)
+        if not restore.happened(state, self.back, context.key):
+            raise UnsafeBlocked(
+                "the process that carried it out ended before its table was restored"
+            )
+
+
+@dataclass(frozen=True)
+class EditCheckpoint(Operation[UnsafeOperation]):
+    """Writes into a checkpoint what was committed for it."""
+
+    state: State
+
+    def run(self, context: UnsafeOperation) -> str | None:
+        """Write it; return why it could not be: the start repeats it."""
+        item_id = self.step.id
+        stream = self.state.streams.get(item_id)
+        if stream is None or item_id not in self.state.items:
+            return "it was dropped"
+        try:
+            apply_committed(context.supervisor.checkpoint(self.state, item_id), item_id, stream)
+        except CatalogMigrateError as error:
+            name = dependencies.display(self.state, item_id)
+            context.problems.append(
+                f"{name}: the start repeats what failed now: {error.message}"
+            )
+            return f"the start repeats it: {error.message}"
+        return None
 
 
 def _prepared_of(
