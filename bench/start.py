@@ -101,7 +101,7 @@ def trace_start() -> Trace:
     def start(release: Release) -> None:
         migrate(
             SimulatedEngine(world, persistent=True), log.attach(None), release, warehouse="/w",
-            clock=clock, holder="p", wait=600.0, token=lambda: f"{next(tokens):06d}",
+            clock=clock, holder="p", timeout=600.0, token=lambda: f"{next(tokens):06d}",
         )
 
     start(load_texts([("a.sql", ONE)], name="1"))

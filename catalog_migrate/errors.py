@@ -216,6 +216,12 @@ class UsageError(CatalogMigrateError, ValueError):
     exit_code = 64
 
 
+class InvalidArguments(UsageError, TypeError):
+    """Arguments that a start does not take; ``data["problems"]`` lists all that is wrong."""
+
+    code = "CM0604"
+
+
 # -- releases, names and types ---------------------------------------------------------------------
 
 

@@ -9,9 +9,9 @@ software's release; where a catalog has connections, sources and sinks alone,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,49 +23,26 @@ from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.pipeline import safe_commits
-from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
+from catalog_migrate.pipeline.options import (
+    BootstrapArguments,
+    BootstrapOptions,
+    read_arguments,
+)
+from catalog_migrate.pipeline.plan import ReleaseToApply, going_back_to
 from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.execution_context import OnProgress, Progress, silent
+from catalog_migrate.reconciler.execution_context import Progress, silent
 from catalog_migrate.release.release import Release
-from catalog_migrate.store.address import TRIED, Storage, is_remote, rows_address, spelled
-from catalog_migrate.store.local import read_file
+from catalog_migrate.store.address import TRIED, Storage, is_remote, spelled
 from catalog_migrate.store.object_store import require_fit
 from catalog_migrate.streams.migrations import MigratedStreams
-from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
-
-
-class StartArguments(TypedDict, total=False):
-    """What any start takes besides what it leads to; :func:`bootstrap` says what each is."""
-
-    approve: Collection[str]
-    policy: Policy | None
-    timeout: float | None
-    on_progress: OnProgress | None
-    threads: int
-    require_safe_commits: bool
-    safe_log_stores: Collection[str]
-    users: UserSettings | None
-    reason: str | None
-
-
-class ReleaseArguments(StartArguments, total=False):
-    """What a start that brings a release in takes besides."""
-
-    warehouse: str | os.PathLike[str] | None
-    untried_stores: Collection[str]
-    populate: Callable[[Any, str, str], None] | None
-    read_only: bool
-    session: bool
-
-
-WAIT = 600.0
-"""Seconds that another holder of the lease is waited for where nobody says it."""
 
 
 def bootstrap(
@@ -73,22 +50,9 @@ def bootstrap(
     *,
     release: str | os.PathLike[str] | Release,
     catalog: str | os.PathLike[str],
-    warehouse: str | os.PathLike[str] | None = None,
-    policy: Policy | None = None,
-    approve: Collection[str] = (),
     plan: Plan | str | os.PathLike[str] | None = None,
-    populate: Callable[[Any, str, str], None] | None = None,
-    read_only: bool = False,
-    timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-    threads: int = 4,
-    session: bool = True,
     storage_options: Mapping[str, str] | None = None,
-    untried_stores: Collection[str] = (),
-    require_safe_commits: bool = True,
-    safe_log_stores: Collection[str] = (),
-    users: UserSettings | None = None,
-    reason: str | None = None,
+    **arguments: Unpack[BootstrapArguments],
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
@@ -118,19 +82,9 @@ def bootstrap(
     """
     from catalog_migrate.release.loader import load_release
 
-    options = BootstrapOptions(
-        warehouse=None if warehouse is None else rows_address(
-            os.fspath(warehouse), untried_stores
-        ),
-        policy=policy or Policy(), approve=tuple(approve), plan=_approved(plan),
-        populate=None if populate is None else partial(populate, spark), read_only=read_only,
-        session=session, threads=threads, on_progress=on_progress,
-        wait=WAIT if timeout is None else timeout,
-        commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
-        users=users or UserSettings(), reason=reason,
-    )
+    options = read_arguments(BootstrapOptions(session=True), plan, **arguments)
     loaded = release if isinstance(release, Release) else load_release(
-        os.fspath(release), policy=policy
+        os.fspath(release), policy=options.policy
     )
     log = open_log(catalog, Storage(storage_options))
     return bring_in(spark, log, ReleaseToApply(loaded), options)
@@ -163,7 +117,8 @@ def bring_in(
     if part.past is None and read_at is not None and wanted:
         parts.append(_own_views(engine, log, read_at))
     options = msgspec.structs.replace(
-        options, holder=this_holder(), ansi=ansi, time_zone=time_zone
+        options, holder=this_holder(), ansi=ansi, time_zone=time_zone,
+        populate=None if options.populate is None else partial(options.populate, spark),
     )
     report = start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
     if report.outcome != "fenced_out":
@@ -177,35 +132,20 @@ def rollback(
     *,
     catalog: str | os.PathLike[str],
     to: int | None = None,
-    plan: Plan | None = None,
-    approve: Collection[str] = (),
-    policy: Policy | None = None,
-    timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-    threads: int = 4,
+    plan: Plan | str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    require_safe_commits: bool = True,
-    safe_log_stores: Collection[str] = (),
-    users: UserSettings | None = None,
-    reason: str | None = None,
+    **arguments: Unpack[BootstrapArguments],
 ) -> BootstrapReport:
     """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
 
     ``plan`` is an approved plan of :meth:`~catalog_migrate.api.Catalog.plan_rollback`: anything
     else is refused, and its serial counts. The other arguments are those of :func:`bootstrap`,
-    which also says what is raised. Running it again, after whatever, is safe.
+    which also says what is raised; ``session`` is off where it is not given. Running it again,
+    after whatever, is safe.
     """
-    from catalog_migrate.pipeline.rollback import going_back_by, read_past
-
+    options = read_arguments(BootstrapOptions(), plan, **arguments)
     log = open_log(catalog, Storage(storage_options))
-    options = BootstrapOptions(
-        policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
-        on_progress=on_progress, wait=WAIT if timeout is None else timeout,
-        commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
-        users=users or UserSettings(), reason=reason,
-    )
-    past = read_past(log, to, plan)
-    return bring_in(spark, log, ReleaseToApply(past.release, past=past), options)
+    return bring_in(spark, log, *going_back_to(log, to, options))
 
 
 def _engine(spark: Any, threads: int) -> Engine:
@@ -253,14 +193,6 @@ def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[b
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     spark.conf.set("spark.sql.session.timeZone", time_zone)
     return ansi, time_zone
-
-
-def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
-    if plan is None or isinstance(plan, Plan):
-        return plan
-    from catalog_migrate.planner.planfile import decode_plan
-
-    return decode_plan(read_file(plan))
 
 
 def cluster_logs(log: CatalogLog) -> tuple[str, ...]:
@@ -318,7 +250,7 @@ def make_own_views(
     in_force = state.release_in_force("system")
     if in_force is not None and (in_force.name != part.release.name or part.is_in_force(state)):
         return False  # they are there, or those of another version of this tool are
-    options = BootstrapOptions(threads=threads, holder=this_holder(), wait=wait)
+    options = BootstrapOptions(threads=threads, holder=this_holder(), timeout=wait)
     start(engine, log, [part], options, clock=SystemClock(), streams=MigratedStreams())
     return True
 

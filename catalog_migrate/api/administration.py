@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
+    configured_rows,
     configured_spark,
     engine_on,
     open_catalog,
@@ -53,9 +54,7 @@ def adopt(
     if not is_remote(uri):
         uri = os.path.abspath(local_path(uri))
     log = open_log(uri, settings.storage)
-    warehouse = rows_address(
-        settings.text("catalog.warehouse") or default_warehouse(log), settings.untried_stores
-    )
+    warehouse = configured_rows(settings) or rows_address(default_warehouse(log))
     release = read_release(settings)
     wanted, left = _looked_up(settings, schemas, tables, on_note)
     if dry_run:
@@ -168,9 +167,7 @@ def rebuild(
     log = DeltaLog(os.path.abspath(given))
     return rebuilding.rebuild(
         log, read_release(settings),
-        warehouse=rows_address(
-            settings.text("catalog.warehouse") or default_warehouse(log), settings.untried_stores
-        ),
+        warehouse=configured_rows(settings) or rows_address(default_warehouse(log)),
         named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
         time_zone=time_zone, dry_run=dry_run,
     )

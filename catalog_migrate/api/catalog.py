@@ -17,7 +17,7 @@ from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogExported, CatalogMigrateError, CatalogMoved, UsageError
 from catalog_migrate.model.names import parse_reference
-from catalog_migrate.policy import Policy
+from catalog_migrate.pipeline.options import BootstrapOptions, read_arguments
 from catalog_migrate.store.address import Storage, is_remote, rows_address
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.history import Entry, ObjectEntry
     from catalog_migrate.delta.shard_logs import ShardLogs
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.hook import BootstrapReport, ReleaseArguments, StartArguments
+    from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.pipeline.options import BootstrapArguments, CommitRules
     from catalog_migrate.pipeline.plan import PlanningInputs
-    from catalog_migrate.pipeline.safe_commits import CommitRules
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.program.steps import Step
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
     from catalog_migrate.streams.unsafe_client import Confirm, UnsafeClient
-    from catalog_migrate.users.settings import UserSettings
 
 Mode = Literal["read-only", "write"]
+
+_DEFAULTS = BootstrapOptions()
 
 
 class Catalog:
@@ -131,21 +132,21 @@ class Catalog:
     # -- planning ------------------------------------------------------------------------------
 
     def plan(
-        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = (),
-        policy: Policy | None = None,
+        self, release: Release | str | os.PathLike[str],
+        **arguments: Unpack[BootstrapArguments],
     ) -> Plan:
-        """What applying ``release`` would do; writes nothing and needs no Spark."""
-        return self.migration(release, approve=approve, policy=policy).plan
+        """What :meth:`apply` would do with these arguments; writes nothing and needs no Spark."""
+        return self.migration(release, read_arguments(_DEFAULTS, **arguments)).plan
 
     def migration(
-        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = (),
-        policy: Policy | None = None, views: bool = True,
+        self, release: Release | str | os.PathLike[str], options: BootstrapOptions = _DEFAULTS, *,
+        views: bool = True,
     ) -> Migration:
         """:meth:`plan` with everything that applying (or binding) it needs.
 
         ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
         """
-        from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply, planned
+        from catalog_migrate.pipeline.plan import ReleaseToApply, planned
         from catalog_migrate.planner.plan_validation import with_bodies
         from catalog_migrate.planner.policy_evaluation import with_fence
         from catalog_migrate.release.loader import load_release
@@ -153,11 +154,12 @@ class Catalog:
 
         state = self.state()
         loaded = release if isinstance(release, Release) else load_release(
-            release, policy=policy
+            release, policy=options.policy
         )
-        options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
         migration = planned(ReleaseToApply(loaded), state, self._planning_inputs(state), options)
-        return with_fence(with_bodies(migration, loaded, views=views), state, loaded, policy)
+        return with_fence(
+            with_bodies(migration, loaded, views=views), state, loaded, options.policy
+        )
 
     def plan_in_force(self, manifest_hash: str) -> Plan | None:
         """The empty plan when the manifest of this hash is in force already, else None.
@@ -202,40 +204,37 @@ class Catalog:
         return ShardLogs(in_sight=in_sight, disks=not is_remote(self.log.uri))
 
     def bind(
-        self, migration: Migration, engine: Engine, *, approve: Collection[str] = (),
-        policy: Policy | None = None, users: UserSettings | None = None,
+        self, migration: Migration, engine: Engine, options: BootstrapOptions = _DEFAULTS
     ) -> Plan:
         """The plan with all that ``engine`` can prove: texts, and rows that are copied.
 
         And with what becomes of users' views and functions that read what changes; what breaks
-        waits for one of ``approve`` unless a rule of ``policy`` says otherwise. ``users`` says
-        which are looked at (default: those of every schema). Writes nothing.
+        waits for one of ``options.approve`` unless a rule of the policy says otherwise. Writes
+        nothing.
         """
         from catalog_migrate.planner.user_objects import with_users
         from catalog_migrate.reconciler.look_at_rows import look_at_rows
         from catalog_migrate.reconciler.prepare import with_validation
         from catalog_migrate.users.examination import examine
-        from catalog_migrate.users.settings import UserSettings
 
         state = self.state()
         work = self._work(state, engine)
         bound = look_at_rows(work, state, with_validation(work, state, migration))
         if bound.plan.is_empty:
             return bound.plan
-        settings = users or UserSettings()
-        found = examine(engine, state, bound, settings).users
+        found = examine(engine, state, bound, options.users).users
         return with_users(
-            bound, found, approve, policy or Policy(), asks=True,
-            repairs=settings.repair and engine.persistent_names,
+            bound, found, options.approve, options.policy, asks=True,
+            repairs=options.users.repair and engine.persistent_names,
         ).plan
 
     def apply(
         self,
-        plan: Plan | None = None,
+        plan: Plan | str | os.PathLike[str] | None = None,
         *,
         spark: Any,
         release: Release | str | os.PathLike[str],
-        **arguments: Unpack[ReleaseArguments],
+        **arguments: Unpack[BootstrapArguments],
     ) -> BootstrapReport:
         """Bring ``release`` in force, exactly as ``plan`` says when one is given.
 
@@ -250,28 +249,23 @@ class Catalog:
         )
 
     def plan_rollback(
-        self, to: int | None = None, *, approve: Collection[str] = (),
-        policy: Policy | None = None,
+        self, to: int | None = None, **arguments: Unpack[BootstrapArguments]
     ) -> Plan:
-        """What going back to serial ``to`` would do; writes nothing and needs no Spark.
+        """What :meth:`rollback` would do; writes nothing and needs no Spark.
 
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
         """
-        return self.rollback_migration(to, approve=approve, policy=policy).plan
+        return self.rollback_migration(to, read_arguments(_DEFAULTS, **arguments)).plan
 
     def rollback_migration(
-        self, to: int | None = None, *, approve: Collection[str] = (),
-        policy: Policy | None = None,
+        self, to: int | None = None, options: BootstrapOptions = _DEFAULTS
     ) -> Migration:
         """:meth:`plan_rollback` with everything that carrying it out (or binding it) needs."""
-        from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply, planned
-        from catalog_migrate.pipeline.rollback import read_past
+        from catalog_migrate.pipeline.plan import going_back_to, planned
 
         state = self.state()
-        past = read_past(self.log, to)
-        options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
-        earlier = ReleaseToApply(past.release, past=past)
+        earlier, options = going_back_to(self.log, to, options)
         return planned(earlier, state, self._planning_inputs(state), options)
 
     def rollback(
@@ -279,8 +273,8 @@ class Catalog:
         *,
         spark: Any,
         to: int | None = None,
-        plan: Plan | None = None,
-        **arguments: Unpack[StartArguments],
+        plan: Plan | str | os.PathLike[str] | None = None,
+        **arguments: Unpack[BootstrapArguments],
     ) -> BootstrapReport:
         """Go back to serial ``to``, exactly as ``plan`` says when one is given.
 

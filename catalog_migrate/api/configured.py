@@ -19,14 +19,20 @@ from catalog_migrate.errors import (
     UnsuitableSession,
     UsageError,
 )
+from catalog_migrate.pipeline.options import BootstrapOptions, read_call
 from catalog_migrate.policy import Policy
+from catalog_migrate.store.address import is_remote, rows_address
+from catalog_migrate.users.settings import users_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.names import Identity
     from catalog_migrate.model.objects import Column
+    from catalog_migrate.pipeline.options import CallArguments
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.release.loader import FindContracts
     from catalog_migrate.release.release import Release
@@ -53,6 +59,37 @@ def need(settings: Settings, path: str, flag: str) -> str:
             remedy=f"give {flag}, or set {path} in catalog_migrate.toml",
         )
     return value
+
+
+def configured_options(
+    settings: Settings, **arguments: Unpack[CallArguments]
+) -> BootstrapOptions:
+    """How a start is to be done: as configured, and as the call says.
+
+    But for the warehouse (:func:`configured_rows`), which concerns what leads to a release alone.
+    """
+    def listed(path: str) -> tuple[str, ...]:
+        pieces = (settings.text(path) or "").split(",")
+        return tuple(piece.strip() for piece in pieces if piece.strip())
+
+    return read_call(
+        BootstrapOptions(
+            policy=Policy(rules=settings.policy),
+            require_safe_commits=settings.text("storage.require_safe_commits") != "false",
+            safe_log_stores=listed("storage.safe_log_stores"),
+            threads=int(settings.number("spark.threads") or 4),
+            timeout=settings.number("bootstrap.timeout"),
+            untried_stores=settings.untried_stores,
+            users=users_of(settings),
+        ),
+        **arguments,
+    )
+
+
+def configured_rows(settings: Settings) -> str | None:
+    """Where rows are to be as configured; UsageError where they cannot be."""
+    warehouse = settings.text("catalog.warehouse")
+    return None if warehouse is None else rows_address(warehouse, settings.untried_stores)
 
 
 def catalog_uri(settings: Settings) -> str:
@@ -108,28 +145,23 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     Not in a catalog that was moved or copied, of which a start says that before.
     """
     from catalog_migrate.catalog.opening import require_in_use, require_warehouse
-    from catalog_migrate.store.address import rows_address
 
-    warehouse = settings.text("catalog.warehouse")
-    if warehouse is None:
+    if settings.text("catalog.warehouse") is None:
         return
     state = opened.state()
     with suppress(CatalogExported, CatalogMoved):
         require_in_use(state, opened.log)
-        require_warehouse(state, rows_address(warehouse, settings.untried_stores))
+        require_warehouse(state, configured_rows(settings))
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
     from catalog_migrate.administration.survey import refuse_lost
     from catalog_migrate.catalog.opening import default_warehouse, open_log
-    from catalog_migrate.store.address import is_remote, rows_address
 
     log = open_log(uri, settings.storage)
-    warehouse = settings.text("catalog.warehouse")
-    if warehouse is not None:
-        refuse_lost(log, rows_address(warehouse, settings.untried_stores))
-    elif not is_remote(uri):
-        refuse_lost(log, default_warehouse(log))
+    rows = configured_rows(settings)
+    if rows is not None or not is_remote(uri):
+        refuse_lost(log, rows or default_warehouse(log))
 
 
 def asking_spark(settings: Settings, on_note: OnNote) -> FindContracts:
@@ -360,7 +392,7 @@ def engine_on(spark: Any, settings: Settings) -> Engine:
     """The engine of a session."""
     from catalog_migrate.engine.spark.engine import SparkEngine
 
-    return SparkEngine(spark, threads=threads_of(settings))
+    return SparkEngine(spark, threads=configured_options(settings).threads)
 
 
 def refuse_remote(settings: Settings, doing: str) -> None:
@@ -370,8 +402,3 @@ def refuse_remote(settings: Settings, doing: str) -> None:
         from catalog_migrate.engine.spark.connect import shown_server, unsuitable
 
         raise unsuitable(doing, f"spark.remote is {shown_server(remote)}")
-
-
-def threads_of(settings: Settings) -> int:
-    """Statements sent to Spark at once."""
-    return int(settings.number("spark.threads") or 4)

@@ -12,6 +12,7 @@ from typing import Any
 from catalog_migrate.api.configured import (
     OnNote,
     addresses_of,
+    configured_options,
     configured_spark,
     engine_on,
     open_catalog,
@@ -180,11 +181,11 @@ def safe_commits(spark: Any, settings: Settings) -> str:
     if warehouse is None or not is_remote(warehouse):
         return ""
     from catalog_migrate.engine.spark.connect import is_connect
-    from catalog_migrate.pipeline.safe_commits import require_safe_commits, rules_of
+    from catalog_migrate.pipeline.safe_commits import require_safe_commits
 
     notes: list[str] = []
     used = require_safe_commits(
-        spark, warehouse, storage=settings.storage, rules=rules_of(settings),
+        spark, warehouse, storage=settings.storage, rules=configured_options(settings).commits,
         on_note=notes.append,
     )
     if notes:

@@ -9,11 +9,11 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
+    configured_options,
     configured_spark,
     engine_on,
     has_lasting_names,
     open_catalog,
-    threads_of,
     unheard,
 )
 from catalog_migrate.config import Settings
@@ -102,7 +102,7 @@ def query(
     with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if SYSTEM_SCHEMA in only.lower():
-            catalog.make_own_views(spark, threads=threads_of(settings))
+            catalog.make_own_views(spark, threads=configured_options(settings).threads)
         if not engine.persistent_names:
             catalog.repair(engine)
         return collect(spark, only, limit)

@@ -19,6 +19,7 @@ from catalog_migrate.api.configured import (
     OnNote,
     asking_spark,
     committed,
+    configured_options,
     configured_spark,
     engine_on,
     has_lasting_names,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.names import Identity
     from catalog_migrate.model.objects import ObjectDefinition
+    from catalog_migrate.pipeline.options import BootstrapOptions
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.release.manifest import Analysed
@@ -161,9 +163,9 @@ def plan_rollback(
 
     ``bind`` is that of :func:`plan_release`.
     """
-    catalog, policy = open_catalog(settings), Policy(rules=settings.policy)
-    migration = catalog.rollback_migration(to, approve=approve, policy=policy)
-    plan = _bind_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
+    catalog, options = open_catalog(settings), configured_options(settings, approve=approve)
+    migration = catalog.rollback_migration(to, options)
+    plan = _bind_in(catalog, migration, settings, options, bind=bind, on_note=on_note)
     note_unmet(plan, approve, on_note)
     return plan
 
@@ -213,27 +215,25 @@ def _plan(
     if known is not None:
         return known
     release = release or read_release(settings)
-    policy = applying_policy(settings, release, allow_downgrade=allow_downgrade)
-    migration = catalog.migration(release, approve=approve, policy=policy, views=not bind)
+    options = replace(
+        configured_options(settings, approve=approve),
+        policy=applying_policy(settings, release, allow_downgrade=allow_downgrade),
+    )
+    migration = catalog.migration(release, options, views=not bind)
     if migration.plan.fenced_out is None:
         _note_refused(catalog, release, settings, on_note)
-    return _bind_in(catalog, migration, settings, approve, policy, bind=bind, on_note=on_note)
+    return _bind_in(catalog, migration, settings, options, bind=bind, on_note=on_note)
 
 
 def _bind_in(
-    catalog: Catalog, migration: Migration, settings: Settings, approve: Collection[str],
-    policy: Policy, *, bind: bool, on_note: OnNote,
+    catalog: Catalog, migration: Migration, settings: Settings, options: BootstrapOptions, *,
+    bind: bool, on_note: OnNote,
 ) -> Plan:
     """The plan as it is, or with all that Spark can prove of it and of users' objects."""
     plan = migration.plan
     if bind:
-        from catalog_migrate.users.settings import users_of
-
         with configured_spark(settings, on_note) as spark:
-            return catalog.bind(
-                migration, engine_on(spark, settings), approve=approve, policy=policy,
-                users=users_of(settings),
-            )
+            return catalog.bind(migration, engine_on(spark, settings), options)
     if plan.is_empty or plan.base.release is None or not has_lasting_names(settings):
         return plan
     return replace(plan, users=None)  # there may be some, and nothing has looked
@@ -243,10 +243,9 @@ def _migration(
     settings: Settings, baseline: Baseline, release: Release, approve: Collection[str]
 ) -> Migration:
     """From a baseline that is no catalog's."""
-    from catalog_migrate.pipeline.plan import BootstrapOptions, planned_from
+    from catalog_migrate.pipeline.plan import planned_from
 
-    options = BootstrapOptions(approve=tuple(approve), policy=Policy(rules=settings.policy))
-    return planned_from(baseline, release, options)
+    return planned_from(baseline, release, configured_options(settings, approve=approve))
 
 
 def _bind_release(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:

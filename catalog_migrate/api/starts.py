@@ -1,13 +1,14 @@
 """Bring a release in force, or an earlier serial back, by a start on a local Spark session.
 
-Each function takes the configuration; ``on_note`` hears what a person should know besides. Where
-``confirm`` is given it is shown the plan that is about to be carried out, and says whether that is
-meant. ``reason`` is kept in the history with what is committed.
+Each function takes the configuration, and as arguments what only a call can say
+(:class:`~catalog_migrate.pipeline.options.CallArguments`); ``on_note`` hears what a person should
+know besides. Where ``confirm`` is given it is shown the plan that is about to be carried out, and
+says whether that is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,11 +17,12 @@ from msgspec.structs import replace
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
+    configured_options,
+    configured_rows,
     configured_spark,
     open_catalog,
     read_release,
     refuse_other_warehouse,
-    threads_of,
     unheard,
 )
 from catalog_migrate.api.releases import applying_policy, plan_release
@@ -28,22 +30,21 @@ from catalog_migrate.config import Settings
 from catalog_migrate.errors import (
     DECISION_CODES,
     CatalogNotFound,
-    EditedPlan,
     FencedOut,
     MigrationBlocked,
     StalePlan,
 )
-from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
-from catalog_migrate.pipeline.safe_commits import rules_of
+from catalog_migrate.pipeline.options import BootstrapOptions
+from catalog_migrate.pipeline.options import read_plan as read_plan
+from catalog_migrate.pipeline.plan import ReleaseToApply, going_back_to
 from catalog_migrate.policy import Policy
-from catalog_migrate.store.address import rows_address
-from catalog_migrate.store.local import read_file
-from catalog_migrate.users.settings import users_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from catalog_migrate.hook import BootstrapReport
+    from catalog_migrate.pipeline.options import CallArguments
     from catalog_migrate.planner.plan import Plan
-    from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.release.release import Release
 
 _RULE = "have the owner of the policy change the rule"
@@ -53,9 +54,9 @@ Confirm = Callable[["Plan"], bool]
 
 
 def apply_release(
-    settings: Settings, plan_file: str | None = None, *, approve: Collection[str] = (),
-    allow_downgrade: bool = False, confirm: Confirm | None = None, reason: str | None = None,
-    on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+    settings: Settings, plan_file: str | None = None, *, allow_downgrade: bool = False,
+    confirm: Confirm | None = None, on_note: OnNote = unheard,
+    **arguments: Unpack[CallArguments],
 ) -> BootstrapReport | None:
     """Bring the configured release in force, exactly as ``plan_file`` says when one is given.
 
@@ -66,12 +67,12 @@ def apply_release(
     Raises MigrationBlocked with the plan, StalePlan before Spark is started when catalog or release
     are not those of the plan, FencedOut, and what :func:`~catalog_migrate.hook.bootstrap` raises.
     """
+    options = configured_options(settings, **arguments)
     saved = None if plan_file is None else read_plan(plan_file)
     if saved is not None and saved.target.serial is not msgspec.UNSET:
         return roll_back(
             settings, _rollback_as_it_is_now(saved, saved.target.serial, settings),
-            approve=approve, confirm=confirm, reason=reason, on_progress=on_progress,
-            on_note=on_note,
+            confirm=confirm, on_note=on_note, **arguments,
         )
     release = read_release(settings)
     if saved is not None:
@@ -83,77 +84,56 @@ def apply_release(
         plan = _as_it_is_now(replace(saved, fenced_out=None), settings)
     else:
         plan = plan_release(
-            settings, approve=approve, allow_downgrade=allow_downgrade, on_note=on_note,
+            settings, approve=options.approve, allow_downgrade=allow_downgrade, on_note=on_note,
             release=release,
         )
     remedy = "write what the report asks for into the release, or approve it"
     if not _confirmed(plan, confirm, remedy):
         return None
-    options = BootstrapOptions(
-        policy=policy, approve=(*plan.approved, *approve), on_progress=on_progress,
+    options = replace(
+        options, policy=policy, approve=(*plan.approved, *options.approve),
         plan=plan if saved is not None or plan.base.serial is not None else None,
-        asks_for_users=True, reason=reason,
+        asks_for_users=True,
     )
     return _start(settings, ReleaseToApply(release), options, on_note)
 
 
 def start_release(
-    settings: Settings, plan_file: str | None = None, *, approve: Collection[str] = (),
-    read_only: bool = False, reason: str | None = None, on_progress: OnProgress | None = None,
-    on_note: OnNote = unheard,
+    settings: Settings, plan_file: str | None = None, *, on_note: OnNote = unheard,
+    **arguments: Unpack[CallArguments],
 ) -> BootstrapReport:
     """What an application's start-up hook does, on a local session: wait, migrate or follow.
 
     ``plan_file`` is an approved plan, anything else is refused then; ``read_only`` plans and writes
     nothing. Raises as :func:`apply_release`; nothing goes back to an earlier release.
     """
-    plan = None if plan_file is None else read_plan(plan_file)
+    options = configured_options(settings, **arguments)
+    if plan_file is not None:
+        options = replace(options, plan=read_plan(plan_file))
     release = read_release(settings)
-    policy = Policy(rules=settings.policy)
-    _refuse_fenced_out(settings, release, policy)
-    options = BootstrapOptions(
-        policy=policy, approve=tuple(approve), plan=plan, read_only=read_only,
-        on_progress=on_progress, reason=reason,
-    )
+    _refuse_fenced_out(settings, release, options.policy)
     return _start(settings, ReleaseToApply(release), options, on_note)
 
 
 def roll_back(
-    settings: Settings, plan: Plan, *, approve: Collection[str] = (),
-    confirm: Confirm | None = None, reason: str | None = None,
-    on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+    settings: Settings, plan: Plan, *, confirm: Confirm | None = None, on_note: OnNote = unheard,
+    **arguments: Unpack[CallArguments],
 ) -> BootstrapReport | None:
     """Carry a plan of :func:`plan_rollback` out on a local session; None when it is not confirmed.
 
     ``approve`` counts for users' objects beside what the plan has. Raises FencedOut where a rule of
     the policy refuses to go back, MigrationBlocked with the plan.
     """
-    from catalog_migrate.pipeline.rollback import going_back_by, read_past
-
+    options = configured_options(settings, **arguments)
     if plan.fenced_out is not None:
         raise FencedOut(plan.fenced_out, remedy=_RULE)
     remedy = "approve what the report lists at `rollback`, or choose another serial"
     if not _confirmed(plan, confirm, remedy):
         return None
-    past = read_past(open_catalog(settings).log, plan=plan)
-    options = BootstrapOptions(
-        policy=going_back_by(Policy(rules=settings.policy)), approve=tuple(approve), plan=plan,
-        on_progress=on_progress, asks_for_users=True, reason=reason,
+    options = replace(options, plan=plan, asks_for_users=True)
+    return _start(
+        settings, *going_back_to(open_catalog(settings).log, None, options), on_note
     )
-    return _start(settings, ReleaseToApply(past.release, past=past), options, on_note)
-
-
-def read_plan(path: str) -> Plan:
-    """A plan file; EditedPlan when it is unreadable or was changed by hand."""
-    from catalog_migrate.planner.planfile import decode_plan
-
-    try:
-        data = read_file(path)
-    except OSError as error:
-        raise EditedPlan(
-            f"{path} cannot be read: {error.strerror}", remedy="name a file of `plan --out FILE`"
-        ) from error
-    return decode_plan(data)
 
 
 def _rollback_as_it_is_now(plan: Plan, serial: int, settings: Settings) -> Plan:
@@ -242,16 +222,10 @@ def _start(
 ) -> BootstrapReport:
     """The start-up hook on a local session; FencedOut where it did not do what it was told."""
     from catalog_migrate.catalog.opening import default_warehouse, open_log
-    from catalog_migrate.hook import WAIT, bring_in
+    from catalog_migrate.hook import bring_in
 
-    warehouse, wait = settings.text("catalog.warehouse"), settings.number("bootstrap.timeout")
-    if warehouse is not None and part.past is None:
-        rows = rows_address(warehouse, settings.untried_stores)
-        options = replace(options, warehouse=rows)
-    options = replace(
-        options, wait=WAIT if wait is None else wait, threads=threads_of(settings),
-        commits=rules_of(settings), users=users_of(settings),
-    )
+    if part.past is None:
+        options = replace(options, warehouse=configured_rows(settings))
     log = open_log(catalog_uri(settings), settings.storage)
     # what is no catalog, and what says not where its rows are to be, is told before Spark starts
     if not log.exists() and options.warehouse is None:

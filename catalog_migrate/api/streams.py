@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from catalog_migrate.api.configured import (
     OnNote,
+    configured_options,
     local_spark,
     open_catalog,
     refuse_remote,
-    threads_of,
     unheard,
 )
 from catalog_migrate.config import Settings
@@ -50,7 +50,6 @@ def cluster_runtime(
     the address (``HOST:PORT``) at which ``/healthz``, ``/readyz`` and ``/metrics`` answer from
     before the session starts until the end; EndpointFailed where it cannot be bound.
     """
-    from catalog_migrate.pipeline.safe_commits import rules_of
     from catalog_migrate.streams.dependencies import find
     from catalog_migrate.streams.http_endpoint import Endpoint, parse_address
     from catalog_migrate.streams.runtime import RuntimeOptions
@@ -81,9 +80,10 @@ def cluster_runtime(
         spark = stack.enter_context(
             local_spark(settings, on_note, jars=_login_jars(state, on_note))
         )
+        start = configured_options(settings)
         runtime = catalog.runtime(
-            spark, cluster, options=options, on_event=on_note, threads=threads_of(settings),
-            commits=rules_of(settings),
+            spark, cluster, options=options, on_event=on_note, threads=start.threads,
+            commits=start.commits,
         )
         if endpoint is not None:
             endpoint.runtime = runtime

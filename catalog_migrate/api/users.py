@@ -8,6 +8,7 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
+    configured_options,
     configured_spark,
     engine_on,
     has_lasting_names,
@@ -41,7 +42,6 @@ def look_at_users(settings: Settings, *, on_note: OnNote = unheard) -> UserObjec
     from catalog_migrate.catalog.clock import SystemClock
     from catalog_migrate.users.examination import describe_unknown, find
     from catalog_migrate.users.records import bind_again, record_look
-    from catalog_migrate.users.settings import users_of
 
     catalog = open_catalog(settings, write=True)
     if not has_lasting_names(settings):
@@ -53,7 +53,7 @@ def look_at_users(settings: Settings, *, on_note: OnNote = unheard) -> UserObjec
             on_note(_NO_NAMES)
             return UserObjects()
         state = catalog.state()
-        found = find(engine, state, users_of(settings))
+        found = find(engine, state, configured_options(settings).users)
         looked = bind_again(engine, state, found, now=SystemClock().wall())
     try:
         record_look(catalog.log, looked)

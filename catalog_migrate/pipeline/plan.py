@@ -6,7 +6,7 @@ It needs no Spark: what it asks of shards is answered by an engine, or by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,14 +14,11 @@ import msgspec
 from catalog_migrate.errors import UnsupportedTable
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.sizes import Copied, TableSize, estimate_seconds
-from catalog_migrate.pipeline.safe_commits import CommitRules
 from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.missing_data import missing_data
 from catalog_migrate.planner.plan_validation import with_missing_data, with_unsupported_tables
 from catalog_migrate.planner.unsupported_tables import unsupported_tables
-from catalog_migrate.policy import Policy
-from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -29,58 +26,12 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.delta.shard_logs import ShardLogs
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.pipeline.options import BootstrapOptions
     from catalog_migrate.pipeline.rollback import Past
-    from catalog_migrate.planner.plan import Migration, Plan
+    from catalog_migrate.planner.plan import Migration
     from catalog_migrate.planner.planning import Sizes
-    from catalog_migrate.reconciler.execution_context import OnProgress, StreamTables
-    from catalog_migrate.reconciler.prepare import Populate
+    from catalog_migrate.reconciler.execution_context import StreamTables
     from catalog_migrate.release.release import Release
-
-
-class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller of the start-up hook may say, as one value.
-
-    ``warehouse`` is an absolute directory or URI, ``plan`` an approved plan: anything else is
-    refused. ``wait`` is how many seconds another holder of the lease is waited for (None as in
-    :func:`~catalog_migrate.catalog.lease.acquire`), ``ttl`` and ``margin`` are the lease's.
-    ``session`` puts on record that this process lives with the names from now on. A catalog that is
-    created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards. ``commits`` says
-    which commits to an object store are safe, ``users`` which users' views and functions are
-    looked at. ``asks_for_users`` blocks a plan that breaks a user's object without an approval, as
-    a command does where a person can answer; else it is reported. ``reason`` is what a person gave
-    for it, for the history.
-    """
-
-    warehouse: str | None = None
-    policy: Policy = Policy()
-    approve: tuple[str, ...] = ()
-    plan: Plan | None = None
-    populate: Populate | None = None
-    read_only: bool = False
-    session: bool = False
-    threads: int = 1
-    on_progress: OnProgress | None = None
-    holder: str = ""
-    wait: float | None = None
-    ttl: float = 30.0
-    margin: float = 10.0
-    ansi: bool = True
-    time_zone: str = "UTC"
-    token: Callable[[], str] | None = None
-    commits: CommitRules = CommitRules()
-    users: UserSettings = UserSettings()
-    asks_for_users: bool = False
-    reason: str | None = None
-
-    @property
-    def approvals(self) -> tuple[str, ...]:
-        """What is approved: an approved plan says it all."""
-        return self.approve if self.plan is None else self.plan.approved
-
-    @property
-    def approvals_of_users(self) -> tuple[str, ...]:
-        """What is approved of users' objects: they may be others than when a plan was approved."""
-        return (*self.approve, *(() if self.plan is None else self.plan.approved))
 
 
 class ReleaseToApply(msgspec.Struct, frozen=True):
@@ -106,6 +57,21 @@ class ReleaseToApply(msgspec.Struct, frozen=True):
         return standing is not None and (standing.name, standing.manifest_hash) == (
             self.release.name, self.release.manifest_hash
         )
+
+
+def going_back_to(
+    log: CatalogLog, to: int | None, options: BootstrapOptions
+) -> tuple[ReleaseToApply, BootstrapOptions]:
+    """What the catalog had at serial ``to`` (None: before the newest migration), and how it may be.
+
+    Raises as :func:`~catalog_migrate.pipeline.rollback.read_past`.
+    """
+    from catalog_migrate.pipeline.rollback import going_back_by, read_past
+
+    past = read_past(log, to, options.plan)
+    return ReleaseToApply(past.release, past=past), msgspec.structs.replace(
+        options, policy=going_back_by(options.policy)
+    )
 
 
 NEWEST = 20
@@ -206,18 +172,18 @@ def planned(
 def _release_planned(
     part: ReleaseToApply, state: State, inputs: PlanningInputs, options: BootstrapOptions
 ) -> Migration:
-    release, owner = part.release, part.owner
-    known = None if options.approvals else in_force(
+    release, owner, approve, uri = part.release, part.owner, options.approvals, inputs.log.uri
+    known = None if approve else in_force(
         state, release.name, release.manifest_hash, len(release.objects), owner=owner,
-        uri=inputs.log.uri,
+        uri=uri,
     )
     if known is not None:
         return known
     from catalog_migrate.planner.planning import plan_migration
 
     migration = plan_migration(
-        Baseline.from_state(state, owner=owner, uri=inputs.log.uri), release,
-        approve=options.approvals, sizes=inputs.sizes(state),
+        Baseline.from_state(state, owner=owner, uri=uri), release,
+        approve=approve, sizes=inputs.sizes(state),
         policy=options.policy if owner == "release" else None,
     )
     if owner != "release" or not (release.statements or state.has_streams):

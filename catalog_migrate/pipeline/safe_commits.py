@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import CatalogMigrateError, UnsafeCommits, UnsuitableSession
+from catalog_migrate.pipeline.options import CommitRules
 from catalog_migrate.store.address import Storage, bucket_of, is_remote, shown_address, storage_of
 
 if TYPE_CHECKING:
@@ -23,27 +22,10 @@ if TYPE_CHECKING:
 
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.config import Settings
     from catalog_migrate.engine.spark.object_stores.commit_safety import LogStoreInUse
 
 RACED = "safe_commits"
 """Begins the settings of a catalog that remember what was raced."""
-
-
-class CommitRules(msgspec.Struct, frozen=True):
-    """What the configuration says: LogStores taken for safe, and whether any other is refused."""
-
-    safe_log_stores: frozenset[str] = frozenset()
-    required: bool = True
-
-
-def rules_of(settings: Settings) -> CommitRules:
-    """The rules as they are configured (``[storage]``)."""
-    listed = (settings.text("storage.safe_log_stores") or "").split(",")
-    return CommitRules(
-        frozenset(name.strip() for name in listed if name.strip()),
-        settings.text("storage.require_safe_commits") != "false",
-    )
 
 
 def rows_addresses(warehouse: str, state: State | None) -> Sequence[str]:

@@ -32,8 +32,8 @@ from catalog_migrate.errors import (
     NotReconciled,
 )
 from catalog_migrate.model.names import parse_reference
+from catalog_migrate.pipeline.options import BootstrapOptions
 from catalog_migrate.pipeline.plan import (
-    BootstrapOptions,
     PlanningInputs,
     ReleaseToApply,
     planned,
@@ -247,7 +247,7 @@ def _applyable(
     migration = known or planned(
         part, state, PlanningInputs(work.log, work.engine, work.streams), options
     )
-    if part.owner == "release":
+    if part.owner == "release" and options.plan is not None:
         _require_approved(options.plan, migration.plan, part.release, state, work.log.uri)
     if not migration.plan.applyable:
         raise blocked(migration.plan)
@@ -255,10 +255,10 @@ def _applyable(
 
 
 def _require_approved(
-    approved: Plan | None, plan: Plan, release: Release, state: State, uri: str
+    approved: Plan, plan: Plan, release: Release, state: State, uri: str
 ) -> None:
     """An approved plan was handed in: the plan made now must be that very plan."""
-    if approved is None or same_plan(approved, plan):
+    if same_plan(approved, plan):
         return
     if plan.is_empty and _manifest_in_force(state) == release.manifest_hash == (
         approved.target.manifest_hash
@@ -358,7 +358,7 @@ def _shared(
     part = parts[0]
     lease = acquire(
         work.log, holder=options.holder, ttl=options.ttl, margin=options.margin,
-        wait=options.wait, clock=work.clock,
+        wait=options.timeout, clock=work.clock,
         on_wait=lambda *_: work.on_progress(Progress("wait for the lease", 0, 1)),
     )
     with lease.kept():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.pipeline.plan import BootstrapOptions, ReleaseToApply
+from msgspec.structs import replace
+
+from catalog_migrate.pipeline.options import BootstrapOptions, read_arguments
+from catalog_migrate.pipeline.plan import ReleaseToApply, going_back_to
 from catalog_migrate.pipeline.start import BootstrapReport, start
-from catalog_migrate.policy import Policy
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.users.settings import UserSettings
 
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.clock import Clock
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.planner.plan import Plan
     from catalog_migrate.reconciler.execution_context import StreamTables
     from catalog_migrate.release.release import Release
+
+_OF_THE_PROCESS = ("ansi", "asks_for_users", "holder", "margin", "time_zone", "token", "ttl")
+_ALONE = BootstrapOptions(threads=1, timeout=None, users=UserSettings(threads=1))
+"""Nothing runs beside the caller's thread, so that a run can be repeated."""
 
 
 def migrate(
@@ -27,37 +31,27 @@ def migrate(
     """:func:`~catalog_migrate.hook.bootstrap` on any engine and log.
 
     ``system`` is the release of our own built-ins, ``streams`` are asked about the tables that they
-    use. ``said`` are fields of :class:`~catalog_migrate.pipeline.plan.BootstrapOptions`.
+    use. ``said`` are fields of :class:`~catalog_migrate.pipeline.options.BootstrapOptions`.
     """
     parts = [ReleaseToApply(release)]
     if system is not None:
         parts.append(ReleaseToApply(system, "system"))
     return start(
-        engine, log, parts, _options(**said), clock=clock, streams=streams or MigratedStreams()
+        engine, log, parts, _options(said), clock=clock, streams=streams or MigratedStreams()
     )
 
 
 def roll_back(
     engine: Engine, log: CatalogLog, *, clock: Clock, to: int | None = None,
-    plan: Plan | None = None, policy: Policy | None = None, streams: StreamTables | None = None,
-    **said: Any,
+    streams: StreamTables | None = None, **said: Any,
 ) -> BootstrapReport:
     """:func:`~catalog_migrate.hook.rollback` on any engine and log, as :func:`migrate`."""
-    from catalog_migrate.pipeline.rollback import going_back_by, read_past
-
-    past = read_past(log, to, plan)
-    options = _options(policy=going_back_by(policy), plan=plan, **said)
+    part, options = going_back_to(log, to, _options(said))
     return start(
-        engine, log, [ReleaseToApply(past.release, past=past)], options, clock=clock,
-        streams=streams or MigratedStreams(),
+        engine, log, [part], options, clock=clock, streams=streams or MigratedStreams()
     )
 
 
-def _options(
-    *, policy: Policy | None = None, approve: Collection[str] = (),
-    users: UserSettings | None = None, **said: Any,
-) -> BootstrapOptions:
-    return BootstrapOptions(
-        policy=policy or Policy(), approve=tuple(approve), users=users or UserSettings(threads=1),
-        **said,
-    )
+def _options(said: dict[str, Any]) -> BootstrapOptions:
+    own = {name: said.pop(name) for name in _OF_THE_PROCESS if name in said}
+    return replace(read_arguments(_ALONE, said.pop("plan", None), **said), **own)

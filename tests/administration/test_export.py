@@ -45,7 +45,7 @@ class Simulated:
         """One start of the software; its outcome."""
         return migrate(
             SimulatedEngine(self.world, persistent=True), self.log.attach(None), release,
-            warehouse="/warehouse", clock=self.clock, holder="software", wait=600.0,
+            warehouse="/warehouse", clock=self.clock, holder="software", timeout=600.0,
             token=lambda: f"{next(self.tokens):06d}",
         ).outcome
 

@@ -67,7 +67,7 @@ class Site:
             warehouse="/w",
             clock=self.clock,
             holder=f"process {next(self.processes)}",
-            wait=600.0,
+            timeout=600.0,
             populate=self.populate if fills else None,
             token=lambda: f"{next(self.tokens):06d}",
         )

@@ -121,7 +121,7 @@ def upgrade(
         warehouse=None,
         clock=SystemClock(),
         holder=f"killed/{os.getpid()}",
-        wait=600.0,
+        timeout=600.0,
         threads=4,
         system=None if is_remote(catalog) else system_release(catalog),  # as the hook does
         users=UserSettings(repair=repair),

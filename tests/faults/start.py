@@ -74,7 +74,7 @@ def start(
             warehouse=None,
             clock=SystemClock(),
             holder=f"process {os.getpid()}",
-            wait=300.0,
+            timeout=300.0,
             ttl=ttl,
             margin=margin,
         )

@@ -119,7 +119,7 @@ class Installation:
             engine, self.fault.log(self.log.attach(on_call)) if log is None else log, release,
             warehouse=WAREHOUSE, clock=clock or self.clock,
             holder=holder or f"process {next(self.processes)}", approve=draft.approve,
-            populate=populate, wait=600.0, token=self.token, read_only=read_only,
+            populate=populate, timeout=600.0, token=self.token, read_only=read_only,
             session=session and self.fault.sessions, streams=self.fault.streams(),
             users=UserSettings(threads=1, repair=repairs),
             **{"policy": policy, **self.fault.settings},
@@ -132,7 +132,7 @@ class Installation:
     ) -> BootstrapReport:
         """A process that an operator starts to go back to a serial, to its end."""
         return roll_back(
-            engine, log, to=to, clock=clock, holder=holder, approve=approve, wait=600.0,
+            engine, log, to=to, clock=clock, holder=holder, approve=approve, timeout=600.0,
             token=self.token, streams=self.fault.streams(),
             users=UserSettings(threads=1, repair=repairs), **self.fault.settings,
         )

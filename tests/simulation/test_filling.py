@@ -84,7 +84,7 @@ class Place:
         self.engine = SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
         report = migrate(
             self.engine, self.log.attach(on_call), wanted, warehouse="/w", clock=self.clock,
-            holder=f"process {next(self.processes)}", wait=600.0, session=False,
+            holder=f"process {next(self.processes)}", timeout=600.0, session=False,
             token=lambda: f"{next(self.tokens):08d}", **more,
         )
         self.engine.on_call = lambda _: None

@@ -68,7 +68,7 @@ class Place:
         release = load_texts([("all.sql", sql)], name=name, default_schema="s")
         return migrate(
             self.engine(on_call), self.log.attach(on_call), release, warehouse="/warehouse",
-            clock=self.clock, holder="start", approve=approve, wait=600.0, token=self._token,
+            clock=self.clock, holder="start", approve=approve, timeout=600.0, token=self._token,
             policy=self.policy,
         )
 
@@ -79,7 +79,7 @@ class Place:
         """A rollback."""
         return roll_back(
             self.engine(on_call), self.log.attach(on_call), to=to, plan=plan, clock=self.clock,
-            holder="rollback", approve=approve, wait=wait, token=self._token,
+            holder="rollback", approve=approve, timeout=wait, token=self._token,
             policy=self.policy,
         )
 

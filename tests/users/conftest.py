@@ -54,14 +54,14 @@ class Place:
         """A start of the software with a release."""
         return migrate(
             engine or self.engine(on_call), self.log.attach(on_call), brought, warehouse="/w",
-            clock=self.clock, holder="p", policy=policy, approve=approve, wait=600.0,
+            clock=self.clock, holder="p", policy=policy, approve=approve, timeout=600.0,
             users=UserSettings(threads=1, repair=repair), read_only=read_only,
         )
 
     def back(self, to: int, *, repair: bool = False) -> BootstrapReport:
         """A rollback to a serial."""
         return roll_back(
-            self.engine(), self.log, to=to, clock=self.clock, holder="p", wait=600.0,
+            self.engine(), self.log, to=to, clock=self.clock, holder="p", timeout=600.0,
             users=UserSettings(threads=1, repair=repair),
         )
 

@@ -64,7 +64,7 @@ class SimulatedPlatform:
         self.engine = _TrustingEngine(self.world)
         return migrate(
             self.engine, self.log, release, warehouse=_WAREHOUSE, clock=self.clock,
-            holder="checks", approve=approve, wait=600.0, token=self._token, policy=self.policy,
+            holder="checks", approve=approve, timeout=600.0, token=self._token, policy=self.policy,
         )
 
     def roll_back(self, serial: int, *, approve: Sequence[str] = ()) -> BootstrapReport:
@@ -72,7 +72,7 @@ class SimulatedPlatform:
         self.engine = _TrustingEngine(self.world)
         return roll_back(
             self.engine, self.log, to=serial, clock=self.clock, holder="checks", approve=approve,
-            wait=600.0, token=self._token, policy=self.policy,
+            timeout=600.0, token=self._token, policy=self.policy,
         )
 
     def _token(self) -> str:

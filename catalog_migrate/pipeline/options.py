@@ -1,0 +1,251 @@
+"""What a start takes, as one value that every entry point passes on whole.
+
+A new option is a field of :class:`BootstrapOptions`, a keyword of :class:`BootstrapArguments` and a
+line of ``_READERS``; no call that takes or passes on options changes for it.
+"""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from catalog_migrate.errors import EditedPlan, InvalidArguments
+from catalog_migrate.policy import Policy
+from catalog_migrate.store.address import rows_address
+from catalog_migrate.store.local import read_file
+from catalog_migrate.users.settings import UserSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.reconciler.execution_context import OnProgress
+
+
+class CommitRules(msgspec.Struct, frozen=True):
+    """LogStores that are taken for safe, and whether any other is refused."""
+
+    safe_log_stores: frozenset[str] = frozenset()
+    required: bool = True
+
+
+class CallArguments(TypedDict, total=False):
+    """The options that only a call can say: no key of the configuration has them."""
+
+    approve: Collection[str]
+    on_progress: OnProgress | None
+    populate: Callable[[Any, str, str], None] | None
+    read_only: bool
+    reason: str | None
+    session: bool
+
+
+class BootstrapArguments(CallArguments, total=False):
+    """All options, as keyword arguments; :func:`~catalog_migrate.hook.bootstrap` says what each is.
+
+    None stands for what counts where an option is not given.
+    """
+
+    policy: Policy | None
+    require_safe_commits: bool
+    safe_log_stores: Collection[str]
+    threads: int
+    timeout: float | None
+    untried_stores: Collection[str]
+    users: UserSettings | None
+    warehouse: str | os.PathLike[str] | None
+
+
+class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a start is to be done, as one value: what its caller said and what its process adds.
+
+    The first fields are those of :class:`BootstrapArguments`, read; ``plan`` is an approved plan:
+    anything else is refused. ``timeout`` None waits for the lease as
+    :func:`~catalog_migrate.catalog.lease.acquire` does without one.
+
+    Of the process: ``ttl`` and ``margin`` are the lease's, ``holder`` its name. A catalog that is
+    created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards.
+    ``asks_for_users`` blocks a plan that breaks a user's object without an approval, as a command
+    does where a person can answer; else it is reported.
+    """
+
+    approve: tuple[str, ...] = ()
+    on_progress: OnProgress | None = None
+    plan: Plan | None = None
+    policy: Policy = Policy()
+    populate: Callable[..., None] | None = None
+    read_only: bool = False
+    reason: str | None = None
+    require_safe_commits: bool = True
+    safe_log_stores: tuple[str, ...] = ()
+    session: bool = False
+    threads: int = 4
+    timeout: float | None = 600.0
+    untried_stores: tuple[str, ...] = ()
+    users: UserSettings = UserSettings()
+    warehouse: str | None = None
+
+    ansi: bool = True
+    asks_for_users: bool = False
+    holder: str = ""
+    margin: float = 10.0
+    time_zone: str = "UTC"
+    token: Callable[[], str] | None = None
+    ttl: float = 30.0
+
+    @property
+    def approvals(self) -> tuple[str, ...]:
+        """What is approved: an approved plan says it all."""
+        return self.approve if self.plan is None else self.plan.approved
+
+    @property
+    def approvals_of_users(self) -> tuple[str, ...]:
+        """What is approved of users' objects: they may be others than when a plan was approved."""
+        return (*self.approve, *(() if self.plan is None else self.plan.approved))
+
+    @property
+    def commits(self) -> CommitRules:
+        """Which commits to an object store are safe."""
+        return CommitRules(frozenset(self.safe_log_stores), self.require_safe_commits)
+
+
+def read_arguments(
+    base: BootstrapOptions, plan: Plan | str | os.PathLike[str] | None = None, /,
+    **arguments: Unpack[BootstrapArguments],
+) -> BootstrapOptions:
+    """Return ``base`` with what a call says, ``plan`` (or its file) approved.
+
+    Raises InvalidArguments with everything that is wrong with the arguments, UsageError for a
+    warehouse where rows cannot be, EditedPlan for a file that is no plan.
+    """
+    return _read(base, {"plan": plan, **arguments}, _READERS)
+
+
+def read_call(base: BootstrapOptions, /, **arguments: Unpack[CallArguments]) -> BootstrapOptions:
+    """Return ``base``, which is what is configured, with what only a call can say.
+
+    Raises as :func:`read_arguments`, also for what the configuration says.
+    """
+    return _read(base, arguments, CallArguments.__annotations__)
+
+
+def _read(
+    base: BootstrapOptions, said: Mapping[str, Any], known: Collection[str]
+) -> BootstrapOptions:
+    found: dict[str, Any] = {}
+    problems = []
+    for name, value in said.items():
+        if name not in known:
+            problems.append(_unknown(name, known))
+        elif value is not None:
+            wanted, read = _READERS[name]
+            try:
+                found[name] = read(value)
+            except (TypeError, ValueError):
+                problems.append(f"{name} takes {wanted}, and this is {reprlib.repr(value)}")
+    if problems:
+        raise InvalidArguments(
+            f"a start takes other arguments: {'; '.join(problems)}",
+            remedy="help(catalog_migrate.bootstrap) says what each is; what is configured is no"
+            " argument beside a configuration",
+            problems=problems,
+        )
+    options = msgspec.structs.replace(base, **found)
+    if isinstance(options.plan, (str, os.PathLike)):
+        options = msgspec.structs.replace(options, plan=read_plan(options.plan))
+    if options.warehouse is None:
+        return options
+    rows = rows_address(options.warehouse, options.untried_stores)
+    return msgspec.structs.replace(options, warehouse=rows)
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, sorted(known), n=1)
+    return f"there is no {name}" + (f": {near[0]}?" if near else "")
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan file; EditedPlan where it is unreadable or was changed by hand."""
+    from catalog_migrate.planner.planfile import decode_plan
+
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise EditedPlan(
+            f"{os.fspath(path)} cannot be read: {error.strerror}",
+            remedy="name a file of `plan --out FILE`",
+        ) from error
+    return decode_plan(data)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes)):  # a name by itself would be taken for its letters
+        raise TypeError
+    texts = tuple(value)
+    if not all(isinstance(each, str) for each in texts):
+        raise TypeError
+    return texts
+
+
+def _one_of(*kinds: type[Any]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise TypeError
+        return value
+
+    return read
+
+
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise TypeError
+    return value
+
+
+def _at_least(least: float, *kinds: type[Any]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _plan(value: Any) -> Any:
+    from catalog_migrate.planner.plan import Plan
+
+    return _one_of(Plan, str, os.PathLike)(value)
+
+
+def _path(value: Any) -> str:
+    path: str = os.fspath(_one_of(str, os.PathLike)(value))
+    return path
+
+
+_TEXTS = ("a list of texts", _texts)
+_FLAG = ("True or False", _one_of(bool))
+_FUNCTION = ("a function", _function)
+_READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "approve": _TEXTS,
+    "on_progress": _FUNCTION,
+    "plan": ("a plan or its file", _plan),
+    "policy": ("a Policy", _one_of(Policy)),
+    "populate": _FUNCTION,
+    "read_only": _FLAG,
+    "reason": ("a text", _one_of(str)),
+    "require_safe_commits": _FLAG,
+    "safe_log_stores": _TEXTS,
+    "session": _FLAG,
+    "threads": ("a whole number, 1 or more", _at_least(1, int)),
+    "timeout": ("seconds, 0 or more", _at_least(0, int, float)),
+    "untried_stores": _TEXTS,
+    "users": ("UserSettings", _one_of(UserSettings)),
+    "warehouse": ("a path or an address", _path),
+}
+"""What each argument takes, in words, and what reads it: TypeError or ValueError for others."""
