@@ -96,6 +96,17 @@ class Swap(msgspec.Struct, frozen=True):
         return (Put(self.collection, self.key, self.after),)
 
 
+class WhileAt(msgspec.Struct, frozen=True):
+    """An update of the catalog at one serial; nothing at a later one."""
+
+    serial: int
+    update: Update
+
+    def apply(self, state: State) -> Iterable[Edit]:
+        """Return what the update comes to."""
+        return self.update.apply(state) if state.serial == self.serial else ()
+
+
 def edits_of(state: State, updates: Iterable[Update]) -> list[Edit]:
     """Return what updates come to in ``state``, one after the other."""
     return [edit for update in updates for edit in update.apply(state)]

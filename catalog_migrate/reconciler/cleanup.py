@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import IntentRecord, ShardRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Amend, Delete
 from catalog_migrate.errors import LeaseLost
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.table_properties import APPEND_ONLY
@@ -53,16 +52,9 @@ def abandon(work: ExecutionContext) -> State:
     """
     key = str(work.epoch)
 
-    def changes_for(current: State) -> Changes | None:
-        intent = current.intents.get(key)
-        if intent is None:
-            return None
-        changes = Changes()
-        changes.put("intent", key, msgspec.structs.replace(intent, abandoned=True))
-        return changes
-
+    mark = Amend("intent", key, {"abandoned": True})
     try:
-        state = commit(work.log, changes_for, epoch=work.epoch, kind="abandon")
+        state = commit(work.log, Commit("abandon", (mark,), (work.held,)))
     except LeaseLost:
         _remove_late(work)
         raise
@@ -104,19 +96,14 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
     for path in intent.paths:
         work.retrying(work.engine.delete_shard, work.absolute(path))
 
-    def changes_for(current: State) -> Changes:
-        changes = Changes()
-        for path in intent.paths:
-            record = current.shards.get(path)
-            if record is not None and record.state == "building":
-                changes.put("shard", path, msgspec.structs.replace(record, state="gone"))
-        changes.delete("intent", key)
-        return changes
-
+    gone = (
+        Amend("shard", path, {"state": "gone"}, where={"state": "building"})
+        for path in intent.paths
+    )
     with work.journal.unlogged() as executed:
-        state = commit(
-            work.log, changes_for, epoch=work.epoch, kind="clean up", executed=executed
-        )
+        state = commit(work.log, Commit(
+            "clean up", (*gone, Delete("intent", key)), (work.held,), executed=tuple(executed)
+        ))
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state
 
@@ -183,14 +170,8 @@ def remove_data(work: ExecutionContext, state: State) -> State:
             work.retrying(_remove, work, step.name)
         work.on_progress(Progress("remove", number, len(paths), step.name))
 
-    def changes_for(current: State) -> Changes:
-        changes = Changes()
-        for path in paths:
-            record = current.shards[path]
-            changes.put("shard", path, msgspec.structs.replace(record, removing=False))
-        return changes
-
+    removed = tuple(Amend("shard", path, {"removing": False}) for path in paths)
     with work.journal.unlogged() as executed:
-        return commit(
-            work.log, changes_for, epoch=work.epoch, kind="remove", executed=executed
-        )
+        return commit(work.log, Commit(
+            "remove", removed, (work.held,), executed=tuple(executed)
+        ))

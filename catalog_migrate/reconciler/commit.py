@@ -293,6 +293,34 @@ def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:
     return tuple(found)
 
 
+class ReplaceShard(msgspec.Struct, frozen=True):
+    """Put a new shard in the place of the one that an item has; that retires.
+
+    ``sealed`` is the version of its seal, ``columns`` what it calls its columns (None: as the item
+    does), ``now`` in seconds since 1970.
+    """
+
+    path: str
+    record: ShardRecord
+    now: int
+    sealed: int | None = None
+    columns: Mapping[int, str] | None = None
+
+    def apply(self, state: State) -> Iterator[Edit]:
+        """Return item and shards; nothing of an item without a shard."""
+        item_id = self.record.item_id
+        item = state.items[item_id]
+        if item.shard is None:
+            return
+        columns = item.name_of if self.columns is None else self.columns
+        retired = state.shards[item.shard].retired(
+            self.now, state.serial + 1, self.sealed, columns
+        )
+        yield Put("item", item_id, msgspec.structs.replace(item, shard=self.path))
+        yield Put("shard", self.path, self.record)
+        yield Put("shard", item.shard, retired)
+
+
 class PutRelease(msgspec.Struct, frozen=True):
     """Put an owner's release in force that is like the one before it in every object."""
 

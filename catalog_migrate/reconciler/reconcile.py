@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import FAILED
 from catalog_migrate.catalog.records import (
@@ -26,7 +27,16 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import (
+    Amend,
+    Delete,
+    Edit,
+    Put,
+    RaiseSerial,
+    Swap,
+    Update,
+    WhileAt,
+)
 from catalog_migrate.engine.port import Registration, ShardSpec
 from catalog_migrate.errors import (
     EngineFailure,
@@ -52,7 +62,7 @@ from catalog_migrate.reconciler.actions import (
     shard_spec,
 )
 from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired, remove_data, removing
-from catalog_migrate.reconciler.commit import stored_program
+from catalog_migrate.reconciler.commit import ReplaceShard, stored_program
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.names import NameOperation, NamesEnded, name_operations
 from catalog_migrate.reconciler.others import describe_holder, find_installation
@@ -326,43 +336,37 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )
 
-    def changes_for(current: State) -> Changes | None:
-        changes = Changes()
-        for key in sealed:
-            if key in current.intents:
-                changes.delete("intent", key)
-        for key in cleared:
-            if key in current.tombstone_rows:
-                changes.delete("tombstone", key)
-        for path in evolved:
-            changes.put("shard", path, _cleared(current.shards[path]))
-        for path in given_up:
-            changes.put(
-                "shard", path,
-                _replace(current.shards[path], state="gone", removing=True, columns={}),
-            )
-        if is_finished(current):
-            changes.delete("operation", RECONCILE)
-        return changes
-
-    def is_finished(current: State) -> bool:  # names of a session are not made here
-        row = current.operations.get(RECONCILE)
-        return row is not None and (work.engine.persistent_names or not _is_of_session(row))
-
-    if cleared or evolved or given_up or sealed or is_finished(state):
+    updates: tuple[Update, ...] = (
+        *(Delete("intent", key) for key in sealed),
+        *(Delete("tombstone", key) for key in cleared),
+        *(Amend("shard", path, _EVOLVED) for path in evolved),
+        *(Amend("shard", path, _GIVEN_UP) for path in given_up),
+    )
+    end = EndReconcile(work.engine.persistent_names)
+    if updates or end.apply(state):
         with work.journal.unlogged() as executed:
-            state = commit(
-                work.log, changes_for, epoch=work.epoch, kind="reconcile", executed=executed
-            )
+            state = commit(work.log, Commit(
+                "reconcile", (*updates, end), (work.held,), executed=tuple(executed)
+            ))
     return remove_data(work, state)
 
 
-def _cleared(record: ShardRecord) -> ShardRecord:
-    return _replace(record, evolve=False, shape=None, unset=())
+_EVOLVED = {"evolve": False, "shape": None, "unset": ()}
+_GIVEN_UP = {"state": "gone", "removing": True, "columns": {}}
 
 
-def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
-    return msgspec.structs.replace(record, **changes)
+class EndReconcile(msgspec.Struct, frozen=True):
+    """Nothing is to be reconciled any more; what is pending in a session stays, unless names
+    last."""
+
+    names_last: bool
+
+    def apply(self, state: State) -> tuple[Edit, ...]:
+        """Return that the pending operation goes."""
+        row = state.operations.get(RECONCILE)
+        if row is None or (_is_of_session(row) and not self.names_last):
+            return ()
+        return (Delete("operation", RECONCILE),)
 
 
 def _unseal(
@@ -525,18 +529,23 @@ def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
     if record is None:
         return
 
-    def changes_for(current: State) -> Changes:
-        pending = current.operations.get(RECONCILE)
-        program = () if pending is None else pending.program
-        changes = Changes()
-        changes.put("operation", RECONCILE, replace(record, program=program))
-        return changes
-
+    fences = () if work.lease is None else (work.held,)
     with work.journal.unlogged() as executed:
-        commit(
-            work.log, changes_for, epoch=work.lease.epoch if work.lease else None,
-            kind="reconcile", executed=executed,
-        )
+        commit(work.log, Commit(
+            "reconcile", (RecordFailure(record),), fences, executed=tuple(executed)
+        ))
+
+
+class RecordFailure(msgspec.Struct, frozen=True):
+    """Record what fails in the pending reconciliation, whose program stays."""
+
+    record: OperationRecord
+
+    def apply(self, state: State) -> tuple[Edit]:
+        """Return the operation."""
+        pending = state.operations.get(RECONCILE)
+        program = () if pending is None else pending.program
+        return (Put("operation", RECONCILE, replace(self.record, program=program)),)
 
 
 def record_session_failure(work: ExecutionContext, seen: State, error: NotReconciled) -> None:
@@ -550,15 +559,8 @@ def record_session_failure(work: ExecutionContext, seen: State, error: NotReconc
     record = replace(record, detail={**record.detail, **_OF_SESSION})
     if record == known:
         return
-
-    def changes_for(current: State) -> Changes | None:
-        if current.serial != seen.serial or current.operations.get(RECONCILE) != known:
-            return None
-        changes = Changes()
-        changes.put("operation", RECONCILE, record)
-        return changes
-
-    commit(work.log, changes_for, kind="reconcile")
+    note = WhileAt(seen.serial, Swap("operation", RECONCILE, known, record))
+    commit(work.log, Commit("reconcile", (note,)))
 
 
 def clear_session_failure(work: ExecutionContext, state: State) -> State:
@@ -566,15 +568,7 @@ def clear_session_failure(work: ExecutionContext, state: State) -> State:
     known = state.operations.get(RECONCILE)
     if known is None or not _is_of_session(known):
         return state
-
-    def changes_for(current: State) -> Changes | None:
-        if current.operations.get(RECONCILE) != known:
-            return None
-        changes = Changes()
-        changes.delete("operation", RECONCILE)
-        return changes
-
-    return commit(work.log, changes_for, kind="reconcile")
+    return commit(work.log, Commit("reconcile", (Swap("operation", RECONCILE, known, None),)))
 
 
 _OF_SESSION = {"phase": "session"}
@@ -629,36 +623,24 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
     made = prepared.shards[shard.target.identity]
     now = int(work.clock.wall())
 
-    def changes_for(current: State) -> Changes:
-        changes = Changes()
-        changes.raise_serial()
-        changes.put(
-            "item", record.item_id,
-            msgspec.structs.replace(current.items[record.item_id], shard=made.path),
-        )
-        changes.put(
-            "shard", made.path,
-            ShardRecord(
-                item_id=record.item_id, global_id=record.global_id, state="live", source=path,
-                source_version=made.source_version, version=made.version,
-                unfilled=current.shards[path].unfilled,
-            ),
-        )
-        changes.put(
-            "shard", path,
-            current.shards[path].retired(
-                now, current.serial + 1, prepared.sealed[path],
-                {number: standing[name] for number, name in item.name_of.items()
-                 if name in standing},
-            ),
-        )
-        changes.delete("intent", str(work.epoch))
-        pending = current.operations.get(RECONCILE)
-        if pending is not None:  # its name moves too: the stored program does not have that
-            changes.put("operation", RECONCILE, msgspec.structs.replace(pending, program=()))
-        return changes
-
-    committed = commit(work.log, changes_for, epoch=work.epoch, kind="copy after a refusal")
+    copy = ReplaceShard(
+        made.path,
+        ShardRecord(
+            item_id=record.item_id, global_id=record.global_id, state="live", source=path,
+            source_version=made.source_version, version=made.version, unfilled=record.unfilled,
+        ),
+        now, prepared.sealed[path],
+        {number: standing[name] for number, name in item.name_of.items() if name in standing},
+    )
+    committed = commit(work.log, Commit(
+        "copy after a refusal",
+        (
+            RaiseSerial(), copy, Delete("intent", str(work.epoch)),
+            # its name moves too: the stored program does not have that
+            Amend("operation", RECONCILE, {"program": ()}),
+        ),
+        (work.held,),
+    ))
     work.on_progress(Progress("copy, not in place", 1, 1, name))
     return committed
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -12,12 +11,13 @@ from catalog_migrate.catalog.records import (
     to_reconcile,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.updates import Delete, Put, RaiseSerial
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.program.steps import Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import shard_spec
+from catalog_migrate.reconciler.commit import ReplaceShard
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.reconcile import finish_shared
@@ -57,21 +57,17 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         for item_id, item in pending
     ]
 
-    def declare(_: State) -> Changes:
-        changes = Changes()
-        changes.put(
-            "intent", str(work.epoch),
-            IntentRecord(epoch=work.epoch, plan_hash="", release="refill",
-                         paths=tuple(paths.values())),
-        )
-        for item_id, item in pending:
-            changes.put(
-                "shard", paths[item_id],
-                ShardRecord(item_id=item_id, global_id=item.global_id, state="building"),
-            )
-        return changes
-
-    commit(work.log, declare, epoch=work.epoch, kind="intent")
+    intent = IntentRecord(
+        epoch=work.epoch, plan_hash="", release="refill", paths=tuple(paths.values())
+    )
+    building = (
+        Put("shard", paths[item_id], ShardRecord(
+            item_id=item_id, global_id=item.global_id, state="building"
+        ))
+        for item_id, item in pending
+    )
+    updates = (Put("intent", str(work.epoch), intent), *building)
+    commit(work.log, Commit("intent", updates, (work.held,)))
     versions: dict[str, int | None] = {}
     try:
         for number, (item_id, item) in enumerate(pending, start=1):
@@ -93,32 +89,20 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         ) from error
     now = int(work.clock.wall())
 
-    def changes_for(current: State) -> Changes:
-        changes = Changes()
-        changes.raise_serial()
-        for item_id, _ in pending:
-            item = current.items[item_id]
-            if item.shard is None:
-                continue
-            changes.put("item", item_id, msgspec.structs.replace(item, shard=paths[item_id]))
-            changes.put(
-                "shard", paths[item_id],
-                ShardRecord(item_id=item_id, global_id=item.global_id, state="live",
-                            version=versions[item_id]),
-            )
-            changes.put(
-                "shard", item.shard,
-                current.shards[item.shard].retired(
-                    now, current.serial + 1, None, item.name_of
-                ),
-            )
-        changes.delete("intent", str(work.epoch))
-        filled = to_reconcile(f"register {len(pending)} filled table(s)")
-        changes.put("operation", RECONCILE, filled)
-        return changes
-
+    filled = (
+        ReplaceShard(paths[item_id], ShardRecord(
+            item_id=item_id, global_id=item.global_id, state="live", version=versions[item_id]
+        ), now)
+        for item_id, item in pending
+    )
+    register = to_reconcile(f"register {len(pending)} filled table(s)")
     with work.journal.unlogged() as executed:
-        state = commit(
-            work.log, changes_for, epoch=work.epoch, kind="refill", executed=executed
-        )
+        state = commit(work.log, Commit(
+            "refill",
+            (
+                RaiseSerial(), *filled, Delete("intent", str(work.epoch)),
+                Put("operation", RECONCILE, register),
+            ),
+            (work.held,), executed=tuple(executed),
+        ))
     return finish_shared(work, state)

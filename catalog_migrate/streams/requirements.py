@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
+from catalog_migrate.catalog.operation_kinds import ALTER
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import dependencies
@@ -46,3 +51,33 @@ class NoRuntime(msgspec.Struct, frozen=True):
                 f"a runtime of cluster {dependencies.display(state, self.cluster)} was started "
                 "meanwhile", remedy="run the statement again: the runtime then carries it out",
             )
+
+
+class Unless(msgspec.Struct, frozen=True):
+    """Requirements of an operation that is not on record yet; one that is, is so for good."""
+
+    key: str
+    requirements: tuple[Requirement, ...]
+
+    def check(self, state: State) -> None:
+        """Raise what the first one says that does not hold."""
+        if self.key not in state.operations:
+            for each in self.requirements:
+                each.check(state)
+
+
+def ask_for(
+    row: OperationRecord, key: str, kind: str, reason: str | None,
+    requirements: tuple[Requirement, ...] = (),
+) -> Commit:
+    """Return the commit of an operation's first row; under a key that is known it writes nothing.
+
+    No other operation may be at work on its items, and those of an ALTER must be what it was
+    planned on. ``kind`` and ``reason`` are for the history.
+    """
+    free = NoOperationOn(row.kind, frozenset({row.target, *row.dependents}))
+    of_kind = (Unaltered(row.target, row.before),) if row.kind == ALTER and row.before else ()
+    return Commit(
+        kind, (Swap("operation", key, None, row),),
+        (Unless(key, (free, *of_kind, *requirements)),), reason=reason,
+    )

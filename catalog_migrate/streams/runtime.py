@@ -20,15 +20,15 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.commits import Commit
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.lease import HEARTBEAT, Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, declared_state, is_open
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
+from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.catalog.updates import Put
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -43,10 +43,11 @@ from catalog_migrate.errors import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import HOLD_AFTER, of_error
 from catalog_migrate.streams.observation import Report
-from catalog_migrate.streams.operations import OperationRun, pending, submit
+from catalog_migrate.streams.operations import OperationRun, pending
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.probes import Answered, ask_kafka, share_clients
 from catalog_migrate.streams.queries import OfflineQueries, QueryEngine, QuerySpec
+from catalog_migrate.streams.requirements import ask_for
 from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.starts import starts_by_cores
 from catalog_migrate.streams.status import (
@@ -161,15 +162,11 @@ class OperationClient:
 
     def ask(
         self, row: OperationRecord, key: str, kind: str, reason: str | None,
-        require: Callable[[State], None] = lambda _: None,
+        *requirements: Requirement,
     ) -> None:
-        """Write an operation's first row; see :func:`~catalog_migrate.streams.operations.submit`.
-
-        ``kind`` and ``reason`` are for the history.
-        """
-        submit(
-            lambda changes: commit(self.log, changes, kind=kind, reason=reason), row, key, require
-        )
+        """Write an operation's first row, as
+        :func:`~catalog_migrate.streams.requirements.ask_for` has it."""
+        commit(self.log, ask_for(row, key, kind, reason, requirements))
 
     def wait(self, key: str, unfinished: Unfinished) -> Ended:
         """Wait until an operation has ended; Ctrl-C leaves it going on.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import msgspec
 
@@ -33,13 +32,13 @@ from catalog_migrate.streams.runtime import OperationClient, operation_key
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.operation_row import (
+    Allowed,
     list_missing,
     new_row,
     require,
-    require_allowed,
     unsafe_program,
 )
-from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
+from catalog_migrate.streams.unsafe.planning import Bound, UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
 from catalog_migrate.streams.unsafe.restore import operation_row
 
@@ -112,7 +111,7 @@ class UnsafeClient(OperationClient):
         left = any(declared_state(each).alone for _, each in pending(state, cluster))
         if left and not runtime_lives(state, cluster):
             self.end_here(cluster, _not_alone)  # what somebody left half-way is ended first
-        self.ask(row, key, "unsafe request", reason, partial(require_allowed, row))
+        self.ask(row, key, "unsafe request", reason, Bound(request), Allowed(row))
         return self.awaited(key, plan)
 
     def awaited(self, key: str, plan: UnsafePlan | None = None) -> Outcome:

@@ -27,8 +27,8 @@ from catalog_migrate.streams.operations import (
     stops_of,
 )
 from catalog_migrate.streams.unsafe.forecast import Totals
-from catalog_migrate.streams.unsafe.planning import dependent_jobs, require_bound
-from catalog_migrate.streams.unsafe.requests import Request, request_in
+from catalog_migrate.streams.unsafe.planning import dependent_jobs
+from catalog_migrate.streams.unsafe.requests import Request
 from catalog_migrate.streams.unsafe.restore import Restore
 
 
@@ -84,15 +84,20 @@ def new_row(
     )
 
 
-def require_allowed(row: OperationRecord, state: State) -> None:
-    """Raises :class:`CommitConflict` when a row's items are not what it was planned on,
-    :class:`UnsafeRefused` for a closed gate."""
-    assert row.unsafe is not None
-    require_bound(state, request_in(row))
-    require(
-        list_missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
-        row.detail["summary"],
-    )
+class Allowed(msgspec.Struct, frozen=True):
+    """The gate of an operation's cluster is open, and a reason was given."""
+
+    row: OperationRecord
+
+    def check(self, state: State) -> None:
+        """Raise :class:`UnsafeRefused` for what is missing."""
+        assert self.row.unsafe is not None
+        require(
+            list_missing(
+                state, self.row.cluster, reason=self.row.unsafe.reason, confirmed=True
+            ),
+            self.row.detail["summary"],
+        )
 
 
 # -- its program -----------------------------------------------------------------------------------

@@ -440,10 +440,20 @@ def _with_times(
     return tuple(map(noted, rows))
 
 
+class Bound(msgspec.Struct, frozen=True):
+    """The items of an unsafe operation are as its request found them, also in their positions."""
+
+    request: Request
+
+    def check(self, state: State) -> None:
+        """Raise :class:`CommitConflict` when one is not."""
+        for part in self.request.parts:
+            _require_bound(state, part)
+
+
 def require_bound(state: State, request: Request) -> None:
     """:class:`CommitConflict` unless the items are as the request found them."""
-    for part in request.parts:
-        _require_bound(state, part)
+    Bound(request).check(state)
 
 
 def _require_bound(state: State, part: ItemRequest) -> None:
