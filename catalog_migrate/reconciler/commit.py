@@ -38,13 +38,13 @@ from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.planner.record_format import find_record_format
 from catalog_migrate.program.steps import IN_PLACE, NAMES, Step, decoded, stored
+from catalog_migrate.reconciler.build_tables import Prepared
 from catalog_migrate.reconciler.execution_context import (
     BundledChanges,
     ExecutionContext,
     NewShard,
     StreamTables,
 )
-from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
 
 

@@ -24,10 +24,16 @@ EVERY = 2.0
 
 
 class CopyProgress:
-    """The figures of copies side by side; where a table's size is unknown there are no totals."""
+    """The figures of copies side by side; where a table's size is unknown there are no totals.
 
-    def __init__(self, work: ExecutionContext, shards: Sequence[NewShard]) -> None:
+    ``directories`` are to be made, for these tables and others.
+    """
+
+    def __init__(
+        self, work: ExecutionContext, shards: Sequence[NewShard], directories: int = 0
+    ) -> None:
         self._work = work
+        self._created, self._directories = 0, directories
         self._reported = Progress(PHASE, 0, len(shards))
         self._total: TableSize | None = None
         sizes = [shard.size for shard in shards]
@@ -40,6 +46,14 @@ class CopyProgress:
         """Bytes so far of each table that is being copied, by its new path."""
         self._running: dict[str, NewShard] = {}
         self._lock = threading.Lock()
+
+    def created(self, shard: NewShard) -> None:
+        """Report that a directory is there; from any thread."""
+        with self._lock:
+            self._created += 1
+            self._work.on_progress(
+                Progress("build", self._created, self._directories, str(shard))
+            )
 
     def copy(self, shard: NewShard) -> NewShard:
         """:func:`copy_bulk`, counted."""
@@ -58,15 +72,18 @@ class CopyProgress:
         return copied
 
     def report(self, progress: Progress) -> None:
-        """Pass on what the caller reports, with the figures of all tables."""
+        """Pass on what the caller reports; of copies with the figures of all tables."""
         with self._lock:
-            self._reported = progress
-            self._work.on_progress(self._with_figures(progress))
+            if progress.phase == PHASE:
+                self._reported = progress
+                progress = self._with_figures(progress)
+            self._work.on_progress(progress)
 
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Report every two seconds as well, by a thread; not in simulated time."""
-        if self._work.lease is None or not self._work.lease.wants_heartbeat:
+        lease = self._work.lease
+        if not self._reported.total or lease is None or not lease.wants_heartbeat:
             yield
             return
         over = threading.Event()

@@ -5,15 +5,31 @@ They come from the shard in force, or are restored from the retired ones of earl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from catalog_migrate.errors import CommitConflict, PrepareFailed, RowNotConverted
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.planner.plan import Segment
+from catalog_migrate.reconciler.build_tables import BuildTable
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
+
+
+@dataclass(frozen=True)
+class CopyTable(BuildTable):
+    """Copy the rows of the table in force, or of retired shards, into a new directory.
+
+    What comes meanwhile is copied when that table is sealed.
+    """
+
+    copy: Callable[[NewShard], NewShard]
+
+    def filled(self, context: ExecutionContext) -> NewShard:  # noqa: ARG002 - it has its own
+        """Return what the directory is with the rows of now."""
+        return self.copy(self.shard)
 
 
 def copy_bulk(work: ExecutionContext, shard: NewShard) -> NewShard:

@@ -13,7 +13,16 @@ from catalog_migrate.errors import PrepareFailed, RowNotConverted
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.planner.plan import Fill
 from catalog_migrate.reconciler.actions import function_spec, view_spec
+from catalog_migrate.reconciler.build_tables import BuildTable
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
+
+
+class FillTable(BuildTable):
+    """Fill a new directory by a query over the tables in force."""
+
+    def filled(self, context: ExecutionContext) -> NewShard:
+        """Return what the directory is with what the query finds now."""
+        return fill_shard(context, self.prepared.state, self.shard)
 
 
 def read_shards(state: State, fill: Fill) -> dict[ItemName, str]:

@@ -8,24 +8,16 @@ A crash leaves what the intent names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import replace as replace_context
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.commits import Commit, commit
-from catalog_migrate.catalog.marks import marks_of
-from catalog_migrate.catalog.records import (
-    IntentRecord,
-    SealedShard,
-    ShardRecord,
-    identity_text,
-)
+from catalog_migrate.catalog.records import IntentRecord, ShardRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Edit, Put
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.engine.port import (
     AnyRequest,
     BindRequest,
@@ -34,9 +26,8 @@ from catalog_migrate.engine.port import (
     FunctionRequest,
     ViewSpec,
 )
-from catalog_migrate.errors import CatalogMigrateError, CommitConflict, EngineFailure, PrepareFailed
+from catalog_migrate.errors import CommitConflict, PrepareFailed
 from catalog_migrate.model.graph import DependencyGraph
-from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
@@ -46,10 +37,17 @@ from catalog_migrate.planner.plan import Fill, Migration, Target
 from catalog_migrate.planner.plan_validation import Proof, blocked, with_proofs
 from catalog_migrate.planner.program import program
 from catalog_migrate.planner.proofs import TableExpression, expressions
+from catalog_migrate.program.operations import execute
 from catalog_migrate.program.steps import PREPARE, Op, Step
 from catalog_migrate.reconciler.actions import function_spec, is_ours, shard_spec, view_spec
+from catalog_migrate.reconciler.build_tables import (
+    BuildTable,
+    Populate,
+    PopulateTable,
+    Prepared,
+)
 from catalog_migrate.reconciler.copy_progress import PHASE, CopyProgress
-from catalog_migrate.reconciler.copy_rows import copy_tail
+from catalog_migrate.reconciler.copy_rows import CopyTable
 from catalog_migrate.reconciler.execution_context import (
     ExecutionContext,
     NewShard,
@@ -57,49 +55,16 @@ from catalog_migrate.reconciler.execution_context import (
     StreamTables,
 )
 from catalog_migrate.reconciler.fill_tables import (
+    FillTable,
     fill_again_if_read_too_early,
-    fill_shard,
     read_shards,
 )
 from catalog_migrate.reconciler.others import describe_holder, find_installation
 from catalog_migrate.reconciler.reshape import ReshapeDecision, choose
+from catalog_migrate.reconciler.seals import SealTable, require_sealed, seal_tables
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan_validation import Held
-
-SEAL_CONFLICT = "SEAL_CONFLICT"
-SEAL_ATTEMPTS = 10
-"""How often others may change a table's metadata while it is to be sealed."""
-
-Populate = Callable[[str, str], None]
-"""``populate(table_name, target_path)``: fill a derived table's new shard."""
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """What an intent says of why it is there."""
-
-    plan_hash: str
-    release: str
-
-
-@dataclass(slots=True)
-class Prepared:
-    """Everything the commit names: new shards by identity, seals on replaced ones, by path, what
-    becomes of tables in place, by identity, and the program that is executed.
-
-    ``unsealing`` are shards that stay in force and were sealed for a new table to be filled."""
-
-    shards: dict[Identity, NewShard] = field(default_factory=dict)
-    sealed: dict[str, int] = field(default_factory=dict)
-    unsealing: frozenset[str] = frozenset()
-    shapes: dict[Identity, Shape] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """Rows that were copied."""
-        return sum(shard.rows for shard in self.shards.values())
-
 
 Asked = tuple[Target, AnyRequest, TableExpression | None]
 """Whose text it is, what Spark is asked, and which expression of a table it is."""
@@ -273,27 +238,37 @@ def prepare(
                 remedy="add its `sql` to the manifest",
             )
     choice = choose(work, state, migration)
-    shards = _new_shards(work, state, migration, choice)
-    retiring = _retiring(state, migration, shards)
     steps = _program(state, migration, choice)
-    work.journal.steps += [step for step in steps if step.phase == PREPARE]
-    if not shards and not retiring:
-        return Prepared(shapes=choice.shapes, steps=steps)
-    filled = [target.fill for target in migration.targets if target.fill is not None]
-    read = [path for fill in filled for path in read_shards(state, fill).values()]
-    closing = {**dict.fromkeys(read), **retiring}
-    _require_no_backfill(work.streams, state, closing)
-    attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
-    prepared = _carry_over(work, state, attempt, shards, closing, populate)
-    prepared.shapes, prepared.steps = choice.shapes, steps
+    prepared = Prepared(
+        state, migration.plan.plan_hash, migration.plan.target.release, steps, choice.shapes
+    )
+    begin = [step for step in steps if step.phase == PREPARE]
+    if begin:
+        work.journal.steps += begin
+        _execute(work, prepared, begin, migration, populate)
+    return prepared
+
+
+def _execute(
+    work: ExecutionContext, prepared: Prepared, steps: Sequence[Step], migration: Migration,
+    populate: Populate | None,
+) -> None:
+    state = prepared.state
+    made: dict[str, Op] = {step.id: step.op for step in steps if step.op != "seal"}
+    shards = _new_shards(work, state, migration, made)
+    read = {
+        path for target in migration.targets if target.fill is not None
+        for path in read_shards(state, target.fill).values()
+    }
+    seals = seals_of(prepared, steps, shards, read)
+    _require_no_backfill(work.streams, state, {each.path for each in seals})
+    carry_over(work, prepared, steps, shards, seals, populate)
+    gone = left_behind(state, migration)
     replaced = {shard.target.item_id for shard in shards}
     prepared.unsealing = frozenset(
-        path for path in closing.keys() - retiring.keys()
-        if state.shards[path].item_id not in replaced
+        each.path for each in seals if each.path not in gone and each.step.id not in replaced
     )
-    _verify_empty(work, state, migration, prepared)
-    _hand_over_to_streams(work, state, prepared)
-    return prepared
+    _verify_empty(work, migration, prepared)
 
 
 def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tuple[Step, ...]:
@@ -316,7 +291,7 @@ def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tup
 
 
 def _require_no_backfill(
-    streams: StreamTables, state: State, retiring: Mapping[str, NewShard | None]
+    streams: StreamTables, state: State, retiring: Collection[str]
 ) -> None:
     """PrepareFailed while an operation reads skipped records with dead letters for a table here."""
     if not state.streams:
@@ -331,43 +306,80 @@ def _require_no_backfill(
             )
 
 
-def copy_into(
-    work: ExecutionContext, state: State, attempt: Attempt, shards: list[NewShard]
-) -> Prepared:
-    """Copy living shards into new ones and seal them, each step named in the intent first."""
-    retiring = {shard.source: shard for shard in shards if shard.source is not None}
-    prepared = _carry_over(work, state, attempt, shards, retiring, None)
-    _hand_over_to_streams(work, state, prepared)
-    return prepared
+def seals_of(
+    prepared: Prepared, steps: Iterable[Step], shards: Iterable[NewShard],
+    read: Collection[str] = (),
+) -> list[SealTable]:
+    """What closes the tables in force that the steps seal; ``read`` are those that fills read."""
+    copied = {shard.source: shard.target.identity for shard in shards if shard.source is not None}
+    places = [
+        (step, prepared.state.items[step.id].shard) for step in steps if step.op == "seal"
+    ]
+    return [
+        SealTable(step, path, prepared, copied.get(path), path in copied or path in read)
+        for step, path in places if path is not None
+    ]
 
 
-def _carry_over(
-    work: ExecutionContext,
-    state: State,
-    attempt: Attempt,
-    shards: list[NewShard],
-    retiring: Mapping[str, NewShard | None],
-    populate: Populate | None,
-) -> Prepared:
-    prepared = Prepared()
-    _declare(work, attempt, shards)
-    _build(work, state, shards, prepared, populate)
-    _seal(work, state, attempt, shards, retiring, prepared)
-    for identity, shard in prepared.shards.items():
+def carry_over(
+    work: ExecutionContext, prepared: Prepared, steps: Iterable[Step], shards: Sequence[NewShard],
+    seals: Sequence[SealTable], populate: Populate | None = None,
+) -> None:
+    """Build, copy, populate, fill and seal, each step named in the intent first."""
+    state, made = prepared.state, prepared.shards
+    made |= {shard.target.identity: shard for shard in shards}
+    _declare(work, prepared)
+    progress = CopyProgress(
+        work, [shard for shard in shards if shard.source is not None], len(shards)
+    )
+    by_item = {shard.target.item_id: shard for shard in shards}
+
+    def operation(step: Step, shard: NewShard) -> BuildTable:
+        if step.op == "copy":
+            return CopyTable(step, shard, prepared, progress.created, progress.copy)
+        if step.op == "populate":
+            return PopulateTable(step, shard, prepared, progress.created, populate)
+        return (FillTable if step.op == "fill" else BuildTable)(
+            step, shard, prepared, progress.created
+        )
+
+    building = [operation(step, by_item[step.id]) for step in steps if step.op != "seal"]
+    with progress.watch():
+        execute(building, work, on_ended=_Ended(progress, building))
+    seal_tables(work, prepared, seals)
+    for identity, shard in made.items():
         if shard.read:
-            prepared.shards[identity] = fill_again_if_read_too_early(
-                work, state, shard, prepared.sealed
-            )
-    _require_sealed(work, prepared)
-    return prepared
+            made[identity] = fill_again_if_read_too_early(work, state, shard, prepared.sealed)
+    require_sealed(work, prepared)
+    _hand_over_to_streams(work, prepared)
 
 
-def _hand_over_to_streams(work: ExecutionContext, state: State, prepared: Prepared) -> None:
+class _Ended:
+    """Counts the tables whose rows have come, by how they do."""
+
+    PHASES: ClassVar[Mapping[str, str]] = {"copy": PHASE, "populate": "populate", "fill": "fill"}
+
+    def __init__(self, progress: CopyProgress, operations: Sequence[BuildTable]) -> None:
+        self._progress = progress
+        self._total = Counter(each.step.op for each in operations)
+        self._ended: Counter[str] = Counter()
+
+    def __call__(self, operation: BuildTable) -> None:
+        op = operation.step.op
+        if op in self.PHASES:
+            self._ended[op] += 1
+            self._progress.report(Progress(
+                self.PHASES[op], self._ended[op], self._total[op], str(operation.shard)
+            ))
+
+
+def _hand_over_to_streams(work: ExecutionContext, prepared: Prepared) -> None:
     """Give copies what queries rely on in their old shards.
 
     A table that takes dead letters knows which batches it has, and one that a sink reads only
     grows, from the copy's first day.
     """
+    state = prepared.state
     if not state.streams:
         return
     read = work.streams.append_only(state)
@@ -386,12 +398,13 @@ def _hand_over_to_streams(work: ExecutionContext, state: State, prepared: Prepar
 
 
 def _verify_empty(
-    work: ExecutionContext, state: State, migration: Migration, prepared: Prepared
+    work: ExecutionContext, migration: Migration, prepared: Prepared
 ) -> None:
     """A table whose drop needed no approval because it was empty must still be, now sealed.
 
     The rows of a derived table are the application's to make again: they never need one.
     """
+    state = prepared.state
     approved = {name.lower() for name in migration.plan.approved}
     for path, name in left_behind(state, migration).items():
         if name.lower() in approved or path not in prepared.sealed:
@@ -407,29 +420,26 @@ def _verify_empty(
 
 
 def _new_shards(
-    work: ExecutionContext, state: State, migration: Migration, choice: ReshapeDecision
+    work: ExecutionContext, state: State, migration: Migration, made: Mapping[str, Op]
 ) -> list[NewShard]:
+    """The shards of tables that are made, by which operation; ``made`` is by item id."""
     shards = []
     sizes = {
         change.item_id: TableSize(change.rows, change.bytes) for change in migration.plan.changes
         if change.rows is not None and change.bytes is not None
     }
     for target in migration.targets:
-        copied = target.contents == "copy" or target.identity in choice.copied
-        if target.definition.kind != "table" or (
-            target.contents in {"keep", "evolve"} and not copied
-        ):
-            continue
-        if target.action is None:
+        op = made.get(target.item_id)
+        if op is None:
             continue
         path = shard_path(target.definition.schema, target.definition.name, work.token())
         source = None
-        if copied:
+        if op == "copy":
             standing = state.items.get(target.item_id)
             source = target.segments[-1].path if standing is None else standing.shard
         shards.append(NewShard(
             target, path, source, unfilled=_never_filled(state, target),
-            size=sizes.get(target.item_id) if copied else None,
+            size=sizes.get(target.item_id) if op == "copy" else None,
         ))
     return shards
 
@@ -440,20 +450,6 @@ def _never_filled(state: State, target: Target) -> bool:
         segment.path in state.shards and state.shards[segment.path].unfilled
         for segment in target.segments
     )
-
-
-def _retiring(
-    state: State, migration: Migration, shards: list[NewShard]
-) -> dict[str, NewShard | None]:
-    """Old shards that the commit will retire, with the copy (if any) that follows them."""
-    retiring: dict[str, NewShard | None] = {
-        shard.source: shard for shard in shards
-        # one that comes back from a retired shard has nothing to seal
-        if shard.source is not None and state.shards[shard.source].state == "live"
-    }
-    for path in left_behind(state, migration):
-        retiring.setdefault(path, None)
-    return retiring
 
 
 def left_behind(state: State, migration: Migration) -> dict[str, str]:
@@ -470,14 +466,13 @@ def left_behind(state: State, migration: Migration) -> dict[str, str]:
     return paths
 
 
-def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -> None:
+def _declare(work: ExecutionContext, prepared: Prepared) -> None:
     """Commit the intent: from here on a crash leaves only what it names."""
-    work.journal.paths.extend(shard.path for shard in shards)
-    record = IntentRecord(
-        epoch=work.epoch,
-        plan_hash=attempt.plan_hash,
-        release=attempt.release,
-        paths=tuple(shard.path for shard in shards),
+    shards = prepared.shards.values()
+    paths = tuple(shard.path for shard in shards)
+    work.journal.paths.extend(paths)
+    intent = IntentRecord(
+        epoch=work.epoch, plan_hash=prepared.plan_hash, release=prepared.release, paths=paths
     )
     building = (
         Put("shard", shard.path, ShardRecord(
@@ -486,210 +481,5 @@ def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -
         ))
         for shard in shards
     )
-    updates = (Put("intent", str(work.epoch), record), *building)
+    updates = (Put("intent", str(work.epoch), intent), *building)
     commit(work.log, Commit("intent", updates, (work.held,)))
-
-
-def _build(
-    work: ExecutionContext, state: State, shards: list[NewShard], prepared: Prepared,
-    populate: Populate | None,
-) -> None:
-    def create(shard: NewShard) -> None:
-        definition = shard.target.definition
-        marks = marks_of(state, shard.target.item_id, definition, shard.source)
-        work.engine.create_shard(shard_spec(definition, work.absolute(shard.path), marks))
-
-    work.all(shards, create, phase="build", operations=[*map(_building, shards)])
-    for shard in shards:
-        prepared.shards[shard.target.identity] = shard
-    copies = [shard for shard in shards if shard.source is not None]
-    progress = CopyProgress(work, copies)
-    with progress.watch():
-        copied = replace_context(work, on_progress=progress.report).all(
-            copies, progress.copy, phase=PHASE,
-            operations=[_on("copy", shard) for shard in copies],
-        )
-    for shard in copied:
-        prepared.shards[shard.target.identity] = shard
-    _populate(work, shards, prepared, populate)
-    filled = [shard for shard in shards if shard.target.fill is not None]
-    for shard in work.all(
-        filled, lambda shard: fill_shard(work, state, shard), phase="fill",
-        operations=[_on("fill", shard) for shard in filled],
-    ):
-        prepared.shards[shard.target.identity] = shard
-
-
-def _populate(
-    work: ExecutionContext, shards: list[NewShard], prepared: Prepared, populate: Populate | None
-) -> None:
-    derived = [shard for shard in shards if _is_populated(shard)]
-    for number, shard in enumerate(derived, start=1):
-        step = _on("populate", shard)
-        if populate is None:
-            work.skipped(step, "no populate callback was given")
-            prepared.shards[shard.target.identity] = fill(work, shard, None)
-        else:
-            with work.executing(step):
-                prepared.shards[shard.target.identity] = fill(work, shard, populate)
-        work.on_progress(
-            Progress("populate", number, len(derived), str(shard.target.definition.item_name))
-        )
-
-
-def _is_populated(shard: NewShard) -> bool:
-    """Whether its rows are the application's to make."""
-    target = shard.target
-    return shard.source is None and (target.contents == "derived" or target.definition.is_derived)
-
-
-def _building(shard: NewShard) -> Step | None:
-    """The operation that ends when the shard is there and empty, if any does."""
-    if shard.source is not None or shard.target.fill is not None or _is_populated(shard):
-        return None
-    return _on("build", shard)
-
-
-def _on(op: Op, shard: NewShard) -> Step:
-    key = shard.target.definition.key
-    return Step(op, key.kind, str(key), shard.target.item_id)
-
-
-def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> NewShard:
-    """Let the application fill a derived table's shard; without a callback it stays empty."""
-    name = str(shard.target.definition.item_name)
-    if populate is None:
-        return replace(shard, unfilled=True)
-    try:
-        populate(name, work.absolute(shard.path))
-    except CatalogMigrateError:
-        raise
-    except Exception as error:
-        raise PrepareFailed(
-            f"populate failed for {name}: {type(error).__name__}: {error}",
-            remedy="fix the callback and start again; the old release is still in force",
-        ) from error
-    work.ensure()
-    return replace(shard, version=work.engine.shard_version(work.absolute(shard.path)))
-
-
-def _seal(
-    work: ExecutionContext,
-    state: State,
-    attempt: Attempt,
-    shards: list[NewShard],
-    retiring: Mapping[str, NewShard | None],
-    prepared: Prepared,
-) -> None:
-    """Seal every shard that retires or was read, copy the tails, verify the counts.
-
-    A table that is dropped because its rows are gone has nothing to seal.
-    """
-    pending: dict[str, NewShard | None] = {}
-    for path, shard in retiring.items():
-        read = any(path == one for made in prepared.shards.values() for one, _ in made.read)
-        if shard is not None or read or not _is_gone(work, path):
-            pending[path] = shard
-        else:
-            work.skipped(_sealing(state, path), "its rows are gone")
-    for _ in range(SEAL_ATTEMPTS):
-        if not pending:
-            return
-        follows = _declare_seals(work, attempt, shards, list(pending))
-        lost: dict[str, NewShard | None] = {}
-        for path in list(pending):
-            try:
-                with work.executing(_sealing(state, path)):
-                    work.ensure()
-                    sealed = work.engine.seal(
-                        work.absolute(path), follows=follows[path], app_id=state.app_id,
-                        epoch=work.epoch,
-                    )
-                    prepared.sealed[path] = sealed
-                    shard = pending[path]
-                    if shard is not None:
-                        current = prepared.shards[shard.target.identity]
-                        prepared.shards[shard.target.identity] = copy_tail(work, current, sealed)
-            except EngineFailure as error:
-                if error.condition != SEAL_CONFLICT:
-                    raise
-                lost[path] = pending[path]  # its properties are read again: they go back later
-        pending = lost
-        work.on_progress(
-            Progress("seal", len(retiring) - len(pending), len(retiring))
-        )
-    raise PrepareFailed(
-        "others change these tables so often that they could not be sealed: " + ", ".join(pending),
-        remedy="pause whoever changes their properties and start again; nothing was changed",
-    )
-
-
-def _sealing(state: State, path: str) -> Step:
-    item_id = state.shards[path].item_id
-    key = state.items[item_id].definition.key
-    return Step("seal", key.kind, str(key), item_id)
-
-
-def _require_sealed(work: ExecutionContext, prepared: Prepared) -> None:
-    """PrepareFailed when a seal is not there any more: rows may have come that were not copied.
-
-    A Spark of somebody else that looked for the seal's version before it was taken renames its own
-    commit over it a moment later, on a local file system; and a user may take it off.
-    """
-    off = [path for path in prepared.sealed if not work.engine.is_sealed(work.absolute(path))]
-    if off:
-        raise PrepareFailed(
-            f"the seal of {', '.join(sorted(off))} was taken off or written over by another writer",
-            remedy="start again; nothing was changed, and the old release is still in force",
-        )
-
-
-def _is_gone(work: ExecutionContext, path: str) -> bool:
-    """Whether nothing is there; EngineFailure where that cannot be told from here."""
-    place = work.absolute(path)
-    return work.engine.why_no_shard(place) is not None and work.engine.shard_version(place) is None
-
-
-class DeclareSeals(msgspec.Struct, frozen=True):
-    """Put an attempt's intent with the seals that it is about to make; those of before stay."""
-
-    intent: IntentRecord
-
-    def apply(self, state: State) -> tuple[Edit]:
-        """Return the intent."""
-        key = str(self.intent.epoch)
-        old = state.intents.get(key)
-        seals = {seal.path: seal for seal in (*(old.seals if old else ()), *self.intent.seals)}
-        return (Put("intent", key, msgspec.structs.replace(
-            self.intent, seals=tuple(seals.values())
-        )),)
-
-
-def _declare_seals(
-    work: ExecutionContext, attempt: Attempt, shards: list[NewShard], paths: list[str]
-) -> dict[str, int]:
-    """Record in the intent what each seal will change, before it is made."""
-    follows: dict[str, int] = {}
-    seals: dict[str, SealedShard] = {}
-    for path in paths:
-        location = work.absolute(path)
-        version = work.engine.shard_version(location)
-        if version is None:
-            raise PrepareFailed(
-                f"the shard {path} is gone",
-                remedy="restore the directory and start again",
-            )
-        follows[path] = version
-        seals[path] = SealedShard(
-            path=path, follows=version, properties=dict(work.engine.seal_properties(location))
-        )
-
-    intent = IntentRecord(
-        epoch=work.epoch, plan_hash=attempt.plan_hash, release=attempt.release,
-        paths=tuple(shard.path for shard in shards), seals=tuple(seals.values()),
-    )
-    commit(work.log, Commit("intent", (DeclareSeals(intent),), (work.held,)))
-    return follows
-
-
-__all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "prepare", "prove", "validate"]

@@ -61,12 +61,13 @@ from catalog_migrate.reconciler.actions import (
     difference,
     shard_spec,
 )
+from catalog_migrate.reconciler.build_tables import Prepared
 from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired, remove_data, removing
 from catalog_migrate.reconciler.commit import ReplaceShard, stored_program
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.names import NameOperation, NamesEnded, name_operations
 from catalog_migrate.reconciler.others import describe_holder, find_installation
-from catalog_migrate.reconciler.prepare import Attempt, copy_into
+from catalog_migrate.reconciler.prepare import carry_over, seals_of
 from catalog_migrate.reconciler.reshape import is_refusal, projection_from, standing_names
 
 
@@ -597,6 +598,10 @@ def _failure_record(error: NotReconciled) -> OperationRecord | None:
     )
 
 
+_RECOPIED: Sequence[Op] = ("copy", "seal")
+"""What becomes of a table whose change in place was refused: a program of its own."""
+
+
 def recopy(work: ExecutionContext, state: State, path: str) -> State:
     """Copy the table at ``path`` into a shard with the committed columns, and put that in force.
 
@@ -615,8 +620,15 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
         shard_path(item.definition.schema, item.definition.name, work.token()),
         path,
     )
+    key = item.definition.key
+    steps = [
+        Step(op, key.kind, str(key), record.item_id, wave)
+        for wave, op in enumerate(_RECOPIED, start=1)
+    ]
+    work.journal.steps += steps
+    prepared = Prepared(state, "", "copy after a refusal", tuple(steps))
     try:
-        prepared = copy_into(work, state, Attempt("", "copy after a refusal"), [shard])
+        carry_over(work, prepared, steps, [shard], seals_of(prepared, steps, [shard]))
     except Exception:
         cleanup.abandon(work)
         raise
@@ -632,15 +644,15 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
         now, prepared.sealed[path],
         {number: standing[name] for number, name in item.name_of.items() if name in standing},
     )
-    committed = commit(work.log, Commit(
-        "copy after a refusal",
-        (
-            RaiseSerial(), copy, Delete("intent", str(work.epoch)),
-            # its name moves too: the stored program does not have that
-            Amend("operation", RECONCILE, {"program": ()}),
-        ),
-        (work.held,),
-    ))
+    updates = (
+        RaiseSerial(), copy, Delete("intent", str(work.epoch)),
+        # its name moves too: the stored program does not have that
+        Amend("operation", RECONCILE, {"program": ()}),
+    )
+    with work.journal.unlogged() as executed:
+        committed = commit(work.log, Commit(
+            "copy after a refusal", updates, (work.held,), executed=executed
+        ))
     work.on_progress(Progress("copy, not in place", 1, 1, name))
     return committed
 

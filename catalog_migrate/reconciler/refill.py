@@ -17,9 +17,9 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.program.steps import Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.actions import shard_spec
+from catalog_migrate.reconciler.build_tables import Populate
 from catalog_migrate.reconciler.commit import ReplaceShard
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
-from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.reconcile import finish_shared
 
 

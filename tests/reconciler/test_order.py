@@ -21,6 +21,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure, LeaseHeld, MetastoreFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.program.steps import Step
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -289,8 +290,10 @@ def test_the_program_is_what_runs(seed: int) -> None:
         assert {one.outcome for one in report.executed if one.op == "populate"} <= {
             "skipped: no populate callback was given"
         }
-        executed = [(one.op, one.name) for one in report.executed]
-        assert executed == [(step.op, step.name) for step in report.plan.steps]
+        assert [
+            Step(one.op, one.kind, one.name, one.id, one.wave, one.phase)
+            for one in report.executed
+        ] == list(report.plan.steps)
         assert recorder.executed(place.state()) == [
             ("create" if one.op in ("redefine", "update") else one.op,
              one.id if one.phase != "names" else one.name.rpartition(":")[2].lower())

@@ -17,7 +17,7 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.prepare import Populate
+from catalog_migrate.reconciler.build_tables import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine

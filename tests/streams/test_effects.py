@@ -17,8 +17,8 @@ from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.reconciler.build_tables import Prepared
 from catalog_migrate.reconciler.commit import PutInForce
-from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import declare, dependencies
@@ -143,7 +143,7 @@ def test_a_migration_and_its_streams_are_one_commit(place: Place) -> None:
     before = place.state
     release = release_of(DraftedRelease("2", (V2,), {}, (), ()))
     migration = plan_migration(Baseline.from_state(before), release)
-    objects = PutInForce(migration, Prepared(), "release", epoch=2, now=0)
+    objects = PutInForce(migration, Prepared(before, "", "", ()), "release", epoch=2, now=0)
     streams = FollowTables(migration)
     after = preview(before, (objects, streams))
     table = dependencies.find(after, "table", "s.t")
