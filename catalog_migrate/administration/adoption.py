@@ -120,7 +120,8 @@ def adopt(
             read_state(log)  # another process created it in this very moment
     with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).kept() as lease:
         # another process may have adopted one of them while the lease was waited for
-        found = _surveyed(log, release, wanted, read_state(log), warehouse, forgotten, left_alone)
+        state = lease.read_state()
+        found = _surveyed(log, release, wanted, state, warehouse, forgotten, left_alone)
         after = _under_lease(log, lease, release, found.candidates, frozenset(forgotten), on_step)
     return Adoption(proposed.prospects, found.left_alone, proposed.plan, after.serial)
 

@@ -116,7 +116,7 @@ def export_catalog(
     clock = clock or SystemClock()
     lease = acquire(log, holder=this_holder(), clock=clock, wait=wait, anyway=True)
     with lease.kept():
-        state = read_state(log)
+        state = lease.read_state()
         work = ExecutionContext(
             engine, log, clock, state.setting("warehouse"), MigratedStreams(), lease=lease
         )

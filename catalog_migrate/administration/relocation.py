@@ -178,6 +178,8 @@ def relocate(
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
     lease = None if aim.away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
     with nullcontext() if lease is None else lease.kept():
+        if lease is not None:
+            lease.read_state()
         _mark(state, aim, lineage, new_lineage, on_step)
         parted = copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
         on_step("commit")

@@ -408,7 +408,7 @@ class Catalog:
         lease = acquire(self.log, holder=this_holder(), wait=1.0, clock=work.clock)
         with lease.kept():
             work = work.at(state, lease)
-            newest = finish_shared(work, self.state())
+            newest = finish_shared(work, lease.read_state())
             if engine.persistent_names:
                 reconcile_names(work, newest)
 
@@ -467,7 +467,8 @@ class Catalog:
             return reconcile_names(work, state, keep_foreign_names=True)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
         with lease.kept():
-            return reconcile_names(work.at(state, lease), self.state(), keep_foreign_names=True)
+            newest = lease.read_state()
+            return reconcile_names(work.at(state, lease), newest, keep_foreign_names=True)
 
     def unlock(self, holder: str) -> bool:
         """Take the migration lease away from ``holder``, which is surely dead.

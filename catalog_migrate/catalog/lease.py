@@ -240,6 +240,7 @@ def acquire(
     log: CatalogLog, *, holder: str, ttl: float = 30, margin: float = 10, wait: float | None = None,
     clock: Clock, on_wait: OnWait | None = None, key: str = MIGRATION,
     fence: Callable[[Lease], None] | None = None, anyway: bool = False,
+    known: State | None = None,
 ) -> Lease:
     """Take the lease, waiting while another process holds it.
 
@@ -250,7 +251,8 @@ def acquire(
     ``fence`` keeps an earlier holder out that may still wake up. It is called unless the lease is
     ``settled``, and before the first heartbeat: dying in it leaves a lease that is not settled for
     the next one either. It must be repeatable, and fence its commits by the epoch. ``anyway`` is as
-    in :class:`~catalog_migrate.catalog.commits.Commit`.
+    in :class:`~catalog_migrate.catalog.commits.Commit`. ``known`` is a state that was read already:
+    the log is read again where it has moved on since.
 
     Raises :class:`LeaseHeld` with holder, host, process and since when.
     """
@@ -262,7 +264,7 @@ def acquire(
     started = clock.monotonic()
     seen: tuple[LeaseRecord, str | None] | None = None
     seen_at = started
-    state = read_state(log)
+    state = known or read_state(log)
     while True:
         if log.version() != state.version:
             state = read_state(log)
@@ -316,11 +318,14 @@ def _take(
         pid=process.pid, started=process.started, since=since, alone=alone,
     )
     take = Swap("lease", key, row, taken)
+    began = clock.monotonic()
     before, _ = commit_onto(log, Commit("take lease", (take,), anyway=anyway))
     # two threads of one process write the very same row: the row alone does not tell whose
     if before.leases.get(key) != row:
         return None
-    return Lease(log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin)
+    lease = Lease(log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin)
+    lease._renewed = began
+    return lease
 
 
 def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
@@ -342,13 +347,18 @@ def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
 def _settle(
     lease: Lease, clock: Clock, margin: float, fence: Callable[[Lease], None] | None
 ) -> None:
-    """Wait out acts of an earlier holder, fence it, then write this epoch's first heartbeat."""
+    """Wait out acts of an earlier holder, fence it, then write this epoch's first heartbeat.
+
+    No challenger takes a row that it has not seen for a whole TTL, so the commit that took the
+    lease is as good as a heartbeat; where it is too old, the log says who has the lease.
+    """
     if margin:
         clock.sleep(margin)
     if fence is not None and not lease.settled:
         lease.read_state()
         fence(lease)
-    lease.read_state()
+    if not (lease.settled and lease.is_fresh):
+        lease.read_state()
     lease._renew(clock.monotonic())
 
 

@@ -306,7 +306,9 @@ def _started(
         if isinstance(done, BootstrapReport):
             return done
         outcome, plan, state, found = done
-        newest = _newest_registered(work, part, options)
+        newest = state
+        if options.session or not lasting:
+            newest = _newest_registered(work, part, options)
     else:
         registered = _registered(work, part, options, state)
         if registered is None:
@@ -359,10 +361,10 @@ def _shared(
     lease = acquire(
         work.log, holder=options.holder, ttl=options.ttl, margin=options.margin,
         wait=options.timeout, clock=work.clock,
-        on_wait=lambda *_: work.on_progress(Progress("wait for the lease", 0, 1)),
+        on_wait=lambda *_: work.on_progress(Progress("wait for the lease", 0, 1)), known=before,
     )
     with lease.kept():
-        state = read_state(work.log)
+        state = lease.read_state()
         work = work.at(state, lease)
         fenced = _fenced_out(state, part.release, options)
         if fenced is not None:

@@ -94,6 +94,76 @@ class TestTake:
             acquire(memory, holder="a", ttl=10, margin=10, clock=clock)
 
 
+class TestReads:
+    """How often the log is read until a lease is held."""
+
+    @pytest.fixture
+    def calls(self, memory: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """What is asked of the log, in order."""
+        told: list[str] = []
+
+        def listen(name: str) -> None:
+            act: Any = getattr(MemoryLog, name)
+
+            def heard(self: MemoryLog, *args: Any, **named: Any) -> Any:
+                told.append(name)
+                return act(self, *args, **named)
+
+            monkeypatch.setattr(MemoryLog, name, heard)
+
+        for name in ("read", "append", "renew"):
+            listen(name)
+        return told
+
+    def test_a_commit_just_made_is_as_good_as_a_heartbeat(
+        self, memory: MemoryLog, clock: Any, calls: list[str]
+    ) -> None:
+        """A state that was read is not read again before the commit, nor is the log after it."""
+        known = read_state(memory)
+        calls.clear()
+        acquire(memory, holder="a", clock=clock, known=known)
+        assert calls == ["read", "append", "renew"]
+
+    def test_a_known_state_that_is_old_is_read_again(
+        self, memory: MemoryLog, clock: Any, calls: list[str]
+    ) -> None:
+        """A lease that was taken since is seen to be held."""
+        known = read_state(memory)
+        rewrite(memory, **OF_ANOTHER_HOST)
+        calls.clear()
+        with pytest.raises(LeaseHeld):
+            acquire(memory, holder="a", clock=clock, known=known, wait=0)
+        assert calls == ["read"]
+
+    @pytest.mark.parametrize(("seconds", "looks"), [(19.9, False), (20.0, True)])
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_a_commit_whose_reply_is_late_is_looked_for(
+        self, memory: MemoryLog, clock: Any, monkeypatch: pytest.MonkeyPatch,
+        calls: list[str], seconds: float, looks: bool, taken: bool,
+    ) -> None:
+        """After TTL less margin a challenger may be about to have the lease: no heartbeat is
+        written before the log says whose it is."""
+        append = MemoryLog.append
+
+        def late(self: MemoryLog, *args: Any, **named: Any) -> int:
+            version = append(self, *args, **named)
+            monkeypatch.setattr(MemoryLog, "append", append)
+            clock.sleep(seconds)
+            if taken and looks:
+                rewrite(memory, epoch=2, **OF_ANOTHER_HOST)
+            calls.clear()
+            return version
+
+        monkeypatch.setattr(MemoryLog, "append", late)
+        if taken and looks:
+            with pytest.raises(LeaseLost):
+                acquire(memory, holder="a", clock=clock)
+            assert calls == ["read"]
+        else:
+            acquire(memory, holder="a", clock=clock)
+            assert calls == (["read", "renew"] if looks else ["renew"])
+
+
 class TestHeld:
     def test_message(self, memory: MemoryLog, clock: Any) -> None:
         """The error says holder, host, process, since when, and how to unlock."""

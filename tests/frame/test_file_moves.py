@@ -12,7 +12,7 @@ def test_a_start_that_migrates_two_objects_keeps_to_few_files() -> None:
     """A column comes to a table, and to the view that reads it."""
     trace = trace_start()
     assert 0 < trace.moves <= MOST
-    assert 0 < trace.calls["read_state"] <= 6
+    assert 0 < trace.calls["read_state"] <= 3
     assert 0 < trace.calls["order_waves"] <= 2
     assert trace.calls["plan_migration"] == 1
     assert f"| moves between files | {trace.moves} |" in describe(trace)
