@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from catalog_migrate.delta import log
 from catalog_migrate.delta.files import rows_added
-from catalog_migrate.delta.log import commit_log, is_same_commit, read_change, refuse_damaged_log
+from catalog_migrate.delta.log import (
+    commit_log,
+    is_same_commit,
+    put_commit,
+    read_change,
+    refuse_damaged_log,
+)
 from catalog_migrate.delta.table import commit_transactions
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
@@ -101,8 +109,8 @@ def test_a_commit_says_whose_it_is(tmp_path: Path) -> None:
     write_deltalake(tmp_path, rows, commit_properties=CommitProperties(custom_metadata={
         "catalog_migrate.commit": "c1", "catalog_migrate.kind": "seal", "other": "x",
     }))
-    log = commit_log(str(tmp_path), Storage(), lambda *said: AssertionError(said))
-    found = log.commit(0)
+    commits = commit_log(str(tmp_path), Storage(), lambda *said: AssertionError(said))
+    found = commits.commit(0)
     assert (found.commit_id, dict(found.metadata)) == ("c1", {"kind": "seal"})
 
 
@@ -122,3 +130,36 @@ def test_the_same_commit_of_a_copy(table: str, tmp_path: Path) -> None:
     assert is_same_commit(table, other, 1)
     commit.write_bytes(b"{}")
     assert not is_same_commit(table, other, 1)
+
+
+# -- a commit of our own ---------------------------------------------------------------------------
+
+def test_a_commit_that_goes_behind_nothing(table: str) -> None:
+    """Where others' rows may not come before it, any commit since the look refuses it."""
+    with pytest.raises(EngineFailure, match="others wrote to it") as refused:
+        put_commit(table, [], follows=3, operation="TEST", behind_data=False)
+    assert (refused.value.condition, refused.value.transient) == ("DELTA_CONCURRENT_APPEND", True)
+    assert put_commit(table, [], follows=4, operation="TEST", behind_data=False) == 5
+
+
+def test_a_commit_says_that_it_is_no_append(table: str) -> None:
+    """Spark lets writers of rows pass a blind append."""
+    version = put_commit(table, [], follows=4, operation="TEST")
+    lines = commit(Path(table), version).read_text().splitlines()
+    assert json.loads(lines[0])["commitInfo"]["isBlindAppend"] is False
+
+
+@pytest.mark.parametrize(("versions", "lands"), [(3, False), (4, True)])
+def test_a_commit_is_given_up(
+    shard: Path, monkeypatch: pytest.MonkeyPatch, versions: int, lands: bool
+) -> None:
+    """So many versions may be taken by others after the one that was looked at."""
+    monkeypatch.setattr(log, "_RACES", versions)
+    for number in (4, 5, 6):
+        rows = Table.from_pydict({"id": Array([number], DataType.int64())})
+        write_deltalake(shard, rows, mode="append")
+    if lands:
+        assert put_commit(str(shard), [], follows=3, operation="TEST") == 7
+    else:
+        with pytest.raises(EngineFailure, match="others took every version"):
+            put_commit(str(shard), [], follows=3, operation="TEST")

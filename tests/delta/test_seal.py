@@ -162,3 +162,10 @@ def test_the_order_of_a_columns_metadata_is_no_change(warehouse: str) -> None:
         seals.unseal(path, {})
         follows = version_of(path)
         assert shard_size(path)[0] == number + 1
+
+
+def test_the_first_epoch_is_none_too_late(path: str) -> None:
+    """A table that carries no epoch is anybody's, of the very first one as well."""
+    seals.fence(path, APP, 0)
+    with pytest.raises(EngineFailure, match="epoch 0"):
+        seals.fence(path, APP, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,17 @@ from catalog_migrate.delta.table import (
     delete_data,
     delete_table,
     grown,
+    publish,
+    require_plain,
     shadow_name,
     sweep_shadow_tables,
     table_around,
     tables_below,
 )
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.objects import Column
 from catalog_migrate.store.local import LocalStore
 
 
@@ -125,3 +132,28 @@ def test_a_table_that_comes_meanwhile_stays(
     delete_data(str(tmp_path))
     assert theirs.exists()
     assert not (tmp_path / "part-0.parquet").exists()
+
+
+# -- whose rows are written by whom ----------------------------------------------------------------
+
+@pytest.mark.parametrize(("check", "plain"), [(None, True), ("id > 0", False)])
+def test_rows_of_a_table_with_constraints_are_sparks(
+    tmp_path: Path, check: str | None, plain: bool
+) -> None:
+    """delta-rs writes what has an old protocol without constraints; it keeps no CHECK."""
+    write_deltalake(tmp_path, rows(1))
+    if check is not None:
+        DeltaTable(tmp_path).alter.add_constraint({"positive": check})
+    with nullcontext() if plain else pytest.raises(EngineFailure, match="written by Spark"):
+        require_plain(DeltaTable(tmp_path))
+
+
+def test_a_table_is_published_with_its_checksums(tmp_path: Path) -> None:
+    """Commit by commit, each with what spares a reader the replay; never over another table."""
+    made, there = str(tmp_path / "made"), str(tmp_path / "there")
+    Shards(None).create_shard(ShardSpec(made, (Column("id", "BIGINT"),)))
+    (tmp_path / "there/_delta_log").mkdir(parents=True)
+    assert publish(made, there)
+    log = sorted(each.name for each in (tmp_path / "there/_delta_log").iterdir())
+    assert log == [f"{0:020d}.crc", f"{0:020d}.json"]
+    assert not publish(made, there)
