@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import ConnectionFailed
 
 Result = TypeVar("Result")
@@ -17,7 +18,9 @@ Result = TypeVar("Result")
 class Finding(msgspec.Struct, frozen=True):
     """One thing that was tried: on what, by which option, whether it went well, and if not, why.
 
-    No text of a finding holds the value of a secret.
+    No text of a finding holds the value of a secret. ``item_id`` is there where the subject is an
+    object of the catalog. ``unresolved``: a secret has no value in this process; in the runtime's
+    it may have one. ``final``: positions belong to another cluster, which no waiting changes.
     """
 
     subject: str
@@ -25,11 +28,34 @@ class Finding(msgspec.Struct, frozen=True):
     ok: bool
     message: str
     remedy: str | None = None
+    item_id: str = ""
+    unresolved: bool = False
+    final: bool = False
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it is of a source or a sink, not of a connection."""
+        return self.subject.startswith(("source ", "sink "))
+
+    @property
+    def text(self) -> str:
+        """The subject, the option and the message, without the remedy."""
+        where = f"{self.subject}, option {self.option}" if self.option else self.subject
+        message = self.message.removeprefix(f"{self.subject}: ")
+        # it names the subject itself
+        begins = not self.option and message.startswith(f"{self.subject} ")
+        return message if begins else f"{where}: {message}"
 
     def __str__(self) -> str:
-        option = f" option {self.option}:" if self.option and not self.ok else ""
-        text = f"{self.subject}:{option} {self.message}"
-        return f"{text}; {self.remedy}" if self.remedy else text
+        remedied = self.remedy and not self.ok
+        return f"{self.text} (remedy: {self.remedy})" if remedied else self.text
+
+    def of_item(self, item_id: str, name: str, redactor: Redactor) -> Finding:
+        """Return it as one of an object of the catalog, without its secrets."""
+        return msgspec.structs.replace(
+            self, subject=name, item_id=item_id, message=redactor.scrub(self.message),
+            remedy=redactor.scrub(self.remedy or "") or None,
+        )
 
 
 class TookTooLong(Exception):

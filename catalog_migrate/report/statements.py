@@ -11,6 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import find_effects
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted
 from catalog_migrate.program.steps import describe_interruption, interruptions, numbered
@@ -39,7 +40,6 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explanation import Explanation, list_changed_items, write_definition
 from catalog_migrate.streams.judgement import pause_remedy
-from catalog_migrate.streams.probes import Verdict as Finding
 
 _WORDS = {"create": "is new", "drop": "goes", "update": "changes"}
 _SHOWN = 50
@@ -228,7 +228,7 @@ def _pausable(found: Explanation) -> list[str]:
     altered = found.effect is not None and found.effect.alteration is not None
     if not altered or not all(each.is_query for each in found.refusing):
         return []
-    return list(dict.fromkeys(each.name for each in found.refusing))
+    return list(dict.fromkeys(each.subject for each in found.refusing))
 
 
 def _decisions(found: Explanation) -> Iterator[Decision]:
@@ -244,8 +244,8 @@ def _decisions(found: Explanation) -> Iterator[Decision]:
 
 def _decision(finding: Finding) -> Decision:
     return Decision(
-        finding.name, f"option {finding.option}" if finding.option else "",
-        finding.message.removeprefix(f"{finding.name}: "), finding.remedy, "remedy",
+        finding.subject, f"option {finding.option}" if finding.option else "",
+        finding.message.removeprefix(f"{finding.subject}: "), finding.remedy or "", "remedy",
     )
 
 
@@ -350,7 +350,7 @@ def _validation(case: _Case) -> Section:
         )
         for each in bad[:_SHOWN]
     ]
-    well = list(dict.fromkeys(each.name for each in verdicts if each.ok))
+    well = list(dict.fromkeys(each.subject for each in verdicts if each.ok))
     left = f", … and {len(well) - _SHOWN:,} more" if len(well) > _SHOWN else ""
     note = f"Nothing found: {', '.join(well[:_SHOWN])}{left}." if well else None
     return Section(title, tuple(entries), note, max(len(bad) - _SHOWN, 0))

@@ -131,10 +131,10 @@ def _connections(state: State, ports: Ports) -> Iterator[Finding]:
     verdicts = probe_connections(state, ports=ports, timeout=_TIMEOUT)
     bad = [
         Finding(
-            "connection", verdict.option or None, False,
-            f"{verdict.name.removeprefix('connection ')}: {verdict.message}",
+            "connection", verdict.option, False,
+            f"{verdict.subject.removeprefix('connection ')}: {verdict.message}",
             "run doctor where the runtime runs: it has the secret there" if verdict.unresolved
-            else verdict.remedy or None,
+            else verdict.remedy,
         )
         for verdict in verdicts if not verdict.ok
     ]

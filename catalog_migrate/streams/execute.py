@@ -283,7 +283,7 @@ class Executor(OperationClient):
         require_valid(verdicts, found.text)
         rows = Rows(
             ("item", "ok", "message"),
-            tuple((verdict.name, verdict.ok, verdict.message) for verdict in verdicts),
+            tuple((verdict.subject, verdict.ok, verdict.message) for verdict in verdicts),
         )
         return Result(f"{found.text} is valid", rows=rows)
 

@@ -8,6 +8,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.program.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
@@ -16,7 +17,7 @@ from catalog_migrate.streams.judgement import Judgement, judge
 from catalog_migrate.streams.operations import Program, lines_of
 from catalog_migrate.streams.plans import plan_statement, program_of_effect
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.probes import Verdict, validate, with_upstream
+from catalog_migrate.streams.probes import validate, with_upstream
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.status import failing_queries, runtime_lives
 from catalog_migrate.streams.unsafe.operation_row import Missing, list_missing, unsafe_program
@@ -45,7 +46,7 @@ class Explanation(msgspec.Struct, frozen=True):
     reads: str = ""
 
     @property
-    def refusing(self) -> tuple[Verdict, ...]:
+    def refusing(self) -> tuple[Finding, ...]:
         """The findings for which the statement would be refused.
 
         A secret of a query has its value where the query runs: one without a value here is none.
@@ -112,8 +113,8 @@ def _judge(before: State, after: State, effect: Effect, ports: Ports) -> Judgeme
             before, after, change.item_id, effect.affected or _own(after, change.item_id),
             ports=ports, find_failing=lambda: failing_queries(before),
         )
-    found: list[Verdict] = []
-    broken: list[Verdict] = []
+    found: list[Finding] = []
+    broken: list[Finding] = []
     for root in effect.created:
         item = after.items[root]
         if item.definition.kind in ("connection", "source", "sink"):

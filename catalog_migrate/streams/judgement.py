@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.probes import Verdict, probe_connections, refusal, validate
+from catalog_migrate.streams.probes import probe_connections, refusal, validate
 from catalog_migrate.streams.specs import names_upstream
 
 Refusals = Mapping[str, CatalogMigrateError]
@@ -41,9 +42,9 @@ class Judgement(msgspec.Struct, frozen=True):
     """All verdicts under the new definition: those of ``broken`` are by the alteration, those of
     ``sick`` stood before it."""
 
-    verdicts: tuple[Verdict, ...] = ()
-    broken: tuple[Verdict, ...] = ()
-    sick: tuple[Verdict, ...] = ()
+    verdicts: tuple[Finding, ...] = ()
+    broken: tuple[Finding, ...] = ()
+    sick: tuple[Finding, ...] = ()
 
     @property
     def sick_queries(self) -> dict[str, str]:
@@ -93,7 +94,7 @@ def judge(
     unreachable = _unreachable(before, queries, ports)
     errors = find_failing() if unreachable else {}
 
-    def is_sick(verdict: Verdict) -> bool:
+    def is_sick(verdict: Finding) -> bool:
         if _cause(verdict) in stood:
             return True
         item_id = verdict.item_id
@@ -112,7 +113,7 @@ def is_same_failure(error: str, earlier: str) -> bool:
     return _without_times(error) == _without_times(earlier)
 
 
-def pause_remedy(state: State, broken: Iterable[Verdict]) -> str:
+def pause_remedy(state: State, broken: Iterable[Finding]) -> str:
     """What to do about what refuses an alteration; queries that need not follow may be paused."""
     remedy = "fix what is named"
     names = {
@@ -124,11 +125,11 @@ def pause_remedy(state: State, broken: Iterable[Verdict]) -> str:
     return remedy
 
 
-def _verdicts_of(state: State, refusals: Refusals) -> list[Verdict]:
+def _verdicts_of(state: State, refusals: Refusals) -> list[Finding]:
     return [refusal(state, item_id, error) for item_id, error in sorted(refusals.items())]
 
 
-def _cause(verdict: Verdict) -> tuple[str, str, str]:
+def _cause(verdict: Finding) -> tuple[str, str | None, str]:
     return verdict.item_id, verdict.option, _without_times(verdict.message)
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-import msgspec
-
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import Finding
@@ -42,43 +40,9 @@ from catalog_migrate.streams.upstream import (
 from catalog_migrate.streams.upstream_tables import discovered
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What validation says of one item; ``remedy`` is there when it is not ``ok``.
-
-    ``unresolved``: a secret has no value in this process; in the runtime's it may have one.
-    ``final``: positions belong to another cluster, which no waiting changes.
-    """
-
-    item_id: str
-    name: str
-    ok: bool
-    message: str
-    remedy: str = ""
-    option: str = ""
-    unresolved: bool = False
-    final: bool = False
-
-    @property
-    def is_query(self) -> bool:
-        """Whether it is of a source or a sink, not of a connection."""
-        return self.name.partition(" ")[0] in st.QUERY_KINDS.values()
-
-    @property
-    def text(self) -> str:
-        """The item, the option and the message, without the remedy."""
-        where = f"{self.name}, option {self.option}" if self.option else self.name
-        message = self.message.removeprefix(f"{self.name}: ")
-        begins = not self.option and message.startswith(f"{self.name} ")  # it names the item itself
-        return message if begins else f"{where}: {message}"
-
-    def __str__(self) -> str:
-        remedied = self.remedy and not self.ok
-        return f"{self.text} (remedy: {self.remedy})" if remedied else self.text
-
-
 def validate(
     state: State, target: str, dependents: Sequence[str], *, ports: Ports, timeout: float = 10.0,
-) -> list[Verdict]:
+) -> list[Finding]:
     """Probe the connections at and below ``target``, and each dependent's own access.
 
     Everything at once in threads; the answers in the order connections, then dependents. Names
@@ -96,7 +60,7 @@ def validate(
 
 def probe_connections(
     state: State, item_ids: Sequence[str] | None = None, *, ports: Ports, timeout: float = 10.0
-) -> list[Verdict]:
+) -> list[Finding]:
     """Whether connections (by default all of a catalog) answer, at least one verdict for each."""
     if item_ids is None:
         item_ids = [
@@ -136,10 +100,16 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
         bad = [each for each in findings or error.findings if not each.ok]
         raise ValidationFailed(
             f"{statement.name} was refused by validation, nothing was changed",
-            verdicts=[str(finding) for finding in bad] or [error.message],
+            verdicts=[_describe(finding) for finding in bad] or [error.message],
             remedy="fix what is named",
         ) from None
     return discovered(statement, found)
+
+
+def _describe(finding: Finding) -> str:
+    option = f" option {finding.option}:" if finding.option else ""
+    remedy = f"; {finding.remedy}" if finding.remedy else ""
+    return f"{finding.subject}:{option} {finding.message}{remedy}"
 
 
 def connections_using(state: State, target: str) -> tuple[str, ...]:
@@ -156,13 +126,13 @@ def connections_using(state: State, target: str) -> tuple[str, ...]:
 def probe_queries(
     state: State, item_ids: Sequence[str], *, ports: Ports,
     timeout: float = 10.0,
-) -> tuple[list[Verdict], dict[str, Upstream]]:
+) -> tuple[list[Finding], dict[str, Upstream]]:
     """Whether each query's own access works now, and whom it reaches.
 
     Queries on one Kafka connection share a client, see :func:`share_clients`. Verdicts are in the
     order of ``item_ids``, at least one for each; an upstream that did not answer is left out.
     """
-    verdicts: dict[str, list[Verdict]] = {}
+    verdicts: dict[str, list[Finding]] = {}
     found: dict[str, Upstream] = {}
     specs: dict[str, QuerySpec] = {}
     for item_id in item_ids:
@@ -255,35 +225,29 @@ def _alone(spec: QuerySpec, upstreams: Upstreams, timeout: float) -> dict[str, A
 def _judged(
     state: State, spec: QuerySpec, findings: Sequence[Finding], upstream: Upstream | None, *,
     whole: bool,
-) -> list[Verdict]:
+) -> list[Finding]:
     """Findings as verdicts, and whether the upstream is the one that positions belong to."""
     name = f"{spec.kind} {spec.name}"
-    redactor = spec.redactor
-    verdicts = [
-        Verdict(
-            spec.item_id, name, finding.ok, redactor.scrub(finding.message),
-            redactor.scrub(finding.remedy or ""), finding.option or "",
-        )
-        for finding in findings
-    ]
+    well = Finding(name, None, True, "there and accessible", item_id=spec.item_id)
+    verdicts = [finding.of_item(spec.item_id, name, spec.redactor) for finding in findings]
     stream = state.streams.get(spec.item_id)
     if stream is None or not stream.upstream or upstream is None:
-        return verdicts or [Verdict(spec.item_id, name, True, "there and accessible")]
+        return verdicts or [well]
     fine = whole and all(verdict.ok for verdict in verdicts)
     if fine or upstream.upstream != stream.upstream:
         try:
             require_same_cluster_and_topics(spec, stream, upstream)
         except UpstreamChanged as error:  # it says more than that a topic is missing there
-            refused = Verdict(
-                spec.item_id, name, False, redactor.scrub(error.message), error.remedy or "",
-                final=True,
+            refused = Finding(
+                name, None, False, spec.redactor.scrub(error.message), error.remedy,
+                spec.item_id, final=True,
             )
             verdicts.insert(0, refused)
-    return verdicts or [Verdict(spec.item_id, name, True, "there and accessible")]
+    return verdicts or [well]
 
 
 def require_valid(
-    verdicts: Sequence[Verdict], what: str, remedy: str = "fix what is named"
+    verdicts: Sequence[Finding], what: str, remedy: str = "fix what is named"
 ) -> None:
     """:class:`ValidationFailed` with all that is wrong."""
     bad = [verdict for verdict in verdicts if not verdict.ok]
@@ -322,7 +286,7 @@ def with_shown_host_key(statement: object, error: InvalidOptions) -> InvalidOpti
     return InvalidOptions(error.message, problems=error.problems, remedy=remedy)
 
 
-def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> list[Verdict]:
+def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> list[Finding]:
     name = f"connection {dependencies.display(state, item_id)}"
     try:
         resolved = resolved_connection(state, item_id, resolve=ports.resolve)
@@ -331,28 +295,25 @@ def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> lis
     connector = dependencies.effective(state, item_id).connector
     redactor = Redactor.of(resolved)
     return [
-        Verdict(
-            item_id, name, finding.ok, redactor.scrub(finding.message),
-            redactor.scrub(finding.remedy or ""), finding.option or "",
-        )
+        finding.of_item(item_id, name, redactor)
         for finding in ports.upstreams.check_connection(connector, resolved, timeout=timeout)
     ]
 
 
-def refusal(state: State, item_id: str, error: CatalogMigrateError) -> Verdict:
+def refusal(state: State, item_id: str, error: CatalogMigrateError) -> Finding:
     """What refused a source or sink, as what validation says of it."""
     definition = state.items[item_id].definition
     return _refusal(item_id, f"{definition.kind} {definition.item_name}", error)
 
 
-def _refusal(item_id: str, name: str, error: CatalogMigrateError) -> Verdict:
-    return Verdict(
-        item_id, name, False, error.message, error.remedy or "",
+def _refusal(item_id: str, name: str, error: CatalogMigrateError) -> Finding:
+    return Finding(
+        name, None, False, error.message, error.remedy, item_id,
         unresolved=isinstance(error, UnresolvedSecret),
     )
 
 
-Answer = tuple[Mapping[str, Verdict], Mapping[str, Upstream]]
+Answer = tuple[Mapping[str, Finding], Mapping[str, Upstream]]
 """By item id: what is wrong with a query's access, or that all is well; and whom it reaches."""
 
 
@@ -373,7 +334,7 @@ class Probing:
         self._items: frozenset[str] | None = None
         self._first: Future[Answer] | None = None
         self._asked: Future[Answer] | None = None
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, Finding] = {}
 
     def __enter__(self) -> Probing:
         return self
@@ -398,7 +359,7 @@ class Probing:
         self._asked = self._pool.submit(self._probe, state, sorted(item_ids))
         return True
 
-    def verdicts(self) -> Mapping[str, Verdict]:
+    def verdicts(self) -> Mapping[str, Finding]:
         """The newest answers that are there."""
         if self._asked is not None and self._asked.done():
             self._verdicts.update(self._asked.result()[0])

@@ -18,6 +18,7 @@ from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED, UNCON
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
 from catalog_migrate.program.operations import Operation
 from catalog_migrate.streams import dependencies
@@ -33,7 +34,7 @@ from catalog_migrate.streams.operations import (
     redefined,
     rollback_program,
 )
-from catalog_migrate.streams.probes import Probing, Verdict, probe_queries
+from catalog_migrate.streams.probes import Probing, probe_queries
 from catalog_migrate.streams.status import shortly
 from catalog_migrate.streams.upstream import Upstream
 from catalog_migrate.streams.watch import Watch, list_awaited
@@ -187,11 +188,11 @@ class Trial(OperationRun):
 
     def _probe(
         self, state: State, item_ids: Sequence[str]
-    ) -> tuple[dict[str, Verdict], dict[str, Upstream]]:
+    ) -> tuple[dict[str, Finding], dict[str, Upstream]]:
         """The first thing that is wrong with each query's access, else that all is well; and whom
         each one reaches."""
         verdicts, reached = probe_queries(state, item_ids, ports=self.supervisor.ports)
-        found: dict[str, Verdict] = {}
+        found: dict[str, Finding] = {}
         for verdict in verdicts:
             if verdict.item_id not in found or found[verdict.item_id].ok:
                 found[verdict.item_id] = verdict
@@ -215,7 +216,7 @@ class Trial(OperationRun):
         dead = [each for _, each in sorted(old.items()) if not each.ok]
         if not dead:
             return ""
-        said = f"{dead[0].name}: {dead[0].message}"
+        said = f"{dead[0].subject}: {dead[0].message}"
         return f"the new definition answers and stays, the old one does not answer ({said})"
 
     def _go_back(self, problems: Sequence[str]) -> None:

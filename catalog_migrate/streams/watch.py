@@ -15,13 +15,14 @@ from typing import ClassVar
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.program.operations import Operation
 from catalog_migrate.program.steps import Step
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import Failure
 from catalog_migrate.streams.judgement import is_same_failure
 from catalog_migrate.streams.operations import NOT_RUNNING, OperationRun, StartQuery, restarted
-from catalog_migrate.streams.probes import Probing, Verdict
+from catalog_migrate.streams.probes import Probing
 from catalog_migrate.streams.status import shortly
 from catalog_migrate.streams.supervisor import Known, Managed
 from catalog_migrate.streams.upstream import input_known
@@ -151,7 +152,7 @@ class Watch:
             self._probe_again = now + PROBE_AGAIN
         return True
 
-    def _look(self, item_id: str, verdict: Verdict | None, now: float) -> str:
+    def _look(self, item_id: str, verdict: Finding | None, now: float) -> str:
         """Start a query again where it has ended; return what its probe comes to, if it has."""
         managed = self._managed(item_id)
         query, waiting = managed.query, self._waiting[item_id]
@@ -170,7 +171,7 @@ class Watch:
         self.sick[item_id] = f"{managed.name}: {earlier}"
         return f"skipped: {NOT_RUNNING}"
 
-    def _is_over(self, probed: Mapping[str, Verdict], now: float) -> bool:
+    def _is_over(self, probed: Mapping[str, Finding], now: float) -> bool:
         """Whether the limit is over, and waiting on is not worth while."""
         waiting = {item_id: self._managed(item_id) for item_id in sorted(self._waiting)}
         turns = [

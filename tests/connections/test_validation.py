@@ -71,7 +71,7 @@ def only(found: tuple[Finding, ...], subject: str, option: str) -> str:
     assert finding.option == option
     assert finding.remedy
     assert MARKER not in str(finding)
-    assert str(finding).startswith(f"{subject}: option {option}: ")
+    assert str(finding).startswith(f"{subject}, option {option}: ")
     return finding.message
 
 

@@ -11,6 +11,7 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.connections import kafka_probe
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import (
     CatalogMigrateError,
     SyntaxProblem,
@@ -22,7 +23,6 @@ from catalog_migrate.sql.parser import parse
 from catalog_migrate.sql.statements import Explain
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.probes import Verdict
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -210,7 +210,7 @@ def test_what_validation_refuses(executor: Executor, statement: str, what: str) 
 )
 def test_a_finding_names_its_object_once(message: str, option: str, said: str) -> None:
     """Whoever found it may have named the object already."""
-    assert str(Verdict("i1", "source s.x", False, message, option=option)) == said
+    assert str(Finding("source s.x", option, False, message)) == said
 
 
 @pytest.mark.parametrize("kind", ["source", "sink"])

@@ -12,6 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, preview
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
@@ -30,7 +31,7 @@ from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
 from catalog_migrate.streams.operations import redefined, require_standing
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.probes import Verdict, validate
+from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import first_stream, hidden, options_of, restored, spec_of
 from catalog_migrate.streams.status import held_by, runtime_lives
@@ -321,7 +322,7 @@ def _require_whole(checkpoint: Checkpoint) -> None:
 
 def validated(
     state: State, request: Request, *, ports: Ports
-) -> tuple[Verdict, ...]:
+) -> tuple[Finding, ...]:
     """Probe the properties of afterwards; ids of topics are judged by :func:`survey_parts`."""
     if request.skip_validate:
         return ()
@@ -388,7 +389,7 @@ def plan_unsafe(
                 found.stays or msgspec.UNSET,
                 bool(surveyed.survey.line) or msgspec.UNSET,
                 surveyed.survey.copied or msgspec.UNSET,
-                tuple(Refusal(each.text, each.remedy) for each in refusing) or msgspec.UNSET,
+                tuple(Refusal(each.text, each.remedy or "") for each in refusing) or msgspec.UNSET,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
