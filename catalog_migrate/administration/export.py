@@ -31,6 +31,7 @@ from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
+from catalog_migrate.program.order import order_creates
 from catalog_migrate.reconciler.actions import (
     PREFIX,
     SHARD_KINDS,
@@ -40,7 +41,7 @@ from catalog_migrate.reconciler.actions import (
     matches,
 )
 from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.names import graph_of
+from catalog_migrate.reconciler.names import list_uses
 from catalog_migrate.reconciler.reconcile import observe, shared_pending
 from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.streams.migrations import MigratedStreams
@@ -219,8 +220,8 @@ def _own(state: State) -> dict[str, DesiredName]:
 def in_order(names: Mapping[str, DesiredName]) -> Iterator[DesiredName]:
     """The names, each behind all that it uses."""
     by_identity = {name.identity: name for name in names.values()}
-    for wave in graph_of(by_identity).waves():
-        yield from (by_identity[identity] for identity in wave)
+    for wave in order_creates(*list_uses(by_identity), by_identity):
+        yield from (by_identity[identity] for _, identity in wave)
 
 
 def _unmade(state: State) -> frozenset[str]:

@@ -18,8 +18,8 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CheckFailed
-from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.names import number_of
+from catalog_migrate.model.walks import find_cycle
 from catalog_migrate.model.wording import counted
 
 _SHOWN = 20

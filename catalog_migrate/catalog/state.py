@@ -31,8 +31,10 @@ from catalog_migrate.catalog.records import (
     UserObjectRecord,
 )
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
-from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
 
 RawCollections = Mapping[str, Mapping[str, str]]
 """Collection -> key -> the record's JSON text, as it stands in the log."""
@@ -463,6 +465,8 @@ class State:
         """
         question = ("item", "graph")
         if question not in self._found:
+            from catalog_migrate.model.graph import DependencyGraph
+
             items = self.items
             names = {item_id: name for name, item_id in self.item_ids.items()}
             self._found[question] = DependencyGraph(

@@ -1,77 +1,82 @@
 """Who uses whom: orders, waves, dependents, circles and the path that explains each of them.
 
-The one place where edges are walked. Every answer is a function of the objects alone, never of the
-order they were read in: nodes are ranked by :func:`catalog_migrate.model.objects.order_key`, ties
-do not exist. networkx sorts, and finds the way round a circle; what a start without a change,
-``status`` and a session's names ask for goes without it.
+A :class:`networkx.DiGraph` with our rank: every answer is a function of the objects alone, never of
+the order they were read in. The import takes longer than a start without a change: such a start,
+``status`` and a session's names go by :mod:`catalog_migrate.model.walks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import networkx
 
 from catalog_migrate.errors import DependencyCycle, UsageError
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
+from catalog_migrate.model.walks import group_in_waves, measure_depths
 
-Node = TypeVar("Node", bound=str | Identity)
+_NOTHING: Mapping[Identity, Any] = MappingProxyType({})
 
 
-class DependencyGraph:
+class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has no types
     """The dependencies of one release or catalog: types, tables, views, connections, queries.
 
-    ``uses`` names for each object what it uses directly (an object that uses nothing may be left
-    out), ``keys`` has the key of every object; an identity in ``uses`` without a key is a
-    :class:`UsageError`. ``links`` says of some objects as what they use another, by role
-    (``connection``, ``reads``); an edge without a role is possible. A cycle is found by the methods
-    that need an order (and by :meth:`cycle`), not by the constructor, so that graphs of broken
-    releases can be looked at.
+    An edge goes from what is used to its user. ``uses`` names for each object what it uses directly
+    (an object that uses nothing may be left out), ``keys`` has the key of every object; an identity
+    in ``uses`` without a key is a :class:`UsageError`. ``links`` says of some objects as what they
+    use another, by role (``connection``, ``reads``); an edge without a role is possible. A cycle is
+    found by the methods that need an order (and by :meth:`cycle`), not by the constructor, so that
+    graphs of broken releases can be looked at.
+
+    Nodes, and the neighbours of each, are in the order of
+    :func:`catalog_migrate.model.objects.order_key`, their rank. Neither is added later.
     """
 
     def __init__(
-        self, uses: Mapping[Identity, Iterable[Identity]], keys: Mapping[Identity, ItemKey],
-        links: Mapping[Identity, Mapping[str, Identity]] | None = None,
+        self, uses: Mapping[Identity, Iterable[Identity]] = _NOTHING,
+        keys: Mapping[Identity, ItemKey] = _NOTHING,
+        links: Mapping[Identity, Mapping[str, Identity]] = _NOTHING,
     ) -> None:
-        self._keys = keys
-        self._links = {} if links is None else links
-        self._uses = {node: tuple(dict.fromkeys(uses.get(node, ()))) for node in keys}
-        self._used_by: dict[Identity, list[Identity]] = {node: [] for node in keys}
-        for node, used in self._uses.items():
-            for other in used:
-                if other not in self._used_by:
-                    raise _unknown(other)
-                self._used_by[other].append(node)
-        if not uses.keys() <= keys.keys():
-            raise _unknown(min(uses.keys() - keys.keys()))
+        super().__init__()
+        strangers = {used for each in uses.values() for used in each if used not in keys}
+        strangers |= uses.keys() - keys.keys()
+        if strangers:
+            stranger = min(strangers)
+            raise UsageError(
+                f"the graph has no object {stranger!r}",
+                remedy="give a key for every object that is used", identity=stranger,
+            )
+        ranked = sorted(keys, key=lambda node: order_key(keys[node]))
+        self.add_nodes_from((node, {"key": keys[node]}) for node in ranked)
+        self.add_edges_from(
+            (used, user) for user in ranked if user in uses for used in self._ranked(uses[user])
+        )
+        for user, roles in links.items():
+            for role, used in sorted(roles.items()):
+                if self.has_edge(used, user):
+                    self.edges[used, user].setdefault("roles", []).append(role)
         self._explained: tuple[frozenset[Identity], dict[Identity, Identity | None]] | None = None
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __contains__(self, node: object) -> bool:
-        return node in self._keys
-
-    def __iter__(self) -> Iterator[Identity]:
-        return iter(self._rank)
 
     def key(self, node: Identity) -> ItemKey:
         """The key of an object of the graph."""
-        return self._keys[node]
+        key: ItemKey = self.nodes[node]["key"]
+        return key
 
     def uses(self, node: Identity) -> tuple[Identity, ...]:
         """What ``node`` uses directly, in rank order; () for a node that is not in the graph."""
-        return self._ranked(self._uses.get(node, ()))
+        return tuple(self._pred.get(node, ()))
 
     def used_by(self, node: Identity) -> tuple[Identity, ...]:
         """What uses ``node`` directly, in rank order; () for a node that is not in the graph."""
-        return self._ranked(self._used_by.get(node, ()))
+        return tuple(self._succ.get(node, ()))
 
     def roles(self, user: Identity, used: Identity) -> tuple[str, ...]:
         """As what ``user`` uses ``used``, sorted; () where no role is on record."""
-        links = self._links.get(user, {})
-        return tuple(sorted(role for role, other in links.items() if other == used))
+        return tuple(self.get_edge_data(used, user, {}).get("roles", ()))
 
     def topological(self) -> tuple[Identity, ...]:
         """All objects, what is used first, of several possible next ones the lowest rank.
@@ -80,100 +85,61 @@ class DependencyGraph:
         """
         return self._topological
 
-    def reverse_topological(self) -> tuple[Identity, ...]:
-        """:meth:`topological` backwards: what uses comes before what is used."""
-        return self._topological[::-1]
-
     def waves(self, subset: Iterable[Identity] | None = None) -> tuple[tuple[Identity, ...], ...]:
         """The objects of ``subset`` (all by default) in groups that may be worked on at once.
 
-        An object stands in the wave after the last one of those of the subset that it uses,
-        directly or through objects outside the subset; ranked within a wave. Backwards the waves
-        are an order for drops. Nodes that are not in the graph are ignored. Imports nothing: every
-        start of a session asks for it. Raises :class:`DependencyCycle` for one among the objects
-        and what they use.
+        An object is in the wave after the last one of those of the subset that it uses, directly or
+        through objects outside the subset; ranked within a wave. Backwards the waves are an order
+        for drops. Nodes that are not in the graph are ignored. Raises :class:`DependencyCycle` for
+        one among the objects and what they use.
         """
-        chosen: Collection[Identity] = self._keys.keys()
+        chosen, within = set(self.nbunch_iter(None if subset is None else [*subset])), self
         if subset is not None:
-            chosen = {node for node in subset if node in self._keys}
-        ordered, stuck = self._used_first(
-            chosen if subset is None else {*chosen, *self.dependencies(chosen)}
-        )
-        if stuck:
-            raise self._in_a_circle()
-        level: dict[Identity, int] = {}
-        groups: list[list[Identity]] = []
-        for node in ordered:
-            depth = max((level[used] + (used in chosen) for used in self._uses[node]), default=0)
-            level[node] = depth
-            if node in chosen:
-                if depth == len(groups):
-                    groups.append([])
-                groups[depth].append(node)
-        return tuple(map(self._ranked, groups))
+            within = self.subgraph(chosen | self.dependencies(chosen))
+        try:
+            depths = measure_depths(networkx.topological_sort(within), self._pred, chosen)
+        except networkx.NetworkXUnfeasible:
+            raise self._in_a_circle() from None
+        return tuple(map(self._ranked, group_in_waves(depths, chosen)))
 
     def dependents(
-        self, roots: Iterable[Identity], *, both: DependencyGraph | None = None,
-        without: Container[Identity] = (), role: Callable[[str], bool] | None = None,
+        self, roots: Iterable[Identity], *,
+        edge: Callable[[Identity, Identity], bool] | None = None,
     ) -> frozenset[Identity]:
         """Everything that uses one of ``roots``, directly or not; a root only when it does, too.
 
-        With ``both`` only what uses it there as well is followed; what is in ``without`` is not.
-        With ``role`` only those edges are followed of which it accepts a role.
+        With ``edge`` only the edges are followed of which it accepts what is used and its user.
         """
-
-        def users(node: Identity) -> Iterable[Identity]:
-            there = self._used_by.get(node, [])
-            if both is None and not without and role is None:
-                return there
-            also = there if both is None else both._used_by.get(node, [])
-            return [
-                user for user in there if user in also and user not in without
-                and (role is None or any(map(role, self.roles(user, node))))
-            ]
-
-        return _reached(roots, users)
+        return _reach(
+            self if edge is None else networkx.subgraph_view(self, filter_edge=edge), roots
+        )
 
     def dependencies(self, roots: Iterable[Identity]) -> frozenset[Identity]:
         """Everything that one of ``roots`` uses, directly or not; a root only when it is, too."""
-        return _reached(roots, lambda node: self._uses.get(node, ()))
-
-    def with_dependencies(self, nodes: Iterable[Identity]) -> DependencyGraph:
-        """The part of the graph that has ``nodes`` and everything that they use, directly or not.
-
-        The order and the waves of ``nodes`` are the same in it. Unknown nodes are ignored.
-        """
-        chosen = set(nodes)
-        return self.part(chosen | self.dependencies(chosen))
+        return _reach(self.reverse(copy=False), roots)
 
     def part(self, nodes: Iterable[Identity]) -> DependencyGraph:
         """The graph of ``nodes`` alone, with the edges between them; unknown ones are ignored."""
-        kept = {node for node in nodes if node in self._keys}
-        return DependencyGraph(
-            {node: [used for used in self._uses[node] if used in kept] for node in kept},
-            {node: self._keys[node] for node in kept},
-            {node: self._links[node] for node in kept & self._links.keys()},
-        )
+        kept = set(nodes)
+        part: DependencyGraph
+        part = networkx.subgraph_view(self, filter_node=kept.__contains__).copy()
+        return part
 
-    def because(self, roots: Container[Identity], node: Identity) -> tuple[Identity, ...]:
+    def because(self, roots: Iterable[Identity], node: Identity) -> tuple[Identity, ...]:
         """The shortest path from one of ``roots`` up to ``node``, which is ``(node,)`` for a root.
 
         Of several shortest paths the one whose display names come first; () when none of the
         roots is used by ``node``. Asked for many nodes, hand over a frozenset: the work for its
         roots is then done once.
         """
-        found = self._explained
-        if found is None or found[0] is not roots:
-            starts = frozenset(identity for identity in self._keys if identity in roots)
-            if found is None or found[0] != starts:
-                memo = roots if isinstance(roots, frozenset) else starts
-                found = self._explained = memo, self._explain(starts)
-        return _path(found[1], node)
+        starts = frozenset(roots)
+        if self._explained is None or self._explained[0] is not starts:
+            self._explained = starts, self._explain(starts)
+        return _path(self._explained[1], node)
 
     def cycle(self) -> tuple[Identity, ...]:
         """A shortest cycle through the lowest-ranked object that is on one; () without cycles."""
-        stuck = self._ranked(self.without_order)
-        return next((path for path in map(self.loop, stuck) if path), ())
+        return next(filter(None, map(self.loop, self)), ())
 
     def loop(self, node: Identity) -> tuple[Identity, ...]:
         """A shortest cycle through ``node``; () when it is on none, which costs next to nothing.
@@ -182,52 +148,37 @@ class DependencyGraph:
         """
         if node not in self.without_order:
             return ()
-        import networkx
-
-        used = networkx.from_dict_of_lists(dict(self._uses_in_order()), networkx.DiGraph)
-        parents: dict[Identity, Identity | None] = {node: None}
-        parents.update(networkx.bfs_predecessors(used, node))
-        last = next((each for each in parents if node in self._uses[each]), None)
+        back = networkx.bfs_predecessors(self.reverse(copy=False), node)
+        parents: dict[Identity, Identity | None] = {node: None, **dict(back)}
+        last = next((each for each in parents if self.has_edge(node, each)), None)
         return () if last is None else (*_path(parents, last), node)
 
     @cached_property
     def without_order(self) -> frozenset[Identity]:
         """What is on a cycle or uses something that is: none of it has a place in an order."""
-        return frozenset(self._used_first(self._keys.keys())[1])
+        if networkx.is_directed_acyclic_graph(self):
+            return frozenset()
+        circles = [*networkx.selfloop_edges(self)]
+        circles += (each for each in networkx.strongly_connected_components(self) if len(each) > 1)
+        on_one = frozenset().union(*circles)
+        return on_one | self.dependents(on_one)
+
+    @cached_property
+    def _topological(self) -> tuple[Identity, ...]:
+        try:
+            return tuple(networkx.lexicographical_topological_sort(self, self._rank.__getitem__))
+        except networkx.NetworkXUnfeasible:
+            raise self._in_a_circle() from None
 
     @cached_property
     def _rank(self) -> dict[Identity, int]:
-        ranked = sorted(self._keys, key=lambda node: order_key(self._keys[node]))
-        return {node: number for number, node in enumerate(ranked)}
+        return {node: number for number, node in enumerate(self)}
 
-    def _ranked(self, nodes: Collection[Identity]) -> tuple[Identity, ...]:
-        if len(nodes) < 2:
-            return tuple(nodes)
+    def _ranked(self, nodes: Iterable[Identity]) -> tuple[Identity, ...]:
         return tuple(sorted(nodes, key=self._rank.__getitem__))
 
-    def _uses_in_order(self) -> tuple[tuple[Identity, tuple[Identity, ...]], ...]:
-        return tuple((node, self.uses(node)) for node in self._rank)
-
-    def _used_first(self, within: Collection[Identity]) -> tuple[list[Identity], set[Identity]]:
-        """Objects in some order, each behind what it uses, and those that have no such place.
-
-        ``within`` has everything that its objects use.
-        """
-        open_uses = {node: len(self._uses[node]) for node in within}
-        ready = [node for node, count in open_uses.items() if count == 0]
-        ordered: list[Identity] = []
-        while ready:
-            node = ready.pop()
-            ordered.append(node)
-            for user in self._used_by[node]:
-                if user in open_uses:
-                    open_uses[user] -= 1
-                    if open_uses[user] == 0:
-                        ready.append(user)
-        return ordered, open_uses.keys() - ordered
-
     def _in_a_circle(self) -> DependencyCycle:
-        path = tuple(str(self._keys[node]) for node in self.cycle())
+        path = tuple(str(self.key(node)) for node in self.cycle())
         return DependencyCycle(
             f"objects use each other in a circle: {' -> '.join(path)}",
             path=path,
@@ -236,33 +187,22 @@ class DependencyGraph:
 
     def _explain(self, starts: frozenset[Identity]) -> dict[Identity, Identity | None]:
         """For each node reached from ``starts`` the node before it on its first shortest path."""
-        shown = {node: str(key) for node, key in self._keys.items()}
-        layer = sorted(starts, key=shown.__getitem__)
-        parents: dict[Identity, Identity | None] = dict.fromkeys(layer)
-        while layer:
-            following: dict[Identity, int] = {}
-            # A layer is sorted by its paths, so the first parent met has the first path.
-            for position, node in enumerate(layer):
-                for user in self._used_by[node]:
-                    if user not in parents:
-                        parents[user] = node
-                        following[user] = position
-            layer = sorted(following, key=lambda user: (following[user], shown[user]))
+        roots = [*self.nbunch_iter([*starts])]
+        parents: dict[Identity, Identity | None] = dict.fromkeys(roots)
+        places: dict[Identity | None, int] = {None: 0}  # of the layer before, by their paths
+        for layer in networkx.bfs_layers(self, roots):
+            for node in layer:
+                if node not in parents:
+                    near = (used for used in self._pred[node] if used in places)
+                    parents[node] = min(near, key=places.__getitem__)
+            ordered = sorted(layer, key=lambda node: (places[parents[node]], str(self.key(node))))
+            places = {node: place for place, node in enumerate(ordered)}
         return parents
 
-    @cached_property
-    def _topological(self) -> tuple[Identity, ...]:
-        order = _sorted_graph(self._uses_in_order())
-        if order is None:
-            raise self._in_a_circle()
-        return order
 
-
-def _unknown(identity: Identity) -> UsageError:
-    return UsageError(
-        f"the graph has no object {identity!r}",
-        remedy="give a key for every object that is used", identity=identity,
-    )
+def _reach(graph: networkx.DiGraph, roots: Iterable[Identity]) -> frozenset[Identity]:
+    layers = networkx.bfs_layers(graph, [*graph.nbunch_iter([*roots])])
+    return frozenset(near for layer in layers for node in layer for near in graph[node])
 
 
 def _path(parents: Mapping[Identity, Identity | None], node: Identity) -> tuple[Identity, ...]:
@@ -273,80 +213,3 @@ def _path(parents: Mapping[Identity, Identity | None], node: Identity) -> tuple[
         path.append(here)
         here = parents[here]
     return tuple(reversed(path))
-
-
-def chain(start: Node, following: Callable[[Node], Node | None]) -> list[Node]:
-    """``start``, what it leads to, and so on; ends before anything would come again."""
-    found = [start]
-    node = following(start)
-    while node is not None and node not in found:
-        found.append(node)
-        node = following(node)
-    return found
-
-
-def find_cycle(
-    roots: Iterable[Node], uses: Callable[[Node], Iterable[Node]], known: Container[Node]
-) -> list[Node]:
-    """A circle of uses that one of ``roots`` leads to, its first node also last; else empty.
-
-    ``uses`` is asked for ``known`` nodes only. The circle begins with the least of its nodes.
-    Iterative, so that depth does not matter; without a library, so that it costs nothing.
-    """
-    done: set[Node] = set()
-    for root in roots:
-        if root in done:
-            continue
-        trail = [root]
-        on_trail = {root}
-        pending = [iter(uses(root))]
-        while pending:
-            for node in pending[-1]:
-                if node in on_trail:
-                    circle: list[Node] = trail[trail.index(node) :]
-                    first: int = circle.index(min(circle))
-                    return [*circle[first:], *circle[: first + 1]]
-                if node not in done and node in known:
-                    trail.append(node)
-                    on_trail.add(node)
-                    pending.append(iter(uses(node)))
-                    break
-            else:
-                pending.pop()
-                node = trail.pop()
-                on_trail.discard(node)
-                done.add(node)
-    return []
-
-
-def _reached(
-    roots: Iterable[Identity], near: Callable[[Identity], Iterable[Identity]]
-) -> frozenset[Identity]:
-    reached: set[Identity] = set()
-    waiting = list(roots)
-    while waiting:
-        for node in near(waiting.pop()):
-            if node not in reached:
-                reached.add(node)
-                waiting.append(node)
-    return frozenset(reached)
-
-
-@lru_cache(maxsize=8)
-def _sorted_graph(
-    ranked: tuple[tuple[Identity, tuple[Identity, ...]], ...],
-) -> tuple[Identity, ...] | None:
-    """The lexicographic topological order of (node, what it uses) in rank order, None for a cycle.
-
-    Remembered, because the NEW graph of one plan is the OLD graph of the next.
-    """
-    import networkx  # here: its 100 ms are not for a plan without changes
-
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(node for node, _ in ranked)
-    graph.add_edges_from((used, node) for node, uses in ranked for used in uses)
-    rank = {node: number for number, (node, _) in enumerate(ranked)}
-    try:
-        return tuple(networkx.lexicographical_topological_sort(graph, key=rank.__getitem__))
-    except networkx.NetworkXUnfeasible:
-        return None

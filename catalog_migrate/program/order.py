@@ -18,15 +18,21 @@ object on the cycle and its users are dropped and created instead, with their id
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.model.names import Identity
+from catalog_migrate.model.names import Identity, ItemKey
+from catalog_migrate.model.objects import order_key
+from catalog_migrate.model.walks import group_in_waves, measure_depths
 
 if TYPE_CHECKING:
+    import networkx
+
     from catalog_migrate.model.graph import DependencyGraph
 
 _DROP, _REDEFINE, _CREATE, _PASS = "drop", "redefine", "create", "pass"
@@ -34,8 +40,8 @@ _RANK = {_PASS: 0, _DROP: 1, _REDEFINE: 2, _CREATE: 3}
 
 _NO_RENAMES: Mapping[Identity, Identity] = MappingProxyType({})
 
-_Node = tuple[str, str, Identity]
-"""(side ``old`` or ``new``, what happens, identity on that side)."""
+_Node = tuple[str, Identity]
+"""(``old``: the name goes or stays; ``new``: it comes or stays; ``redefine``, identity)."""
 
 
 Wave = tuple[tuple[str, Identity], ...]
@@ -65,17 +71,26 @@ def order_steps(
 
     All drops come before all creates here, so that no rename has a say in it.
     """
-    if not redefines:
-        dropped, created = set(drops), set(creates)
-        return Order(
-            tuple(name for name in old.reverse_topological() if name in dropped),
-            tuple(name for name in new.topological() if name in created),
-        )
-    _, ordered, recreated = _ordered(old, new, set(drops), set(creates), set(redefines), {})
+    import networkx
+
+    change = _Change(old, new, set(drops), set(creates), set(redefines), _NO_RENAMES)
+    going, coming = old.topological()[::-1], new.topological()
+    if redefines:
+        steps = change.settle()
+        places = {("old", name): place for place, name in enumerate(going)}
+        for place, name in enumerate(coming):
+            places["new", name] = places[_REDEFINE, name] = place
+
+        def rank(step: _Node) -> tuple[int, int, str]:
+            return _RANK[change.act(step)], places[step], step[0]
+
+        ordered = list(networkx.lexicographical_topological_sort(steps, rank))
+        going = tuple(name for side, name in ordered if side == "old")
+        coming = tuple(name for side, name in ordered if side == "new")
     return Order(
-        tuple(name for _, what, name in ordered if what == _DROP),
-        tuple(name for _, what, name in ordered if what == _CREATE),
-        recreated,
+        tuple(name for name in going if name in change.dropped),
+        tuple(name for name in coming if name in change.created),
+        frozenset(change.created.difference(creates)),
     )
 
 
@@ -92,168 +107,142 @@ def order_waves(
 
     ``renames`` are the names of NEW, with those of OLD, of what must never have both.
     """
-    if not drops and not redefines:  # a session gets its names: nothing has to go for them
+    if not drops and not redefines:
         return tuple(tuple((_CREATE, name) for name in wave) for wave in new.waves(creates))
-    waves: dict[int, list[tuple[str, Identity]]] = {}
-    if redefines:
-        before, ordered, _ = _ordered(
-            old, new, set(drops), set(creates), set(redefines), renames
-        )
-        level = dict.fromkeys(before, 0)
-        for node in ordered:
-            _, what, name = node
-            depth = level[node]
-            if what != _PASS:
-                waves.setdefault(depth, []).append((what, name))
-                depth += 1
-            for follower in before[node]:
-                level[follower] = max(level[follower], depth)
-    else:
-        _drops_then_creates(old, new, set(drops), set(creates), waves, renames)
+    change = _Change(old, new, set(drops), set(creates), set(redefines), renames)
+    depths = change.measure()
     back = {*drops} & {*creates}
 
     def place(step: tuple[str, Identity]) -> tuple[int, Identity]:
         """A name that comes back goes last in its wave and comes first: it is absent for less."""
-        what, name = step
+        act, name = step
         if name in back:
-            return (4 if what == _DROP else 0), name
-        return _RANK[what], name
+            return (4 if act == _DROP else 0), name
+        return _RANK[act], name
 
-    return tuple(tuple(sorted(waves[depth], key=place)) for depth in sorted(waves))
-
-
-def _drops_then_creates(
-    old: DependencyGraph,
-    new: DependencyGraph,
-    dropped: Collection[Identity],
-    created: Collection[Identity],
-    waves: dict[int, list[tuple[str, Identity]]],
-    renames: Mapping[Identity, Identity],
-) -> None:
-    """Fill ``waves`` where nothing is redefined: linear in the edges, without a graph of steps."""
-    free: dict[Identity, int] = {}  # the first wave in which the name is free
-    for name in old.reverse_topological():
-        depth = free.get(name, 0)
-        if name in dropped:
-            waves.setdefault(depth, []).append((_DROP, name))
-            depth += 1
-        free[name] = depth
-        for used in old.uses(name):
-            free[used] = max(free.get(used, 0), depth)
-    there: dict[Identity, int] = {}  # the first wave in which what it uses is there
-    for name in new.topological():
-        depth = there.get(name, 0)
-        if name in created:
-            for before in (name, renames.get(name, name)):
-                if before in dropped:
-                    depth = max(depth, free[before])
-            waves.setdefault(depth, []).append((_CREATE, name))
-            depth += 1
-        for user in new.used_by(name):
-            there[user] = max(there.get(user, 0), depth)
+    return tuple(
+        tuple(sorted(((change.act(step), step[1]) for step in wave), key=place))
+        for wave in group_in_waves(depths, depths)
+    )
 
 
-def _ordered(
-    old: DependencyGraph,
-    new: DependencyGraph,
-    dropped: set[Identity],
-    created: set[Identity],
-    redefined: set[Identity],
-    renames: Mapping[Identity, Identity],
-) -> tuple[Mapping[_Node, set[_Node]], list[_Node], frozenset[Identity]]:
-    """(step -> the steps after it, all in order, what is recreated so that there is an order)."""
-    drop_order, create_order = old.reverse_topological(), new.topological()
-    recreated: set[Identity] = set()
-    while True:
-        before = _precedence(
-            old, new, drop_order, create_order, dropped, created, redefined, renames
-        )
-        places = {identity: place for place, identity in enumerate(create_order)}
-        ordered, stuck = _sort(
-            before, {identity: place for place, identity in enumerate(drop_order)}, places
-        )
-        if not stuck:
-            return before, ordered, frozenset(recreated)
-        first = min(
-            (name for _, what, name in stuck if what == _REDEFINE), key=places.__getitem__
-        )
-        moved = _with_users(old, new, first, created)
-        recreated |= moved
-        redefined -= moved
-        dropped |= moved
-        created |= moved
+def order_creates(
+    uses: Mapping[Identity, Collection[Identity]], keys: Mapping[Identity, ItemKey],
+    creates: Collection[Identity],
+) -> tuple[Wave, ...]:
+    """The creates of :func:`order_waves` where nothing has to go for them: a session's names.
 
-
-def _with_users(
-    old: DependencyGraph, new: DependencyGraph, root: Identity, created: Collection[Identity]
-) -> set[Identity]:
-    """``root`` and whoever reads it before and after, transitively, and is not created anyway."""
-    return {root, *new.dependents([root], both=old, without=created)}
-
-
-def _precedence(
-    old: DependencyGraph,
-    new: DependencyGraph,
-    drop_order: Collection[Identity],
-    create_order: Collection[Identity],
-    dropped: Collection[Identity],
-    created: Collection[Identity],
-    redefined: Collection[Identity],
-    renames: Mapping[Identity, Identity],
-) -> dict[_Node, set[_Node]]:
-    """Step -> the steps that must come after it; objects that stay put pass the order on."""
-
-    def going(identity: Identity) -> _Node:
-        return "old", _DROP if identity in dropped else _PASS, identity
-
-    def coming(identity: Identity) -> _Node:
-        return "new", _CREATE if identity in created else _PASS, identity
-
-    after: dict[_Node, set[_Node]] = {going(identity): set() for identity in drop_order}
-    after.update((coming(identity), set()) for identity in create_order)
-    after.update((("new", _REDEFINE, identity), set()) for identity in redefined)
-    for identity in drop_order:
-        after[going(identity)].update(going(used) for used in old.uses(identity))
-        if identity in dropped and identity in created:
-            after[going(identity)].add(coming(identity))
-    for identity, before in renames.items():
-        if before in dropped and identity in created:
-            after[going(before)].add(coming(identity))
-    for identity in create_order:
-        for used in new.uses(identity):
-            after[coming(used)].add(coming(identity))
-            if identity in redefined:
-                # An object that stays put is as good as created once its own parents are.
-                after[coming(used)].add(("new", _REDEFINE, identity))
-                if used in redefined:
-                    after["new", _REDEFINE, used].add(("new", _REDEFINE, identity))
-    known = set(drop_order)
-    for identity in redefined:
-        if identity in known:
-            kept = new.uses(identity)  # a table that is copied under its id: registered anew
-            after["new", _REDEFINE, identity].update(
-                going(used) for used in old.uses(identity)
-                if used in dropped and used not in kept
-            )
-    return after
-
-
-def _sort(
-    after: Mapping[_Node, set[_Node]],
-    drop_places: Mapping[Identity, int],
-    create_places: Mapping[Identity, int],
-) -> tuple[list[_Node], list[_Node]]:
-    """(steps in lexicographic topological order, the steps on cycles)."""
-    import networkx  # here: a session that only gets its names does without
-
-    def rank(node: _Node) -> tuple[int, int, str, _Node]:
-        side, what, identity = node
-        places = drop_places if side == "old" else create_places
-        return _RANK[what], places[identity], side, node
-
-    graph = networkx.DiGraph(after)
+    Imports no graph library, except to name a circle.
+    """
     try:
-        return list(networkx.lexicographical_topological_sort(graph, key=rank)), []
-    except networkx.NetworkXUnfeasible:
-        circles = networkx.strongly_connected_components(graph)
-        return [], [node for circle in circles if len(circle) > 1 for node in circle]
+        depths = measure_depths(TopologicalSorter(uses).static_order(), uses, creates)
+    except CycleError:
+        from catalog_migrate.model.graph import DependencyGraph
+
+        return order_waves(
+            DependencyGraph(), DependencyGraph(uses, keys), drops=(), creates=creates, redefines=()
+        )
+    return tuple(
+        tuple((_CREATE, name) for name in sorted(wave, key=lambda name: order_key(keys[name])))
+        for wave in group_in_waves(depths, creates)
+    )
+
+
+@dataclass(slots=True)
+class _Change:
+    """What is dropped of OLD, and created and redefined in NEW."""
+
+    old: DependencyGraph
+    new: DependencyGraph
+    dropped: set[Identity]
+    created: set[Identity]
+    redefined: set[Identity]
+    renames: Mapping[Identity, Identity]
+
+    def act(self, step: _Node) -> str:
+        """What happens at a step; objects that stay put pass the order on."""
+        side, name = step
+        if side == "old":
+            return _DROP if name in self.dropped else _PASS
+        if side == "new":
+            return _CREATE if name in self.created else _PASS
+        return _REDEFINE
+
+    def measure(self) -> dict[_Node, int]:
+        """Each step at which something happens, and how many it waits for, one after the other."""
+        if self.redefined:
+            import networkx
+
+            steps = self.settle()
+            acts = {step for step in steps if self.act(step) != _PASS}
+            depths = measure_depths(networkx.topological_sort(steps), steps.pred, acts)
+            return {step: depths[step] for step in acts}
+        going = measure_depths(self.old.topological()[::-1], self.old.succ, self.dropped)
+        floor = {
+            name: 1 + max(going[each] for each in before)
+            for name in self.created if (before := self._list_before(name))
+        }
+        coming = measure_depths(self.new.topological(), self.new.pred, self.created, floor)
+        return {
+            **{("old", name): depth for name, depth in going.items() if name in self.dropped},
+            **{("new", name): depth for name, depth in coming.items() if name in self.created},
+        }
+
+    def settle(self) -> networkx.DiGraph:
+        """The steps, each with an edge to those that wait for it, without circles.
+
+        For that some redefines may become drops and creates.
+        """
+        import networkx
+
+        while True:
+            steps = networkx.DiGraph()
+            steps.add_nodes_from(("old", name) for name in self.dropped)
+            steps.add_nodes_from(("new", name) for name in self.created)
+            steps.add_nodes_from((_REDEFINE, name) for name in self.redefined)
+            steps.add_edges_from(self._precedence())
+            if networkx.is_directed_acyclic_graph(steps):
+                return steps
+            self._recreate(networkx.strongly_connected_components(steps))
+
+    def _recreate(self, circles: Iterator[set[_Node]]) -> None:
+        """Drop and create the first redefined object on a circle, and its users before and after.
+
+        Raises :class:`DependencyCycle` for a circle in OLD or NEW.
+        """
+        stuck = {
+            name for circle in circles if len(circle) > 1
+            for side, name in circle if side == _REDEFINE
+        }
+        self.old.topological()
+        first = next(name for name in self.new.topological() if name in stuck)
+        moved = self.new.dependents([first], edge=lambda used, user: (
+            self.old.has_edge(used, user) and user not in self.created
+        )) | {first}
+        self.redefined -= moved
+        self.dropped |= moved
+        self.created |= moved
+
+    def _list_before(self, name: Identity) -> set[Identity]:
+        """The names that go before one is created: itself, and what its object was called."""
+        return {name, self.renames.get(name, name)} & self.dropped
+
+    def _precedence(self) -> Iterator[tuple[_Node, _Node]]:
+        """Pairs of steps of which the first comes before the second."""
+        for name in self.dropped | self.old.dependencies(self.dropped):
+            yield from ((("old", name), ("old", used)) for used in self.old.uses(name))
+        coming = self.created | self.redefined
+        for name in coming | self.new.dependencies(coming):
+            yield from ((("new", used), ("new", name)) for used in self.new.uses(name))
+        for name in self.created:
+            yield from ((("old", before), ("new", name)) for before in self._list_before(name))
+        for name in self.redefined:
+            # an object that stays put is as good as created once its own parents are
+            uses = self.new.uses(name)
+            yield from ((("new", used), (_REDEFINE, name)) for used in uses)
+            yield from (
+                ((_REDEFINE, used), (_REDEFINE, name)) for used in self.redefined.intersection(uses)
+            )
+            # a table that is copied under its id: registered anew
+            read = self.dropped.intersection(self.old.uses(name)).difference(uses)
+            yield from (((_REDEFINE, name), ("old", used)) for used in read)

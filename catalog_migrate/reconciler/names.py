@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from catalog_migrate.catalog.records import TombstoneRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import EngineFailure, MetastoreFailure
-from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.program.operations import Operation
-from catalog_migrate.program.order import order_waves
+from catalog_migrate.program.order import Wave, order_creates, order_waves
 from catalog_migrate.program.steps import NAMES, Op, Step
 from catalog_migrate.reconciler.actions import DesiredName, Difference, tombstoned
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, relative
 from catalog_migrate.release.validation import OUR_SCHEMAS
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,9 @@ def name_operations(
     """
     if not (found.drops or found.replaced or found.missing or program):
         return []
-    new = graph_of(found.desired).with_dependencies(found.missing | found.replaced.keys())
-    old = _old_graph(state, found)
+    uses, keys = list_uses(found.desired)
+    old = _old_graph(state, found) if found.drops or found.replaced else None
     moves = _moves(found, warehouse)
-    going = frozenset(found.drops.keys() | found.replaced.keys())
     left = {
         *(("drop", name) for name in found.drops), *(("create", name) for name in found.missing),
         *(("redefine", name) for name in found.replaced),
@@ -120,9 +121,9 @@ def name_operations(
         if (what, identity) not in called_for:
             return made(step, identity)
         if what == "drop":
-            after = going.intersection(old.used_by(identity))
+            after = frozenset() if old is None else frozenset(old.used_by(identity))
             return made(step, identity, after, found.drops[identity])
-        after = frozenset({*new.uses(identity), *filter(None, [moves.get(identity)])})
+        after = frozenset({*uses[identity], *filter(None, [moves.get(identity)])})
         return made(step, identity, after, found.replaced.get(identity), found.desired[identity])
 
     called_for = frozenset(left)
@@ -135,10 +136,16 @@ def name_operations(
             planned.append(operation(step, what, identity))
     if not left:
         return list(_side_by_side(planned))
-    waves = order_waves(
-        old, new, drops=found.drops, creates=found.missing, redefines=found.replaced,
-        renames=moves,
-    )
+    waves: tuple[Wave, ...]
+    if old is None:
+        waves = order_creates(uses, keys, found.missing)
+    else:
+        from catalog_migrate.model.graph import DependencyGraph
+
+        waves = order_waves(
+            old, DependencyGraph(uses, keys),
+            drops=found.drops, creates=found.missing, redefines=found.replaced, renames=moves,
+        )
     return list(_side_by_side([
         operation(_step(found, what, identity, number), what, identity)
         for number, wave in enumerate(waves, start=1) for what, identity in wave
@@ -217,6 +224,8 @@ def _moves(found: Difference, warehouse: str) -> dict[Identity, Identity]:
 
 def _old_graph(state: State, found: Difference) -> DependencyGraph:
     """Who uses whom among the names that stand there and go or are replaced."""
+    from catalog_migrate.model.graph import DependencyGraph
+
     drops, there = found.drops, {**found.drops, **found.replaced}
     serials: dict[Identity, int] = {}
     tombstones = [(tombstoned(each), each) for each in state.tombstones]
@@ -268,10 +277,12 @@ def _used_by_tombstones(
     return uses
 
 
-def graph_of(names: Mapping[Identity, DesiredName]) -> DependencyGraph:
-    """Who uses whom among names that are to stand."""
+def list_uses(
+    names: Mapping[Identity, DesiredName]
+) -> tuple[Mapping[Identity, Sequence[Identity]], Mapping[Identity, ItemKey]]:
+    """Who uses whom among names that are to stand, and their keys."""
     by_item = {name.item_id: identity for identity, name in names.items()}
-    return DependencyGraph(
+    return (
         {
             identity: [
                 by_item[item] for item in name.uses if item in by_item and item != name.item_id

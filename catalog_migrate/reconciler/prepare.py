@@ -27,7 +27,6 @@ from catalog_migrate.engine.port import (
     ViewSpec,
 )
 from catalog_migrate.errors import CommitConflict, PrepareFailed
-from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
@@ -72,6 +71,8 @@ Asked = tuple[Target, AnyRequest, TableExpression | None]
 
 def bind_requests(migration: Migration) -> list[Asked]:
     """What Spark must bind: every object that changes and every dependent, text by text."""
+    from catalog_migrate.model.graph import DependencyGraph
+
     by_identity = {target.identity: target for target in migration.targets}
     functions = {
         identity: function_spec(target.definition, {})
@@ -275,6 +276,8 @@ def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tup
     """The plan's steps; made again where tables are copied that were to be changed in place."""
     if not choice.copied:
         return migration.plan.steps
+    from catalog_migrate.model.graph import DependencyGraph
+
     targets = [
         replace(target, contents="copy") if target.identity in choice.copied else target
         for target in migration.targets

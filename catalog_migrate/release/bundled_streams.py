@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.errors import InvalidOptions, Problem, SyntaxProblem
-from catalog_migrate.model.graph import chain
 from catalog_migrate.model.names import quote_part, split_name
+from catalog_migrate.model.walks import chain
 from catalog_migrate.sql.statements import USED_CONNECTIONS
 
 if TYPE_CHECKING:

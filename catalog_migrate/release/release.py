@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.hashes import (
     Hashes,
     comment_hash,
@@ -23,6 +22,9 @@ from catalog_migrate.model.hashes import (
 )
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
 
 
 class Facts(NamedTuple):
@@ -189,6 +191,8 @@ class Release:
     @property
     def graph(self) -> DependencyGraph:
         """Who uses whom among the objects; bundled streams are not in it."""
+        from catalog_migrate.model.graph import DependencyGraph
+
         keys = {identity: definition.key for identity, definition in self.by_identity.items()}
         return DependencyGraph(self.uses, keys)
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from catalog_migrate.errors import InvalidName, Problem, UnknownType
-from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.names import (
     Identity,
     identity_of,
@@ -27,6 +26,7 @@ from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
 from catalog_migrate.model.renames import find_clashes
 from catalog_migrate.model.table_properties import OWN, canonical_key, faults_of
 from catalog_migrate.model.types import canonical_type
+from catalog_migrate.model.walks import find_cycle
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.release import Declared, Place, inside
 from catalog_migrate.sql.references import (

@@ -14,7 +14,6 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
 from catalog_migrate.connections.values import addresses_of, topics_of
 from catalog_migrate.errors import RefusedStatement, UnknownItem
-from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import (
     CLUSTER_KINDS,
@@ -24,6 +23,7 @@ from catalog_migrate.model.objects import (
     SecretRef,
 )
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.walks import chain
 from catalog_migrate.sql.statements import USED_CONNECTIONS
 
 DEFAULT_SCHEMA = "default"
@@ -308,7 +308,11 @@ def dependents(state: State, item_id: str) -> tuple[str, ...]:
     Follows secrets and connections only: a sink does not restart because the source whose table
     it reads does.
     """
-    reached = state.graph.dependents(_named(state, [item_id]), role=_is_access)
+    graph = state.graph
+    reached = graph.dependents(
+        _named(state, [item_id]),
+        edge=lambda used, user: any(map(_is_access, graph.roles(user, used))),
+    )
     return tuple(each for each in ids_of(state, reached) if is_query(state.items[each]))
 
 
@@ -486,6 +490,8 @@ def _called(key: ItemKey) -> str:
 def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:
     """By sink the way on which its rows come back to it: the sink, the source that it reads, the
     topic which that reads, whoever writes this, and so on to the sink."""
+    from catalog_migrate.model.graph import DependencyGraph
+
     keys: dict[Identity, ItemKey] = {}
     uses: dict[Identity, list[Identity]] = {}
     sinks: dict[str, Identity] = {}

@@ -1,12 +1,20 @@
-"""Edges between objects are walked in one module only."""
+"""Edges between objects are walked in one place only; what must start at once does without it."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+
+from catalog_migrate.model.graph import DependencyGraph
+from catalog_migrate.testing.engine import SimulatedEngine
+from tests.cli.test_main import bring_in_force, manifest
+from tests.reconciler.test_order import Place
 
 PACKAGE = Path(__file__).parents[2] / "catalog_migrate"
 THE_GRAPH = PACKAGE / "model" / "graph.py"
@@ -91,3 +99,45 @@ def test_a_walk_is_recognised(source: str) -> None:
 def test_a_look_at_the_neighbours_is_no_walk(source: str) -> None:
     """Nor is a loop over something else, or a question to the graph."""
     assert list(walks(source)) == []
+
+
+def _run_without_networkx(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import sys; sys.modules['networkx'] = None\n"
+        "from catalog_migrate.cli.main import main; main(sys.argv[1:])"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=PACKAGE.parent, capture_output=True,
+        text=True, check=False,
+    )
+
+
+def test_looking_at_a_catalog_asks_for_no_graph(tmp_path: Path) -> None:
+    """`--version`, `status`, `show` and a plan without a change run where networkx is missing."""
+    release = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    bring_in_force(tmp_path, release)
+    again = manifest(tmp_path / "again.json", "again", [("a", "INT")])
+    at = ("--catalog", str(tmp_path / "c"))
+    for arguments in (
+        ("--version",), ("status", *at), ("show", "s.t", *at), ("plan", "--release", again, *at),
+    ):
+        done = _run_without_networkx(*arguments)
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+    assert "networkx" in _run_without_networkx("graph", *at).stderr
+
+
+def test_a_start_that_changes_nothing_asks_for_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where the names are there already, nor in a session that only gets its names."""
+    place = Place()
+    text = "CREATE TABLE t (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.t;"
+    place.start(text, "1")
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a graph was made")
+
+    monkeypatch.setattr(DependencyGraph, "__init__", refuse)
+    assert place.start(text, "1").names == 0
+    place.recorder.engine = SimulatedEngine(place.recorder.world, persistent=False)
+    assert place.start(text, "1").names == 2
+    with pytest.raises(AssertionError, match="a graph was made"):
+        place.start(text + "CREATE VIEW w (a INT) AS SELECT a FROM s.v;", "2")

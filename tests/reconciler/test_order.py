@@ -5,11 +5,8 @@ At no moment does a view of ours read what is absent. What was executed is told 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +27,6 @@ from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.installation import Installation, release_of
 from tests.simulation.releases import draft_chain
 
-ROOT = Path(__file__).parents[2]
 CHANGES = ("drop", "create_view", "create_function", "register_table")
 OPERATIONS = {
     "fill_rows": "fill", "unseal": "unseal",
@@ -301,23 +297,3 @@ def test_the_program_is_what_runs(seed: int) -> None:
         ]
         absent = {step.name for step in report.plan.steps if step.words.absent}
         assert [each for each in recorder.broken if each[0] not in absent] == [], recorder.taken
-
-
-def test_a_session_gets_its_names_without_the_graph_library() -> None:
-    """Every start registers the names of its session: it does not pay for the import."""
-    program = """
-import sys
-from tests.reconciler.test_order import Place
-from catalog_migrate.testing.engine import SimulatedEngine
-place = Place()
-text = "CREATE TABLE t (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.t;"
-place.start(text, "1")
-sys.modules.pop("networkx", None)
-place.recorder.engine = SimulatedEngine(place.recorder.world, persistent=False)
-assert place.start(text, "1").names == 2
-print("networkx" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT,
-    )
-    assert done.stdout == "False\n"

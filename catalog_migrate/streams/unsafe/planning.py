@@ -479,12 +479,12 @@ def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
     """Everything that reads an item, directly or not, in the order of ids, with how it takes
     a record that comes again."""
     graph = state.graph
-    passed = {name for name in graph if graph.key(name).kind in _NOT_BELOW}
     item = state.items[item_id]
     tables = dependencies.outputs(item) if dependencies.external_of(item).tables else ()
     roots = [state.items[each].definition.identity for each in (item_id, *tables)]
     jobs = []
-    for user in dependencies.ids_of(state, graph.dependents(roots, without=passed)):
+    reached = graph.dependents(roots, edge=lambda _, user: graph.key(user).kind not in _NOT_BELOW)
+    for user in dependencies.ids_of(state, reached):
         if user == item_id:
             continue
         definition = state.items[user].definition
