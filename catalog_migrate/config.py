@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -242,73 +243,128 @@ def load(
     """
     directory = (start or Path.cwd()).absolute()
     found = file.absolute() if file is not None else _find(directory)
-    problems: list[Problem] = []
-    settings = {key.path: Setting(key.default, "default") for key in KEYS}
-    policy: tuple[Rule, ...] = ()
-    policy_origin = "default"
-    storage: dict[str, str] = {}
-    origins: dict[str, str] = {}
-    spark_conf: dict[str, Setting] = {}
-
-    def put(path: str, raw: Any, origin: str, base: Path, **place: str) -> None:
-        section, _, name = path.partition(".")
-        if section == SPARK_CONF and isinstance(raw, dict):  # a.b = 1 is a table for TOML
-            for key, value in raw.items():
-                put(f"{path}.{key}", value, origin, base, **place)
-            return
-        if section not in (STORAGE, SPARK_CONF) or not name:
-            _set(settings, path, raw, origin, base, problems, **place)
-            return
-        text = _option(raw)
-        if text is None:
-            problems.append(_unfit_option(place.get("variable", path), place.get("file")))
-        elif section == STORAGE:
-            storage[name], origins[name] = text, origin
-        elif re.search(REDACTED, name) and not _REFERENCE.match(text):
-            problems.append(_plain_secret(path, place.get("file")))
-        elif _LOGIN.search(text):
-            problems.append(_login(path, place.get("file")))
-        else:
-            spark_conf[name] = Setting(text, origin)
-
-    if found is not None:
-        for path, raw in _read(found, problems):
-            if path == POLICY:
-                policy_origin = str(found)
-                policy, wrong = read_rules(raw, origin=policy_origin, file=policy_origin)
-                problems += wrong
-            else:
-                put(path, raw, str(found), found.parent, file=str(found))
-    for variable, raw_text in sorted((os.environ if env is None else env).items()):
-        if variable == POLICY_VARIABLE:
-            policy_origin = variable
-            policy, wrong = read_rules(_in_a_line(raw_text), origin=variable, file=variable)
-            problems += wrong
-        elif variable == SPARK_CONF_VARIABLE:
-            for setting in filter(str.strip, raw_text.splitlines()):
-                name, equals, value = setting.strip().partition("=")
-                put(f"{SPARK_CONF}.{name}", value if equals else None, variable, directory,
-                    variable=variable)
-        elif variable.startswith(ENV_PREFIX):
-            path = variable[len(ENV_PREFIX):].lower().replace("__", ".", 1)
-            put(path, raw_text, variable, directory, variable=variable)
-    for path, given in (flags or {}).items():
-        if given is None:
-            continue
-        if path.startswith(f"{SPARK_CONF}."):
-            put(path, given, "flag --conf", directory)
-        else:
-            flag = _BY_PATH[path].flag if path in _BY_PATH else None
-            _set(settings, path, given, f"flag {flag or path}", directory, problems)
-    problems += _no_time_left(settings)
+    loading = _Loading()
+    for given in chain(
+        () if found is None else _in_file(found, loading.problems),
+        _in_variables(os.environ if env is None else env, directory),
+        _in_flags(flags or {}, directory),
+    ):
+        loading.put(given)
+    problems = [*loading.problems, *_no_time_left(loading.settings)]
     if problems:
         raise InvalidConfiguration(
             f"the configuration has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
             problems=problems, remedy="docs/configuration.md lists every key",
         )
     return Settings(
-        settings, found, policy, policy_origin, Storage(storage), origins, spark_conf
+        loading.settings, found, loading.policy, loading.policy_origin, Storage(loading.storage),
+        loading.storage_origins, loading.spark_conf,
     )
+
+
+class _Given(NamedTuple):
+    """What a layer says of a key; relative paths begin at ``base``."""
+
+    path: str
+    raw: Any
+    origin: str
+    base: Path
+    file: str | None = None
+    variable: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.variable or self.path
+
+
+def _in_file(file: Path, problems: list[Problem]) -> Iterator[_Given]:
+    for path, raw in _read(file, problems):
+        yield _Given(path, raw, str(file), file.parent, file=str(file))
+
+
+def _in_variables(env: Mapping[str, str], directory: Path) -> Iterator[_Given]:
+    for variable, raw in sorted(env.items()):
+        if variable == POLICY_VARIABLE:
+            yield _Given(POLICY, _in_a_line(raw), variable, directory, file=variable)
+        elif variable == SPARK_CONF_VARIABLE:
+            for setting in filter(str.strip, raw.splitlines()):
+                name, equals, value = setting.strip().partition("=")
+                yield _Given(
+                    f"{SPARK_CONF}.{name}", value if equals else None, variable, directory,
+                    variable=variable,
+                )
+        elif variable.startswith(ENV_PREFIX):
+            path = variable[len(ENV_PREFIX):].lower().replace("__", ".", 1)
+            yield _Given(path, raw, variable, directory, variable=variable)
+
+
+def _in_flags(
+    flags: Mapping[str, str | int | float | None], directory: Path
+) -> Iterator[_Given]:
+    for path, raw in flags.items():
+        if raw is None:
+            continue
+        flag = _BY_PATH[path].flag if path in _BY_PATH else None
+        if path.startswith(f"{SPARK_CONF}."):
+            flag = "--conf"
+        yield _Given(path, raw, f"flag {flag or path}", directory)
+
+
+class _Loading:
+    """The configuration while its layers are put in, each over those before it."""
+
+    def __init__(self) -> None:
+        self.settings = {key.path: Setting(key.default, "default") for key in KEYS}
+        self.problems: list[Problem] = []
+        self.policy: tuple[Rule, ...] = ()
+        self.policy_origin = "default"
+        self.storage: dict[str, str] = {}
+        self.storage_origins: dict[str, str] = {}
+        self.spark_conf: dict[str, Setting] = {}
+
+    def put(self, given: _Given) -> None:
+        section, _, name = given.path.partition(".")
+        if given.path == POLICY and given.variable is None:
+            self.policy_origin = given.origin
+            self.policy, wrong = read_rules(given.raw, origin=given.origin, file=given.file)
+            self.problems += wrong
+        elif section == SPARK_CONF and isinstance(given.raw, dict):  # a.b = 1 is a table for TOML
+            for key, value in given.raw.items():
+                self.put(given._replace(path=f"{given.path}.{key}", raw=value))
+        elif section in (STORAGE, SPARK_CONF) and name:
+            self._put_option(section, name, given)
+        else:
+            self._put_key(given)
+
+    def _put_option(self, section: str, name: str, given: _Given) -> None:
+        text = _option(given.raw)
+        if text is None:
+            self.problems.append(_unfit_option(given.name, given.file))
+        elif section == STORAGE:
+            self.storage[name], self.storage_origins[name] = text, given.origin
+        elif re.search(REDACTED, name) and not _REFERENCE.match(text):
+            self.problems.append(_plain_secret(given.path, given.file))
+        elif _LOGIN.search(text):
+            self.problems.append(_login(given.path, given.file))
+        else:
+            self.spark_conf[name] = Setting(text, given.origin)
+
+    def _put_key(self, given: _Given) -> None:
+        key = _BY_PATH.get(given.path)
+        if key is None:
+            self.problems.append(
+                _unknown(given.path, file=given.file, variable=given.variable)
+            )
+            return
+        value = _fit(key, given.raw, given.base)
+        if value is not None:
+            self.settings[given.path] = Setting(value, given.origin)
+            return
+        wanted = _wanted(key)
+        self.problems.append(Problem(
+            "CM0600", f"{given.name} is {given.raw!r}, which is not {wanted}", file=given.file,
+            remedy=f"write {wanted}",
+        ))
 
 
 def _no_time_left(settings: Mapping[str, Setting]) -> list[Problem]:
@@ -396,27 +452,6 @@ def _parse(file: Path) -> dict[str, Any]:
     return document
 
 
-def _set(
-    settings: dict[str, Setting], path: str, raw: Any, origin: str, base: Path,
-    problems: list[Problem], *, file: str | None = None, variable: str | None = None,
-) -> None:
-    """Put one value of one layer in, or note why it does not fit."""
-    key = _BY_PATH.get(path)
-    if key is None:
-        problems.append(_unknown(path, file=file, variable=variable))
-        return
-    value = _fit(key, raw, base)
-    if value is None:
-        problems.append(
-            Problem(
-                "CM0600", f"{variable or path} is {raw!r}, which is not {_wanted(key)}", file=file,
-                remedy=f"write {_wanted(key)}",
-            )
-        )
-        return
-    settings[path] = Setting(value, origin)
-
-
 def _option(raw: Any) -> str | None:
     """An option of the store as text; None for what is none."""
     if isinstance(raw, bool):
@@ -453,14 +488,7 @@ def _login(path: str, file: str | None) -> Problem:
 def _fit(key: Key, raw: Any, base: Path) -> str | int | float | None:
     """``raw`` as a value of ``key``; None when it does not fit."""
     if key.type in ("integer", "seconds"):
-        if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
-            return None
-        try:
-            number = int(raw) if key.type == "integer" else float(raw)
-        except ValueError:
-            return None
-        whole = key.type == "seconds" or not isinstance(raw, float)
-        return number if whole and number >= key.minimum else None
+        return _fit_number(key, raw)
     if key.type == "choice" and isinstance(raw, bool):
         raw = str(raw).lower()
     if not isinstance(raw, str) or not raw.strip():
@@ -470,6 +498,17 @@ def _fit(key: Key, raw: Any, base: Path) -> str | int | float | None:
     if key.type == "path" or (key.type == "uri" and "://" not in raw):
         return os.path.normpath(base / os.path.expanduser(raw))
     return raw
+
+
+def _fit_number(key: Key, raw: Any) -> int | float | None:
+    if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
+        return None
+    try:
+        number = int(raw) if key.type == "integer" else float(raw)
+    except ValueError:
+        return None
+    whole = key.type == "seconds" or not isinstance(raw, float)
+    return number if whole and number >= key.minimum else None
 
 
 def _wanted(key: Key) -> str:
