@@ -523,3 +523,12 @@ def _topics(state: State, connection: str, external: External) -> dict[Identity,
         ("topic", brokers, topic): ItemKey(brokers, "topic", topic)
         for topic in topics_of(str(external.options["TOPIC"]))
     }
+
+
+def is_defined_as(state: State, item_id: str, definition: ObjectDefinition | None) -> bool:
+    """Whether an item is so defined, beside name and comment, which restart nothing."""
+    item = state.items.get(item_id)
+    return item is not None and definition is not None and (
+        item.definition.external == definition.external
+        and item.definition.columns == definition.columns
+    )

@@ -22,24 +22,19 @@ import msgspec
 
 from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import (
-    ALTER,
-    BACKFILLING,
-    UNSAFE,
     declared_state,
     is_open,
     state_of,
 )
-from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
+from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, Filled
+from catalog_migrate.catalog.updates import Update
 from catalog_migrate.errors import (
     CatalogMigrateError,
-    CommitConflict,
     LeaseLost,
     ValidationFailed,
 )
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.program.operations import Execution, Operation, execute
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.program.steps import Op, Step, decoded, numbered, stored
@@ -47,12 +42,12 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.effects import external_hash
 from catalog_migrate.streams.judgement import Judgement
 from catalog_migrate.streams.probes import connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.status import OF_QUERIES, OPERATION
 from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
+from catalog_migrate.streams.updates import ForgetAlters, MoveOperation
 from catalog_migrate.streams.upstream import input_known
 
 Program = tuple[Step, ...]
@@ -63,9 +58,6 @@ KEPT = 50
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-Also = Callable[[Changes, State, OperationRecord], OperationRecord]
-"""Puts more into the commit that moves a row, and gives the row as it is to be."""
 
 
 # -- programs --------------------------------------------------------------------------------------
@@ -273,72 +265,42 @@ class OperationRun(ABC):
     # -- the row -------------------------------------------------------------------------------
 
     def move(
-        self, to: str, kind: str, about: str = "", *, detail: Mapping[str, str] | None = None,
-        also: Also = lambda _changes, _state, row: row, program: Program = (), **fields: Any,
+        self, to: str, wanted: Commit, *, detail: Mapping[str, str] | None = None,
+        act: Mapping[str, Any] | None = None, program: Program = (), **fields: Any,
     ) -> State:
-        """Commit that the row goes on to the state ``to``, with its holds.
+        """Commit that the row goes on to the state ``to``, with its holds, beside ``wanted``.
 
-        ``kind`` and ``about`` are for the history, ``detail`` and ``fields`` go into the row. With
-        a ``program`` it has that one from then on.
+        ``detail`` and ``fields`` go into the row, ``act`` into what an unsafe one says of itself.
+        With a ``program`` it has that one from then on. Without a reason of its own the commit is
+        about the operation.
         """
-        name, _, phase = to.partition(", ")
         if program:
             fields["program"] = stored(program)
-
-        def put(changes: Changes, current: State) -> None:
-            row = current.operations[self.key]
-            kept = {key: text for key, text in row.detail.items() if key != "phase"}
-            if phase:
-                kept["phase"] = phase
-            row = also(changes, current, msgspec.structs.replace(
-                row, state=name, detail={**kept, **(detail or {})},
-                executed=(*row.executed, *executed), **fields,
-            ))
-            changes.put("operation", self.key, row)
-            self._hold(changes, current, row)
-
-        about = about or self.about(self.follow())
+        reason = wanted.reason or self.about(self.follow())
         with self.execution.unlogged() as executed:
-            state = self.supervisor.commit(
-                Commit(kind, (Filled(put),), reason=about, executed=tuple(executed))
-            )
+            move = MoveOperation(self.key, to, detail or {}, tuple(executed), fields, act or {})
+            state = self.supervisor.commit(msgspec.structs.replace(
+                wanted, updates=(*wanted.updates, move), reason=reason, executed=tuple(executed)
+            ))
         self.program = program or self.program
         return state
 
-    def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
-        """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
-        holder = f"{OPERATION}{self.key}"
-        if declared_state(row).held:
-            reason = f"{'unsafe ' * (row.kind == UNSAFE)}operation {self.key} is under way"
-            for item_id in row.dependents:
-                if item_id in current.items:
-                    hold = HoldRecord(item_id=item_id, holder=holder, reason=reason)
-                    changes.put("hold", f"{item_id}/{holder}/1", hold)
-            return
-        for hold_key, hold in current.holds.items():
-            if hold.holder == holder:
-                changes.delete("hold", hold_key)
-
     def end(
         self, final: str, reason: str = "", findings: Iterable[object] = (), *, kind: str = "",
-        detail: Mapping[str, str] | None = None, also: Also = lambda _changes, _state, row: row,
+        detail: Mapping[str, str] | None = None, updates: tuple[Update, ...] = (),
     ) -> None:
         """Commit the last state, with why and all that was found."""
         found = [str(each) for each in findings]
         told = {"reason": reason} if reason else {}
         told |= {f"finding {number:03d}": text for number, text in enumerate(found)}
-
-        def ended(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            changes.merge(forgotten(current))
-            if row.unsafe is not None:
-                seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
-                act = msgspec.structs.replace(row.unsafe, seconds=seconds, prepared="")
-                row = msgspec.structs.replace(row, unsafe=act)
-            return also(changes, current, row)
-
+        act: dict[str, Any] = {}
+        if self.row.unsafe is not None:
+            seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
+            act = {"seconds": seconds, "prepared": ""}
         why = "; ".join(filter(None, (reason, *found)))
         about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
-        self.move(final, kind or final, about, detail={**(detail or {}), **told}, also=ended)
+        wanted = Commit(kind or final, (ForgetAlters(KEPT), *updates), reason=about)
+        self.move(final, wanted, detail={**(detail or {}), **told}, act=act)
         self.say(f"operation {self.key}: {final}, {about}")
 
     def refuse(self, error: CatalogMigrateError) -> None:
@@ -505,135 +467,3 @@ def pending(state: State, cluster: str) -> list[tuple[str, OperationRecord]]:
         (key, row) for key, row in sorted(state.operations.items())
         if row.cluster == cluster and is_open(row)
     ]
-
-
-def require_free(state: State, kind: str, item_ids: Collection[str]) -> None:
-    """:class:`CommitConflict` when an operation is at work on one of these items.
-
-    An ALTER gives way to ALTERs only: whoever has the lease carries out one after the other. An
-    unsafe operation was planned on what stands, so it gives way to all, and to a backfill.
-    """
-    for key, row in state.operations.items():
-        at_work = is_open(row) or row.state == BACKFILLING
-        shared = {row.target, *row.dependents}.intersection(item_ids)
-        if at_work and shared and (kind == UNSAFE or row.kind == ALTER):
-            names = ", ".join(sorted(dependencies.display(state, each) for each in shared))
-            raise CommitConflict(
-                f"operation {key} is at work on the same query: {names} ({row.state})",
-                remedy="wait for it (SHOW OPERATIONS), then run the statement again", operation=key,
-            )
-
-
-def submit(
-    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord,
-    key: str, require: Callable[[State], None] = lambda _: None,
-) -> State:
-    """Write an operation's first row, once: under a key that is known nothing is written.
-
-    Raises :class:`CommitConflict` when another one is at work on its items, or they are not what it
-    was planned on, and what ``require`` raises.
-    """
-
-    def opened(state: State) -> Changes | None:
-        if key in state.operations:
-            return None
-        require_free(state, row.kind, {row.target, *row.dependents})
-        if row.kind == ALTER:
-            require_unchanged(state, row.target, row.before)
-        require(state)
-        changes = Changes()
-        changes.put("operation", key, row)
-        return changes
-
-    return log_commit(opened)
-
-
-def require_unchanged(state: State, item_id: str, before: ObjectDefinition | None) -> None:
-    """:class:`CommitConflict` when an item is not what an ALTER of it was planned on."""
-    assert before is not None
-    require_standing(
-        state, item_id, before, lambda _: is_defined_as(state, item_id, before),
-        again="run the statement again",
-    )
-
-
-def require_standing(
-    state: State, item_id: str, before: ObjectDefinition,
-    is_same: Callable[[ObjectDefinition], bool], *, again: str,
-) -> None:
-    """:class:`CommitConflict` for an item that was dropped or changed since ``before``.
-
-    ``is_same`` judges its definition of now; ``again`` says what to do about another one.
-    """
-    item = state.items.get(item_id)
-    if item is None:
-        raise CommitConflict(
-            f"{before.item_name} was dropped meanwhile", remedy="nothing is left to do"
-        )
-    if not is_same(item.definition):
-        raise CommitConflict(
-            f"{item.definition.item_name} was changed by another process meanwhile: "
-            + dependencies.changed_options(before, item.definition),
-            remedy=f"look at it (SHOW CREATE), then {again}",
-        )
-
-
-def forgotten(state: State, *, keep: int = KEPT) -> Changes:
-    """The changes that forget all but the newest ended ALTERs; others stay on record."""
-    changes = Changes()
-    ended = sorted(
-        key for key, row in state.operations.items() if row.kind == ALTER and not is_open(row)
-    )
-    for key in ended[:-keep]:
-        changes.delete("operation", key)
-    return changes
-
-
-# -- definitions -----------------------------------------------------------------------------------
-
-
-def is_defined_as(state: State, item_id: str, definition: ObjectDefinition | None) -> bool:
-    """Whether an item is so defined, beside name and comment, which restart nothing."""
-    item = state.items.get(item_id)
-    return item is not None and definition is not None and (
-        item.definition.external == definition.external
-        and item.definition.columns == definition.columns
-    )
-
-
-def redefine(
-    changes: Changes, state: State, item_id: str, definition: ObjectDefinition | None,
-    links: Mapping[str, str],
-) -> None:
-    """Put an altered item; its present name and comment stay, they may have changed since."""
-    item = state.items.get(item_id)
-    if item is None or definition is None:
-        return
-    kept = msgspec.structs.replace(
-        definition, schema=item.definition.schema, name=item.definition.name,
-        comment=item.definition.comment,
-    )
-    uses = (set(item.uses) - set(item.links.values())) | set(links.values())
-    changes.put(
-        "item", item_id,
-        msgspec.structs.replace(
-            item, definition=kept, links=dict(links), uses=tuple(sorted(uses))
-        ),
-    )
-    key = identity_text(kept.identity)
-    changes.put(
-        "mapping", key,
-        msgspec.structs.replace(state.mappings[key], definition_hash=external_hash(kept)),
-    )
-    changes.raise_serial()
-
-
-def redefined(
-    state: State,
-    definitions: Iterable[tuple[str, ObjectDefinition | None, Mapping[str, str]]],
-) -> State:
-    """The state as it would be with these definitions and links, by item id."""
-    changes = Changes()
-    for item_id, definition, links in definitions:
-        redefine(changes, state, item_id, definition, links)
-    return state.changed(state.version, changes.effective(state))

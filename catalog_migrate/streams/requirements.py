@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from catalog_migrate.catalog.commits import Commit
-from catalog_migrate.catalog.operation_kinds import ALTER
+from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, UNSAFE, is_open
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
@@ -13,8 +15,28 @@ from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.status import runtime_lives
+
+
+def require_standing(
+    state: State, item_id: str, before: ObjectDefinition,
+    is_same: Callable[[ObjectDefinition], bool], *, again: str,
+) -> None:
+    """:class:`CommitConflict` for an item that was dropped or changed since ``before``.
+
+    ``is_same`` judges its definition of now; ``again`` says what to do about another one.
+    """
+    item = state.items.get(item_id)
+    if item is None:
+        raise CommitConflict(
+            f"{before.item_name} was dropped meanwhile", remedy="nothing is left to do"
+        )
+    if not is_same(item.definition):
+        raise CommitConflict(
+            f"{item.definition.item_name} was changed by another process meanwhile: "
+            + dependencies.changed_options(before, item.definition),
+            remedy=f"look at it (SHOW CREATE), then {again}",
+        )
 
 
 class Unaltered(msgspec.Struct, frozen=True):
@@ -25,18 +47,35 @@ class Unaltered(msgspec.Struct, frozen=True):
 
     def check(self, state: State) -> None:
         """Raise :class:`CommitConflict` when it was dropped or changed since."""
-        require_unchanged(state, self.item_id, self.before)
+        require_standing(
+            state, self.item_id, self.before,
+            lambda _: dependencies.is_defined_as(state, self.item_id, self.before),
+            again="run the statement again",
+        )
 
 
 class NoOperationOn(msgspec.Struct, frozen=True):
-    """No operation is at work on these items that one of this kind gives way to."""
+    """No operation is at work on these items that one of this kind gives way to.
+
+    An ALTER gives way to ALTERs only: the holder of the lease carries out one after the other. An
+    unsafe operation was planned on what there is, so it gives way to all, and to a backfill.
+    """
 
     kind: str
     item_ids: frozenset[str]
 
     def check(self, state: State) -> None:
         """Raise :class:`CommitConflict` when one is."""
-        require_free(state, self.kind, self.item_ids)
+        for key, row in state.operations.items():
+            at_work = is_open(row) or row.state == BACKFILLING
+            shared = {row.target, *row.dependents}.intersection(self.item_ids)
+            if at_work and shared and (self.kind == UNSAFE or row.kind == ALTER):
+                names = ", ".join(sorted(dependencies.display(state, each) for each in shared))
+                raise CommitConflict(
+                    f"operation {key} is at work on the same query: {names} ({row.state})",
+                    remedy="wait for it (SHOW OPERATIONS), then run the statement again",
+                    operation=key,
+                )
 
 
 class NoRuntime(msgspec.Struct, frozen=True):

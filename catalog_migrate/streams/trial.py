@@ -14,28 +14,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import preview
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
 from catalog_migrate.program.operations import Operation
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.dependencies import is_defined_as
 from catalog_migrate.streams.judgement import Judgement, Refusals, judge, pause_remedy
 from catalog_migrate.streams.operations import (
     OperationRun,
     Program,
     StopQuery,
     alter_program,
-    is_defined_as,
-    redefine,
-    redefined,
     rollback_program,
 )
 from catalog_migrate.streams.probes import Probing, probe_queries
 from catalog_migrate.streams.status import shortly
+from catalog_migrate.streams.updates import Redefine
 from catalog_migrate.streams.upstream import Upstream
 from catalog_migrate.streams.watch import Watch, list_awaited
 
@@ -94,12 +94,9 @@ class Trial(OperationRun):
                 remedy="look at it (SHOW CREATE), then run the statement again",
             )
 
-        def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            redefine(changes, current, row.target, row.after, row.links_after)
-            return row
-
+        redefine = Redefine(row.target, row.after, row.links_after)
         self.move(
-            "trial", "alter", also=put, sick=judgement.sick_queries,
+            "trial", Commit("alter", (redefine,)), sick=judgement.sick_queries,
             failing={item_id: shortly(error) for item_id, error in failing.items()},
         )
         names = ", ".join(dependencies.display(state, each) for each in row.dependents)
@@ -175,7 +172,7 @@ class Trial(OperationRun):
         watch.ask()
         with self.supervisor.ports.threads.pool(1, "written") as pool:
             written = pool.submit(
-                self.move, f"trial, {STARTED}", "snapshot", self.about(state),
+                self.move, f"trial, {STARTED}", Commit("snapshot", reason=self.about(state)),
                 snapshots=dict(sorted(self.snapshots.items())),
             )
 
@@ -222,16 +219,12 @@ class Trial(OperationRun):
     def _go_back(self, problems: Sequence[str]) -> None:
         """Commit the old definition again, unless somebody has changed it since."""
         reason = "; ".join(problems)
-
-        def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            if is_defined_as(current, row.target, row.after):
-                redefine(changes, current, row.target, row.before, row.links_before)
-            return row
-
         state, row = self.follow(), self.row
+        redefine = Redefine(row.target, row.before, row.links_before, over=row.after)
         self.move(
-            f"trial, {ROLLING_BACK}", "set back", f"{self.about(state)}: {reason}",
-            detail={"reason": reason}, also=put,
+            f"trial, {ROLLING_BACK}",
+            Commit("set back", (redefine,), reason=f"{self.about(state)}: {reason}"),
+            detail={"reason": reason},
             program=rollback_program(state, row.dependents, row.snapshots, self.program),
         )
         self.say(f"operation {self.key}: the old definition is committed again: {reason}")
@@ -328,4 +321,4 @@ def _describe_sick(found: Mapping[str, str]) -> dict[str, str]:
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:
     """The state as it would be with the operation's new (or, ``back``, old) definition."""
     definition, links = (row.before, row.links_before) if back else (row.after, row.links_after)
-    return redefined(state, [(row.target, definition, links)])
+    return preview(state, [Redefine(row.target, definition, links)])

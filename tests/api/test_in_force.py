@@ -26,7 +26,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.config import Settings, load
 from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.model.objects import Column, ObjectDefinition
@@ -39,6 +38,7 @@ from catalog_migrate.release.manifest import compile_release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import World
+from tests.decisions import Changes, commit
 
 OBJECTS = 1_000
 

@@ -23,9 +23,9 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import LARGE, State, encode_record
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from tests.catalog.conftest import Build
+from tests.decisions import Changes, commit
 
 
 def put_tables(log: DeltaLog, *names: str) -> State:

@@ -230,9 +230,9 @@ class TestHolds:
 
 def test_submit_refuses_a_second_operation(log: Any, do: Any, setting: Any, state: Now) -> None:
     """Two ALTERs of one connection: the first is at work, the second gets SQLSTATE 40001."""
+    from catalog_migrate.catalog.commits import commit
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.operations import submit
-    from tests.decisions import commit
+    from catalog_migrate.streams.requirements import ask_for
 
     base = dependencies.find(state(), "connection", "base")
     source = dependencies.find(state(), "source", "s")
@@ -244,12 +244,9 @@ def test_submit_refuses_a_second_operation(log: Any, do: Any, setting: Any, stat
             dependents=(source.item_id,), **changes,
         )
 
-    def write(decide: Any) -> State:
-        return commit(log, decide, kind="test")
-
-    submit(write, row(), "1")
+    commit(log, ask_for(row(), "1", "test", None))
     with pytest.raises(CommitConflict, match="operation 1 is at work") as caught:
-        submit(write, row(), "2")
+        commit(log, ask_for(row(), "2", "test", None))
     assert caught.value.sqlstate == "40001"
     assert list(state().operations) == ["1"]
 
@@ -258,9 +255,9 @@ def test_submit_refuses_what_was_planned_from_something_else(
     log: Any, do: Any, setting: Any, state: Now
 ) -> None:
     """An ALTER planned from a definition that is no more gets 40001."""
+    from catalog_migrate.catalog.commits import commit
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.operations import submit
-    from tests.decisions import commit
+    from catalog_migrate.streams.requirements import ask_for
 
     base = dependencies.find(state(), "connection", "base")
     do("ALTER CONNECTION base SET (kafka.client.id 'other')")
@@ -269,21 +266,21 @@ def test_submit_refuses_what_was_planned_from_something_else(
         after=base.item.definition,
     )
     with pytest.raises(CommitConflict, match=r"by another process meanwhile: kafka\.client"):
-        submit(lambda decide: commit(log, decide, kind="test"), planned, "1")
+        commit(log, ask_for(planned, "1", "test", None))
     assert dict(state().operations) == {}
 
 
 def test_an_unsafe_request_says_what_changed(do: Any, setting: Any, state: Now) -> None:
     """One that was made on another definition gets 40001 and the options that differ."""
     from catalog_migrate.sql.parser import parse_one
-    from catalog_migrate.streams.unsafe.planning import require_bound
+    from catalog_migrate.streams.unsafe.planning import Bound
     from catalog_migrate.streams.unsafe.requests import request_of
 
     asked: Any = parse_one("ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest)")
     request = request_of(state(), asked)
     do("ALTER SOURCE s SET (TRIGGER = '7 seconds')")
     with pytest.raises(CommitConflict, match="by another process meanwhile: TRIGGER") as caught:
-        require_bound(state(), request)
+        Bound(request).check(state())
     assert str(caught.value).startswith("CM0210 (SQLSTATE 40001): default.s was changed")
 
 
@@ -311,7 +308,7 @@ def test_show_operations_keeps_what_was_found(
 def test_old_operations_are_forgotten(log: Any, state: Now) -> None:
     """The newest ended ALTERs stay listed; older ones go, what is under way never does."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.operations import forgotten
+    from catalog_migrate.streams.updates import ForgetAlters
     from tests.decisions import Changes, commit
 
     changes = Changes()
@@ -320,5 +317,5 @@ def test_old_operations_are_forgotten(log: Any, state: Now) -> None:
         changes.put("operation", f"{number}", ended)
     changes.put("operation", "0-unsafe", OperationRecord(kind="unsafe", state="done"))
     leave(log, changes)
-    commit(log, lambda current: forgotten(current, keep=2), kind="test")
+    commit(log, lambda _: ForgetAlters(keep=2), kind="test")
     assert sorted(state().operations) == ["0", "0-unsafe", "4", "5"]

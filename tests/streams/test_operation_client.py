@@ -9,10 +9,10 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.operation_kinds import ALTER
 from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.streams.runtime import OperationClient
 from catalog_migrate.streams.status import cluster_key
 from catalog_migrate.testing.world import SimulatedClock
+from tests.decisions import Changes, commit
 
 KEY = "20260101T000000000000-aaaaaa"
 CLUSTER = "main"

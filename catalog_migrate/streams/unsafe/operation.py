@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
-from catalog_migrate.catalog.records import OperationRecord, StreamRecord
+from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.catalog.updates import Update
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CommitConflict,
@@ -31,22 +32,19 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.program.operations import Operation
-from catalog_migrate.streams import dependencies, surveys
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.judgement import Judgement
-from catalog_migrate.streams.operation_records import Image, chunks_in, images_in, with_act
+from catalog_migrate.streams.operation_records import Image, chunks_in, images_in
 from catalog_migrate.streams.operations import (
     OperationRun,
     Program,
     StartQuery,
     StopQuery,
-    redefine,
     restarted,
 )
 from catalog_migrate.streams.queries import OfflineQueries
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.status import OF_QUERIES
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
 from catalog_migrate.streams.unsafe.backfill import (
@@ -64,8 +62,8 @@ from catalog_migrate.streams.unsafe.operation_row import (
     unsafe_program,
 )
 from catalog_migrate.streams.unsafe.planning import (
+    Bound,
     SurveyedPart,
-    require_bound,
     require_same_topics,
     sends,
     survey_parts,
@@ -78,6 +76,7 @@ from catalog_migrate.streams.unsafe.requests import (
     request_in,
     require_checked,
 )
+from catalog_migrate.streams.updates import LiftHolds, MovePositions, Redefine
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
@@ -136,11 +135,11 @@ class UnsafeOperation(OperationRun):
             list_missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
             self.about(state),
         )
-        require_bound(state, request)
+        Bound(request).check(state)
         require_checked(request)
         self._validate(state, request)
         self._early = self._survey(state, request, sample=False, wait=True)
-        self.move("stopping", "hold")
+        self.move("stopping", Commit("hold"))
 
     def _stand_still(self) -> None:
         """Stop, settle, resolve everything again to numbers, keep snapshots; then commit.
@@ -149,7 +148,7 @@ class UnsafeOperation(OperationRun):
         """
         state, row = self.follow(), self.row
         request = request_in(row)
-        require_bound(state, request)
+        Bound(request).check(state)
         anew = {part.item_id for part in request.parts if part.begins_anew}
         self.execute([
             *(StopQuery(step) for step in self.steps("stop") if step.id in row.dependents),
@@ -174,14 +173,11 @@ class UnsafeOperation(OperationRun):
 
     def _announce(self, request: Request, prepared: Prepared) -> None:
         """Write down what follows the RESTORE before it."""
-
-        def put(_: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            require_bound(current, request)
-            text = msgspec.json.encode(prepared).decode()
-            return with_act(row, prepared=text)
-
         self.alive()
-        self.move("restoring", "restoring", also=put)
+        self.move(
+            "restoring", Commit("restoring", requirements=(Bound(request),)),
+            act={"prepared": msgspec.json.encode(prepared).decode()},
+        )
 
     def _restore(self) -> None:
         """A table goes back, then what follows that is committed; all of it is in the row.
@@ -255,35 +251,35 @@ class UnsafeOperation(OperationRun):
         After a RESTORE nobody's change of a definition stands against it any more.
         """
         self.alive()
-
-        def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            back = prepared.restore
-            if back is None:
-                require_bound(current, request)
-            for part in request.parts:
-                if part.item_id not in current.items:
-                    continue
-                if part.redefines:
-                    redefine(changes, current, part.item_id, part.after, part.links_after)
-                edit = prepared.edits.get(part.item_id)
-                if edit is not None:
-                    moved = _moved(current, part.item_id, edit, prepared)
-                    changes.put("stream", part.item_id, moved)
-            totals = prepared.totals
-            row = with_act(
-                row, injected=prepared.injected, doubled=totals.doubled, skipped=totals.skipped,
-                expired=totals.expired, exact=totals.exact, prepared="",
-                images=msgspec.json.encode(prepared.images).decode(),
-                backfill=msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
-                partitions=prepared.partitions, backfill_records=records_in(prepared.chunks),
-            )
-            if back is None:
-                return row
-            return with_act(row, restored=back.to, removed=back.gone, brought_back=back.back)
-
+        back, totals = prepared.restore, prepared.totals
+        updates: tuple[Update, ...] = (
+            *(
+                Redefine(part.item_id, part.after, part.links_after)
+                for part in request.parts if part.redefines
+            ),
+            *(
+                MovePositions(
+                    item_id, edit, prepared.upstreams[item_id], prepared.topics[item_id],
+                    prepared.retaken.get(item_id),
+                )
+                for item_id, edit in prepared.edits.items()
+            ),
+        )
+        act: dict[str, Any] = {
+            "injected": prepared.injected, "doubled": totals.doubled, "skipped": totals.skipped,
+            "expired": totals.expired, "exact": totals.exact, "prepared": "",
+            "images": msgspec.json.encode(prepared.images).decode(),
+            "backfill":
+                msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
+            "partitions": prepared.partitions, "backfill_records": records_in(prepared.chunks),
+        }
+        if back is not None:
+            act |= {"restored": back.to, "removed": back.gone, "brought_back": back.back}
         lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
         self.move(
-            "committed", UNSAFE, detail=lost, also=put, snapshots=prepared.snapshots,
+            "committed",
+            Commit(UNSAFE, updates, (Bound(request),) if back is None else ()),
+            detail=lost, act=act, snapshots=prepared.snapshots,
             program=unsafe_program(
                 self.follow(), request, prepared.edits, runs=not self._alone
             ),
@@ -310,15 +306,9 @@ class UnsafeOperation(OperationRun):
         ])
         self._await_turns(wanted)
         self.supervisor.await_starts(wanted)
-
-        def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
-            for hold_key, hold in current.holds.items():
-                if hold.holder in OF_QUERIES and hold.item_id in moved:
-                    changes.delete("hold", hold_key)
-            return row
-
         final = BACKFILLING if chunks_in(row) else "done"
-        self.end(final, "; ".join(self.problems), kind="done", also=put)
+        lift = LiftHolds(frozenset(moved))
+        self.end(final, "; ".join(self.problems), kind="done", updates=(lift,))
 
     def _await_turns(self, wanted: Sequence[str]) -> None:
         """Wait until every start has begun: one that waits for its turn would be called back."""
@@ -476,24 +466,6 @@ def _image(each: SurveyedPart, edit: Edit | None) -> Image:
             split_of((row.topic, row.partition)): row.absent
             for row in each.survey.forecast.rows if row.absent
         },
-    )
-
-
-def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> StreamRecord:
-    """The record of positions with the edit; ids are those of the upstream that they are of."""
-    standing = current.streams.get(item_id) or first_stream(item_id)
-    topics = dict(prepared.topics[item_id]) or standing.topics
-    known = standing.known_topics
-    retaken = prepared.retaken.get(item_id)
-    standing = (
-        surveys.accept_hold(standing) if retaken is None else surveys.copy_again(standing, retaken)
-    )
-    return msgspec.structs.replace(
-        standing, generation=standing.generation + 1,
-        edit=msgspec.json.encode(edit).decode(),
-        upstream=prepared.upstreams[item_id] or standing.upstream,
-        topics=topics,
-        former={topic: known[topic] for topic in known if topic not in topics},
     )
 
 

@@ -29,9 +29,9 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
-from catalog_migrate.streams.operations import redefined, require_standing
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate
+from catalog_migrate.streams.requirements import require_standing
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import first_stream, hidden, options_of, restored, spec_of
 from catalog_migrate.streams.status import held_by, runtime_lives
@@ -64,6 +64,7 @@ from catalog_migrate.streams.unsafe.restore import (
     staying,
     taken_back,
 )
+from catalog_migrate.streams.updates import Redefine
 
 FORMAT = 1
 """Newest form of a plan's file that is written and read."""
@@ -178,7 +179,9 @@ _READ_SINCE = (
 
 def altered(state: State, parts: tuple[ItemRequest, ...]) -> State:
     """The state with the definitions of afterwards, which is not committed."""
-    return redefined(state, [(part.item_id, part.after, part.links_after) for part in parts])
+    return preview(state, [
+        Redefine(part.item_id, part.after, part.links_after) for part in parts
+    ])
 
 
 def survey_parts(
@@ -345,7 +348,7 @@ def plan_unsafe(
 
     ``with_times`` tells from the tables of sources when doubled records were written.
     """
-    require_bound(state, request)
+    Bound(request).check(state)
     require_checked(request)
     after = altered(state, request.parts)
     refuse_new_loops(state, after)
@@ -450,11 +453,6 @@ class Bound(msgspec.Struct, frozen=True):
         """Raise :class:`CommitConflict` when one is not."""
         for part in self.request.parts:
             _require_bound(state, part)
-
-
-def require_bound(state: State, request: Request) -> None:
-    """:class:`CommitConflict` unless the items are as the request found them."""
-    Bound(request).check(state)
 
 
 def _require_bound(state: State, part: ItemRequest) -> None:
@@ -562,7 +560,7 @@ def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
             "the plan was made for another catalog", changes=(), remedy="plan on this one"
         )
     try:
-        require_bound(state, plan.request)
+        Bound(plan.request).check(state)
     except CommitConflict as error:
         raise StalePlan(
             "the catalog moved on since the plan was made", changes=(error.message,),
