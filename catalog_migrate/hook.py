@@ -9,7 +9,7 @@ software's release; where a catalog has connections, sources and sinks alone,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,12 @@ import msgspec
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.opening import default_warehouse, open_log, read_state
+from catalog_migrate.catalog.opening import (
+    SessionSettings,
+    default_warehouse,
+    open_log,
+    read_state,
+)
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.engine.spark.object_stores.commit_safety import LogStoreInUse
 
 
 def bootstrap(
@@ -93,31 +99,23 @@ def bootstrap(
 def bring_in(
     spark: Any, log: CatalogLog, part: ReleaseToApply, options: BootstrapOptions
 ) -> BootstrapReport:
-    """:func:`bootstrap` or :func:`rollback` of ``part``, with all that the caller says as one."""
+    """Do :func:`bootstrap` or :func:`rollback` of ``part``."""
     state = _state(log)
     warehouse = options.warehouse or default_warehouse(log) if state is None else (
         state.setting("warehouse")
     )
-    ansi, time_zone = session_settings(spark, state, warehouse)
-    if state is None and not options.read_only and is_remote(warehouse):
-        require_fit(warehouse, log.storage)  # the race needs what a catalog needs
-    raced = () if options.read_only else safe_commits.require_safe_rows(
-        spark, warehouse, state, storage=log.storage, rules=options.commits,
-        on_note=lambda said: (options.on_progress or silent)(Progress("commits", 0, 0, said)),
-    )
+    sessions = session_settings(spark, state, warehouse)
+    raced = () if options.read_only else _race(spark, log, state, warehouse, options)
     engine = _engine(spark, options.threads)
     if not options.read_only:
         there = state is not None or is_remote(warehouse)
         _require_fit_catalog(engine, warehouse if there else None)
     parts = [part]
-    read_at = address_for_spark(log.uri, warehouse)
-    wanted = not is_remote(log.uri) or (
-        state is not None and state.release_in_force("system") is not None
-    )
-    if part.past is None and read_at is not None and wanted:
+    read_at = address_for_spark(log.uri, warehouse) if _has_own_views(log, state) else None
+    if part.past is None and read_at is not None:
         parts.append(_own_views(engine, log, read_at))
     options = msgspec.structs.replace(
-        options, holder=this_holder(), ansi=ansi, time_zone=time_zone,
+        options, holder=this_holder(), sessions=sessions,
         populate=None if options.populate is None else partial(options.populate, spark),
     )
     report = start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
@@ -125,6 +123,26 @@ def bring_in(
         for used in raced:
             safe_commits.remember(log, used)
     return report
+
+
+def _race(
+    spark: Any, log: CatalogLog, state: State | None, warehouse: str, options: BootstrapOptions
+) -> Sequence[LogStoreInUse]:
+    """Require commits that write over no other's; return what was raced for it now."""
+    if state is None and is_remote(warehouse):
+        require_fit(warehouse, log.storage)  # the race needs what a catalog needs
+    on_progress = options.on_progress or silent
+    return safe_commits.require_safe_rows(
+        spark, warehouse, state, storage=log.storage, rules=options.commits,
+        on_note=lambda said: on_progress(Progress("commits", 0, 0, said)),
+    )
+
+
+def _has_own_views(log: CatalogLog, state: State | None) -> bool:
+    """Whether a start keeps our own views; on S3 they come when they are first asked for."""
+    return not is_remote(log.uri) or (
+        state is not None and state.release_in_force("system") is not None
+    )
 
 
 def rollback(
@@ -174,7 +192,7 @@ def _state(log: CatalogLog) -> State | None:
         return None
 
 
-def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[bool, str]:
+def session_settings(spark: Any, state: State | None, warehouse: str) -> SessionSettings:
     """ANSI mode and time zone: the catalog's, set on the session; a new catalog takes these over.
 
     A view keeps both from its creation, so they must be right before any DDL.
@@ -185,14 +203,14 @@ def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[b
 
         check_scheme(spark, warehouse)
     if state is None:
-        return (
+        return SessionSettings(
             spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
             spark.conf.get("spark.sql.session.timeZone", "UTC"),
         )
-    ansi, time_zone = state.setting("ansi") == "true", state.setting("time_zone")
-    spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
-    spark.conf.set("spark.sql.session.timeZone", time_zone)
-    return ansi, time_zone
+    sessions = SessionSettings(state.setting("ansi") == "true", state.setting("time_zone"))
+    spark.conf.set("spark.sql.ansi.enabled", str(sessions.ansi).lower())
+    spark.conf.set("spark.sql.session.timeZone", sessions.time_zone)
+    return sessions
 
 
 def cluster_logs(log: CatalogLog) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark, read_mark
-from catalog_migrate.catalog.opening import HOME
+from catalog_migrate.catalog.opening import USUAL_SESSIONS, SessionSettings, first_settings
 from catalog_migrate.catalog.records import (
     RECONCILE,
     AllocatorRecord,
@@ -116,7 +116,7 @@ class _Findings:
 def rebuild(
     log: DeltaLog, release: Release, *, warehouse: str, named: Mapping[str, str] | None = None,
     missing: Collection[str] = (), lineage: str | None = None,
-    registrations: Iterable[Registration] = (), ansi: bool = True, time_zone: str = "UTC",
+    registrations: Iterable[Registration] = (), sessions: SessionSettings = USUAL_SESSIONS,
     dry_run: bool = False, on_step: Callable[[str], None] = lambda _: None,
 ) -> Rebuilt:
     """Make the catalog of ``log`` again from ``warehouse`` and the ``release`` that was in force.
@@ -124,7 +124,8 @@ def rebuild(
     ``named`` says for a table which directory is its own (an adopted table, or one of several);
     ``missing`` are tables of the release that are known to have no rows. ``lineage`` chooses among
     several installations. ``registrations`` are names that still stand in a metastore: a table's
-    name points at the shard in force. What is left of the log is moved, never removed.
+    name points at the shard in force. ``sessions`` are taken for what sessions had. What is left of
+    the log is moved, never removed.
 
     Raises RebuildRefused with every question; nothing was written then. Killed anywhere, the same
     call goes on.
@@ -147,9 +148,10 @@ def rebuild(
             problems=findings.problems, remedy="answer each as is written below it, and run again",
         )
     state = _state(
-        findings, release, live, retired, lineage=chosen, home=log.home, warehouse=warehouse,
-        base=base, ansi=ansi, time_zone=time_zone,
+        findings, release, live, retired, base,
+        first_settings(log, warehouse, sessions, lineage=chosen, serial=base),
     )
+    findings.unknown += _unknown(release, sessions)
     check(state)
     report = Rebuilt(
         lineage=chosen,
@@ -407,8 +409,7 @@ def _named(text: str, schema: str) -> tuple[str, str]:
 
 def _state(
     findings: _Findings, release: Release, live: Mapping[Identity, FoundShard],
-    retired: Sequence[tuple[Identity, FoundShard]], *, lineage: str, home: str | None,
-    warehouse: str, base: int, ansi: bool, time_zone: str,
+    retired: Sequence[tuple[Identity, FoundShard]], base: int, settings: Mapping[str, str],
 ) -> State:
     ids = _item_ids(findings, live, base)
     records: dict[tuple[str, str], Record] = {}
@@ -463,15 +464,8 @@ def _state(
     records["allocator", "u"] = AllocatorRecord(next=base)
     records["lease", "migration"] = LeaseRecord(epoch=base)
     records["operation", RECONCILE] = to_reconcile("bring in what was rebuilt")
-    settings = {
-        "format_version": "1", "lineage": lineage, "serial": str(base), "warehouse": warehouse,
-        "ansi": "true" if ansi else "false", "time_zone": time_zone,
-    }
-    if home is not None:
-        settings[HOME] = home
     for name, value in settings.items():
         records["config", name] = ConfigRecord(value=value)
-    findings.unknown += _unknown(release, ansi, time_zone)
     raw: dict[str, dict[str, str]] = {}
     for (collection, key_text), record in records.items():
         raw.setdefault(collection, {})[key_text] = encode_record(record)
@@ -503,10 +497,11 @@ def _item_ids(
     return ids
 
 
-def _unknown(release: Release, ansi: bool, time_zone: str) -> Iterator[str]:
+def _unknown(release: Release, sessions: SessionSettings) -> Iterator[str]:
     yield "ids of shapes: those handed out earlier are not known, new ones start far above"
     yield "the history of releases and serials, and the audit"
-    yield f"session settings: taken as ANSI {'on' if ansi else 'off'}, time zone {time_zone}"
+    ansi = "on" if sessions.ansi else "off"
+    yield f"session settings: taken as ANSI {ansi}, time zone {sessions.time_zone}"
     yield (
         "connections, secrets, sources, sinks, their positions and holds: declare them again; "
         "checkpoints still lie in the warehouse"

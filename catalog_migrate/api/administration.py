@@ -16,6 +16,8 @@ from catalog_migrate.api.configured import (
     read_release,
     unheard,
 )
+from catalog_migrate.catalog.opening import USUAL_SESSIONS, default_warehouse
+from catalog_migrate.catalog.opening import SessionSettings as SessionSettings
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import AdoptionRefused, Problem, UsageError
 from catalog_migrate.model.names import ItemName, split_name
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from catalog_migrate.administration.rebuild import Rebuilt
     from catalog_migrate.administration.relocation import Relocation
     from catalog_migrate.administration.survey import AdoptionRequest, LeftAlone
-    from catalog_migrate.engine.port import Registration
+    from catalog_migrate.engine.port import Engine, Registration
 
 
 def adopt(
@@ -44,7 +46,7 @@ def adopt(
     Raises AdoptionRefused with every reason, AdoptedElsewhere, LeaseHeld; nothing is adopted then.
     """
     from catalog_migrate.administration import adoption
-    from catalog_migrate.catalog.opening import default_warehouse, open_log
+    from catalog_migrate.catalog.opening import open_log
 
     if not schemas and not tables:
         raise UsageError(
@@ -137,19 +139,18 @@ def move_own_views(settings: Settings, schema: str) -> str | None:
 
 def rebuild(
     settings: Settings, *, tables: Iterable[str] = (), missing: Collection[str] = (),
-    lineage: str | None = None, schemas: Sequence[str] = (), ansi: bool = True,
-    time_zone: str = "UTC", dry_run: bool = False, on_note: OnNote = unheard,
+    lineage: str | None = None, schemas: Sequence[str] = (),
+    sessions: SessionSettings = USUAL_SESSIONS, dry_run: bool = False, on_note: OnNote = unheard,
 ) -> Rebuilt:
     """Make a lost catalog again from its shards and the configured release, which was in force.
 
     ``tables`` are ``schema.name=PATH``, ``missing`` tables without rows, ``lineage`` chooses among
     several installations. Names that still stand in ``schemas`` are looked at, which starts Spark.
-    ``ansi`` and ``time_zone`` are those of sessions. Raises RebuildRefused with every question;
+    ``sessions`` are taken for those of its sessions. Raises RebuildRefused with every question;
     nothing was written then.
     """
     from catalog_migrate.administration import rebuild as rebuilding
     from catalog_migrate.catalog.delta_log import DeltaLog
-    from catalog_migrate.catalog.opening import default_warehouse
 
     given = catalog_uri(settings)
     if is_remote(given):
@@ -168,8 +169,8 @@ def rebuild(
     return rebuilding.rebuild(
         log, read_release(settings),
         warehouse=configured_rows(settings) or rows_address(default_warehouse(log)),
-        named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
-        time_zone=time_zone, dry_run=dry_run,
+        named=places, missing=missing, lineage=lineage, registrations=standing,
+        sessions=sessions, dry_run=dry_run,
     )
 
 
@@ -196,23 +197,22 @@ def _looked_up(
     with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         for schema in schemas:
-            tables_there, others = registered(engine.observe(schema), asked=False)
-            wanted += tables_there
+            found, others = registered(engine.observe(schema), asked=False)
+            wanted += found
             left += others
-            if not tables_there and not others:
+            if not found and not others:
                 problems.append(Problem(
                     "CM0819", f"the schema {schema} has nothing in it",
                     remedy="is spark.metastore the right one?",
                 ))
         for item in named:
-            standing = [each for each in engine.observe(item.schema)
-                        if each.kind == "table" and each.name.folded == item.folded]
+            standing = _tables_of(engine, item)
+            wanted += registered(standing, asked=True)[0]
             if not standing:
                 problems.append(Problem(
                     "CM0819", f"Spark's catalog has no table {item}",
                     remedy=f"say where it lies: --table {item}=PATH",
                 ))
-            wanted += registered(standing, asked=True)[0]
     for each in wanted:
         rows_address(each.path, settings.untried_stores)
     if problems:
@@ -221,6 +221,13 @@ def _looked_up(
             problems=problems, remedy="do what is written below each",
         )
     return wanted, left
+
+
+def _tables_of(engine: Engine, item: ItemName) -> list[Registration]:
+    return [
+        each for each in engine.observe(item.schema)
+        if each.kind == "table" and each.name.folded == item.folded
+    ]
 
 
 def _item(text: str) -> ItemName:

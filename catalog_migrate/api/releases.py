@@ -32,6 +32,7 @@ from catalog_migrate.api.configured import (
 )
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import (
+    DECISION_CODES,
     CatalogExported,
     CatalogMoved,
     CatalogNotFound,
@@ -290,30 +291,39 @@ def note_unmet(plan: Plan, approve: Collection[str], on_note: OnNote) -> None:
     """
     if not approve:
         return
-    from difflib import get_close_matches
-
     from catalog_migrate.planner.policy_evaluation import approval_parts
 
     met = {approval_parts(name) for name in plan.approved}
-    known = {
-        *(change.name for change in plan.changes),
-        *(f"{b.name}.{b.column}" if b.column else b.name for b in plan.blocked),
-        *(user.name for user in plan.users or ()),
-    }
+    names = _names_of_decisions(plan)
+    changed = {approval_parts(name) for name in names if ":" not in name}
     for entry in approve:
         parts = approval_parts(entry)
-        if parts in met or parts[:2] in met or (
-            len(parts) == 2 and any(name[:2] == parts for name in met)
-        ):
+        if not met.isdisjoint((parts, parts[:2])) or parts in {name[:2] for name in met}:
             continue
-        if any(":" not in name and approval_parts(name) == parts for name in known):
+        if parts in changed:
             on_note(f"--approve {entry} was not needed: the change of it asks for no approval")
-            continue
-        near = get_close_matches(entry, sorted(known), n=2, cutoff=0.6)
-        meant = f"; did you mean {' or '.join(near)}?" if near else ""
-        if plan.users is None and len(parts) == 2:
-            meant += "; a user's object may: the start looks, and --bind does beforehand"
-        on_note(f"--approve {entry} met nothing: no change of this plan needs it{meant}")
+        else:
+            may_be_user = plan.users is None and len(parts) == 2
+            on_note(_describe_unmet(entry, names, may_be_user=may_be_user))
+
+
+def _names_of_decisions(plan: Plan) -> list[str]:
+    decided = (entry for entry in plan.blocked if entry.code in DECISION_CODES)
+    return sorted({
+        *(change.name for change in plan.changes),
+        *(f"{entry.name}.{entry.column}" if entry.column else entry.name for entry in decided),
+        *(user.name for user in plan.users or ()),
+    })
+
+
+def _describe_unmet(entry: str, names: Sequence[str], *, may_be_user: bool) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(entry, names, n=2, cutoff=0.6)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    if may_be_user:
+        meant += "; a user's object may: the start looks, and --bind does beforehand"
+    return f"--approve {entry} met nothing: no change of this plan needs it{meant}"
 
 
 def manifest_path(settings: Settings) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from catalog_migrate.api.configured import (
     OnNote,
@@ -174,31 +174,41 @@ def log_of(
 # -- unsafe operations -----------------------------------------------------------------------------
 
 
+class Moves(NamedTuple):
+    """Where sources go on: ``partitions`` pairs ``topic:number`` with a target, ``everywhere`` is
+    one for all, ``file`` has what ``source positions --format json`` prints or Kafka's own tool
+    exports."""
+
+    partitions: Sequence[tuple[str, str]] = ()
+    everywhere: str | None = None
+    file: str | None = None
+
+
+_NONE = Moves()
+
+
 def unsafe_request(
-    state: State, sources: Sequence[str], actions: Sequence[UnsafeAction] = (), *,
-    below: str | None = None, partitions: Sequence[tuple[str, str]] = (),
-    everywhere: str | None = None, file: str | None = None, choice: OperationSettings,
+    state: State, sources: Sequence[str], actions: Sequence[UnsafeAction] = (),
+    moves: Moves = _NONE, *, choice: OperationSettings, below: str | None = None,
     reason: str = "",
 ) -> Request:
     """One operation on ``sources`` and those of the connection ``below``: all of them or none.
 
-    Besides ``actions`` positions: ``partitions`` pairs ``topic:number`` with a target,
-    ``everywhere`` is one for all, ``file`` has what ``source positions --format json`` prints or
-    Kafka's own tool exports. Raises UsageError, InvalidPosition, UnsafeBlocked.
+    Raises UsageError, InvalidPosition, UnsafeBlocked.
     """
     from catalog_migrate.sql.statements import Unsafe
     from catalog_migrate.streams.unsafe.requests import injections, request_on, sources_named
 
     sources = sources_named(state, sources, below)
-    if file is not None and everywhere is not None:
+    if moves.file is not None and moves.everywhere is not None:
         raise UsageError("--file and --to cannot both be given", remedy="leave one of them away")
 
     def statement(source: str) -> Unsafe:
-        targets = {} if file is None else _targets(
-            state, source, file, other_topics=choice.accept_new_topic
+        targets = {} if moves.file is None else _targets(
+            state, source, moves.file, other_topics=choice.accept_new_topic
         )
-        moves = injections(targets, partitions, everywhere)
-        return Unsafe("source", source, (*actions, *moves), reason)
+        moved = injections(targets, moves.partitions, moves.everywhere)
+        return Unsafe("source", source, (*actions, *moved), reason)
 
     return request_on(state, [statement(source) for source in sources], choice)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import NamedTuple
 from uuid import uuid4
 
 from catalog_migrate.catalog.log import CatalogLog, LogRow
@@ -43,13 +44,36 @@ def open_log(uri: str | PathLike[str], storage: Storage | None = None) -> Catalo
     return DeltaLog(address, storage)
 
 
+class SessionSettings(NamedTuple):
+    """What a view keeps of the session that creates it: all sessions of a catalog have the same."""
+
+    ansi: bool = True
+    time_zone: str = "UTC"
+
+
+USUAL_SESSIONS = SessionSettings()
+"""Those of a session that is not set up otherwise."""
+
+
+def first_settings(
+    log: CatalogLog, warehouse: str, sessions: SessionSettings, *, lineage: str, serial: int = 0
+) -> dict[str, str]:
+    """Return the settings that a catalog begins with, by their names on record."""
+    settings = {
+        "format_version": str(FIRST_FORMAT), "lineage": lineage, "serial": str(serial),
+        "warehouse": warehouse, "ansi": "true" if sessions.ansi else "false",
+        "time_zone": sessions.time_zone,
+    }
+    return settings if log.home is None else {**settings, HOME: log.home}
+
+
 def create_catalog(
-    log: CatalogLog, *, warehouse: str, ansi: bool = True, time_zone: str = "UTC"
+    log: CatalogLog, *, warehouse: str, sessions: SessionSettings = USUAL_SESSIONS
 ) -> State:
     """Create an empty catalog and return its state.
 
-    ``warehouse`` is the absolute directory or URI that shards lie under; ``ansi`` and
-    ``time_zone`` are set on every session, so that no hash depends on one. Raises
+    ``warehouse`` is the absolute directory or URI that shards lie under; ``sessions`` are set on
+    every session, so that no hash depends on one. Raises
     :class:`CommitConflict` when there is a catalog already,
     :class:`NotACatalog` when something else is there, StoreFailure when the store of the rows does
     not answer or has no such bucket, and when one cannot keep commits.
@@ -63,16 +87,7 @@ def create_catalog(
         )
     if is_remote(warehouse) and not is_same_bucket(warehouse, log.uri):
         require_fit(warehouse, storage_of(warehouse))
-    settings = {
-        "format_version": str(FIRST_FORMAT),
-        "lineage": uuid4().hex,
-        "serial": "0",
-        "warehouse": warehouse,
-        "ansi": "true" if ansi else "false",
-        "time_zone": time_zone,
-    }
-    if log.home is not None:
-        settings[HOME] = log.home
+    settings = first_settings(log, warehouse, sessions, lineage=uuid4().hex)
     raw = {
         "config": {
             key: encode_record(ConfigRecord(value=value)) for key, value in settings.items()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
 from catalog_migrate.api import administration
@@ -13,11 +16,15 @@ from catalog_migrate.cli.output import (
     confirm,
     emit,
     note,
+    pick,
     require_answer,
     save,
 )
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import counted
+
+if TYPE_CHECKING:
+    from catalog_migrate.administration.relocation import Relocation
 
 
 @click.command("export")
@@ -26,9 +33,8 @@ from catalog_migrate.model.wording import counted
     "--sql", "sql", metavar="FILE", help="Write SQL to FILE (- for stdout); changes nothing."
 )
 @options.timeout
-@options.yes
-@options.no_input
-def export(sql: str | None, yes: bool, no_input: bool) -> None:
+@options.answers
+def export(sql: str | None) -> None:
     """Export every table as a plain registration; the rows stay where they lie.
 
     With --sql as text. Without, in Spark's catalog (spark.metastore): names lose our marks, and
@@ -49,12 +55,10 @@ def export(sql: str | None, yes: bool, no_input: bool) -> None:
             note(f"saved to {sql}")
         return
     open_catalog(settings, write=True)  # where there is none, nobody is asked
-    require_answer(yes=yes, no_input=no_input)
+    require_answer()
     given = administration.export(
         settings, on_note=note,
-        confirm=lambda: confirm(
-            "Export all tables and close the catalog?", yes=yes, no_input=no_input
-        ),
+        confirm=lambda: confirm("Export all tables and close the catalog?"),
     )
     if given is None:
         return
@@ -103,8 +107,8 @@ def rebuild(
     """
     done = administration.rebuild(
         options.settings(), tables=tables,
-        missing=missing, lineage=lineage, schemas=schemas, ansi=ansi, time_zone=time_zone,
-        dry_run=dry_run, on_note=note,
+        missing=missing, lineage=lineage, schemas=schemas,
+        sessions=administration.SessionSettings(ansi, time_zone), dry_run=dry_run, on_note=note,
     )
     if format_ == "json":
         emit(as_json({
@@ -184,26 +188,26 @@ def relocate(
         names_too=names_too, dry_run=dry_run,
     )
     if format_ == "json":
-        emit(as_json({
-            "changed": done.changed and not dry_run, "home": done.home,
-            "warehouse": done.warehouse, "lineage": done.lineage, "tables": done.tables,
-            "held": list(done.held), "notes": list(done.notes),
-        }))
-        return
-    lines = [f"note: {note}" for note in done.notes]
-    if not done.changed:
-        lines.append("nothing to do: everything is where the catalog says")
+        changed = {"changed": done.changed and not dry_run}
+        emit(as_json(changed | pick(
+            done, "home", "warehouse", "lineage", "tables", "held", "notes"
+        )))
     else:
-        lines.append(
-            f"{counted(done.tables, 'table')} found below {done.warehouse}"
-            + ("; nothing was written" if dry_run else "")
-        )
-        if done.new_lineage and not dry_run:
-            lines.append(f"new lineage {done.lineage}")
-        lines += [f"on hold until you start it: {name}" for name in done.held]
-        if not dry_run:
-            lines.append("next: catalog-migrate bootstrap")
-    emit("\n".join(lines) + "\n")
+        emit("\n".join(_relocation_lines(done, dry_run=dry_run)) + "\n")
+
+
+def _relocation_lines(done: Relocation, *, dry_run: bool) -> Iterator[str]:
+    yield from (f"note: {note}" for note in done.notes)
+    if not done.changed:
+        yield "nothing to do: everything is where the catalog says"
+        return
+    found = f"{counted(done.tables, 'table')} found below {done.warehouse}"
+    yield f"{found}; nothing was written" if dry_run else found
+    if done.new_lineage and not dry_run:
+        yield f"new lineage {done.lineage}"
+    yield from (f"on hold until you start it: {name}" for name in done.held)
+    if not dry_run:
+        yield "next: catalog-migrate bootstrap"
 
 
 @click.command("unlock")

@@ -124,6 +124,11 @@ def command(
             "--schema, --table, --forget and --dry-run belong to --adopt",
             remedy="add --adopt, or leave them out",
         )
+    _write_sample(directory)
+
+
+def _write_sample(directory: str) -> None:
+    """Write the configuration and a release of three objects; nothing where one exists already."""
     home = Path(directory)
     files = {FILE_NAME: configuration(), **SAMPLE}
     # a link that leads nowhere is there too: what is written to it lands elsewhere

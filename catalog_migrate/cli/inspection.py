@@ -502,10 +502,9 @@ def history_text(rows: list[dict[str, Any]]) -> str:
 @options.format_(*FORMATS)
 @options.out
 @options.detailed
-@options.yes
-@options.no_input
+@options.answers
 def drift(
-    repair: bool, format_: str, out: str | None, detailed_exitcode: bool, yes: bool, no_input: bool
+    repair: bool, format_: str, out: str | None, detailed_exitcode: bool
 ) -> int:
     """Compare the names in Spark's catalog with what is committed, and fix them with --repair.
 
@@ -521,7 +520,7 @@ def drift(
     from catalog_migrate.report.registrations import report_drift
 
     def wanted(count: int) -> bool:
-        return confirm(f"Mend {count}?", yes=yes, no_input=no_input)
+        return confirm(f"Mend {count}?")
 
     settings = options.settings()
     with progress() as on_progress:

@@ -97,8 +97,30 @@ bind = click.option(
     "--bind", is_flag=True,
     help="Bind every view by Spark's analyser, users' views over a catalog too (starts Spark).",
 )
-yes = click.option("--yes", is_flag=True, help="Do not ask.")
-no_input = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")
+
+
+def _answer(flag: str, text: str) -> Callable[[Function], Function]:
+    def keep(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.meta[f"{_FLAGS} {flag}"] = value
+
+    return click.option(flag, is_flag=True, expose_value=False, callback=keep, help=text)
+
+
+def is_given(flag: str) -> bool:
+    """Whether this call has ``--yes`` or ``--no-input``, which concern who asks, not the verb."""
+    return bool(click.get_current_context().meta.get(f"{_FLAGS} {flag}"))
+
+
+def yes(text: str = "Do not ask.") -> Callable[[Function], Function]:
+    """``--yes``."""
+    return _answer("--yes", text)
+
+
+def answers(function: Function) -> Function:
+    """``--yes`` and ``--no-input``."""
+    return yes()(_answer("--no-input", "Never ask: fail instead.")(function))
+
+
 serial = click.option(
     "--serial", type=click.IntRange(min=0), metavar="N",
     help="As it was at serial N (catalog-migrate history lists them).",

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.cli import logs
+from catalog_migrate.cli import logs, options
 from catalog_migrate.errors import MigrationBlocked, OutputFailed, UsageError
 from catalog_migrate.model.wording import counted, visible
 from catalog_migrate.report import render
@@ -318,31 +318,35 @@ def note(text: str) -> None:
     logs.log(logging.INFO, "note", text)
 
 
-def confirm(question: str, *, yes: bool, no_input: bool) -> bool:
+def confirm(question: str) -> bool:
     """Ask on stderr; without a terminal (or with ``--no-input``) UsageError names ``--yes``."""
-    require_answer(yes=yes, no_input=no_input)
-    if yes:
+    require_answer()
+    if options.is_given("--yes"):
         return True
     import click
 
     return click.confirm(question, err=True)
 
 
-def require_answer(*, yes: bool, no_input: bool) -> None:
+def require_answer() -> None:
     """UsageError where nobody can be asked: what :func:`confirm` would say, before long work."""
-    if not yes and (no_input or sys.stdin is None or not sys.stdin.isatty()):
+    if not options.is_given("--yes") and (options.is_given("--no-input") or not _is_asked()):
         raise UsageError(
             "this would change the catalog, and there is nobody to ask",
             remedy="look at the plan, then add --yes",
         )
 
 
-def asking(settings: Settings, *, yes: bool, no_input: bool) -> Callable[[Plan], bool] | None:
-    """Shows a plan on stderr and asks whether it is to be carried out; None where ``yes`` says so.
+def _is_asked() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def asking(settings: Settings) -> Callable[[Plan], bool] | None:
+    """Shows a plan on stderr and asks whether it is to be carried out; None with ``--yes``.
 
     The answer of :func:`confirm`, and its UsageError where there is nobody to ask.
     """
-    if yes:
+    if options.is_given("--yes"):
         return None
 
     def ask(plan: Plan) -> bool:
@@ -352,19 +356,21 @@ def asking(settings: Settings, *, yes: bool, no_input: bool) -> Callable[[Plan],
             # a report shows nothing of others raw, and may have colours of our own
             logs.log(logging.INFO, "note", line, None if logs.is_json() else {"painted": True})
         question = "Roll back?" if goes_back(plan) else "Apply this?"
-        return confirm(question, yes=yes, no_input=no_input)
+        return confirm(question)
 
     return ask
 
 
-def asking_unsafe(*, yes: bool) -> Callable[[UnsafePlan], bool]:
-    """Shows the plan, and lets the name of a source be typed on a terminal unless ``yes``.
+def asking_unsafe() -> Callable[[UnsafePlan], bool]:
+    """Shows the plan, and lets the name of a source be typed on a terminal without ``--yes``.
 
     Where neither is possible nobody is asked.
     """
     from catalog_migrate.report import lay_out
     from catalog_migrate.report.unsafe import report_unsafe
     from catalog_migrate.streams.unsafe_client import nobody
+
+    yes = options.is_given("--yes")
 
     def ask(plan: UnsafePlan) -> bool:
         note(lay_out(report_unsafe(plan), "text").rstrip())
@@ -375,4 +381,4 @@ def asking_unsafe(*, yes: bool) -> Callable[[UnsafePlan], bool]:
         name = plan.items[0].name
         return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
 
-    return ask if yes or (sys.stdin is not None and sys.stdin.isatty()) else nobody
+    return ask if yes or _is_asked() else nobody

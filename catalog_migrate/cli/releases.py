@@ -35,6 +35,7 @@ from catalog_migrate.cli.output import (
     emit_start,
     form_of,
     note,
+    pick,
     render_plan,
     save,
 )
@@ -45,7 +46,7 @@ from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
 
 if TYPE_CHECKING:
-    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.plan import Blocked, Plan
     from catalog_migrate.release.release import Release
 
 
@@ -239,56 +240,73 @@ def check(
 
 
 def _checked(found: Check, format_: str, settings: Settings) -> str:
-    from catalog_migrate.model.wording import counted
-    from catalog_migrate.report.verdict import (
-        cure,
-        decisions,
-        failed_proofs,
-        incurable,
-        unparsed_lines,
-        verdict,
-    )
-
-    plan, loaded, base = found.plan, found.release, found.base
-    if format_ not in ("text", "json"):
-        return render_plan(plan, format_, settings)
-    judged = verdict(plan)
-    entries = (*incurable(plan), *decisions(plan))
-    proofs = [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
-    warnings = [*([] if plan.locks_out is None else [plan.locks_out]), *unparsed_lines(plan)]
-    told = [f"{b.name}{'.' + b.column if b.column else ''}: {b.reason}" for b in entries]
     if format_ == "json":
-        return as_json({
-            "release": loaded.name, "objects": len(loaded.objects), "against": base,
-            "bound": plan.bound, "verdict": judged.word,
-            "applyable": plan.applyable and plan.fenced_out is None,
-            "problems": [*([] if plan.fenced_out is None else [plan.fenced_out]), *told, *proofs],
-            "blocked": [
-                {"name": b.name, "column": b.column, "code": b.code, "reason": b.reason,
-                 "remedy": b.remedy, **_place(loaded, b.name)}
-                for b in entries
-            ],
-            "warnings": warnings,
-            **({} if plan.users is UNSET else {"users": to_builtins(plan.users)}),
-            "unproven": [
-                {"name": u.name, "kind": u.kind, "what": u.what, **_place(loaded, u.name)}
-                for u in plan.unproven
-            ],
-        })
+        return as_json(_check_document(found))
+    return _check_text(found) if format_ == "text" else render_plan(found.plan, format_, settings)
+
+
+def _trouble(entry: Blocked) -> str:
+    return f"{entry.name}{'.' + entry.column if entry.column else ''}: {entry.reason}"
+
+
+def _warnings(plan: Plan) -> list[str]:
+    from catalog_migrate.report.verdict import unparsed_lines
+
+    return [*([] if plan.locks_out is None else [plan.locks_out]), *unparsed_lines(plan)]
+
+
+def _unproved(plan: Plan) -> list[str]:
+    """What Spark has refused."""
+    from catalog_migrate.report.verdict import failed_proofs
+
+    return [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
+
+
+def _check_document(found: Check) -> dict[str, object]:
+    """A release without errors, for programs."""
+    from catalog_migrate.report.verdict import decisions, incurable, verdict
+
+    plan, loaded = found.plan, found.release
+    entries = (*incurable(plan), *decisions(plan))
+    return {
+        "release": loaded.name, "objects": len(loaded.objects), "against": found.base,
+        "bound": plan.bound, "verdict": verdict(plan).word,
+        "applyable": plan.applyable and plan.fenced_out is None,
+        "problems": [
+            *([] if plan.fenced_out is None else [plan.fenced_out]), *map(_trouble, entries),
+            *_unproved(plan),
+        ],
+        "blocked": [
+            {**pick(each, "name", "column", "code", "reason", "remedy"),
+             **_place(loaded, each.name)}
+            for each in entries
+        ],
+        "warnings": _warnings(plan),
+        **({} if plan.users is UNSET else {"users": to_builtins(plan.users)}),
+        "unproven": [
+            {**pick(each, "name", "kind", "what"), **_place(loaded, each.name)}
+            for each in plan.unproven
+        ],
+    }
+
+
+def _check_text(found: Check) -> str:
+    """A release without errors, for people."""
+    from catalog_migrate.model.wording import counted
+    from catalog_migrate.report.verdict import cure, decisions, incurable, verdict
+
+    plan, loaded = found.plan, found.release
     lines = [
         f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
-        f"against {base}: {judged.line}",
+        f"against {found.base}: {verdict(plan).line}",
         *_irreversible(plan),
         *_proven(plan),
         *_users(plan),
-        *(
-            line
-            for trouble, entry in zip(told, entries, strict=True)
-            for line in (f"  {trouble}", f"    {cure(entry)}: {entry.remedy}")
-        ),
-        *(f"  {proof}" for proof in proofs),
-        *(f"warning: {line}" for line in warnings),
     ]
+    for entry in (*incurable(plan), *decisions(plan)):
+        lines += [f"  {_trouble(entry)}", f"    {cure(entry)}: {entry.remedy}"]
+    lines += [f"  {proof}" for proof in _unproved(plan)]
+    lines += [f"warning: {line}" for line in _warnings(plan)]
     return "\n".join(map(one_line, lines)) + "\n"
 
 
@@ -357,9 +375,8 @@ def _invalid(error: InvalidRelease, format_: str) -> str:
             "verdict": "INVALID", "applyable": False, "reason": error.message,
             "remedy": error.remedy,
             "problems": [
-                {"code": p.code, "message": p.message, "file": p.file, "line": p.line,
-                 "column": p.column, "remedy": p.remedy}
-                for p in error.problems
+                pick(each, "code", "message", "file", "line", "column", "remedy")
+                for each in error.problems
             ],
         })
     from catalog_migrate.report import lay_out
@@ -381,11 +398,10 @@ def _invalid(error: InvalidRelease, format_: str) -> str:
 @options.downgrade
 @options.reason
 @options.format_("text", "json")
-@options.yes
-@options.no_input
+@options.answers
 def apply(
     plan_file: str | None, approve: tuple[str, ...], allow_downgrade: bool, reason: str | None,
-    format_: str, yes: bool, no_input: bool,
+    format_: str,
 ) -> int:
     """Apply PLAN (a file of `plan --out` or `rollback --out`) exactly as it says, or the release
     after asking.
@@ -406,7 +422,7 @@ def apply(
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = apply_release(
             settings, plan_file, approve=approve, allow_downgrade=allow_downgrade,
-            confirm=asking(settings, yes=yes, no_input=no_input), reason=reason,
+            confirm=asking(settings), reason=reason,
             on_progress=on_progress, on_note=note,
         )
     return emit_start(report, format_)
@@ -468,11 +484,10 @@ def bootstrap(
 @options.timeout
 @options.reason
 @options.format_(*FORMATS)
-@options.yes
-@options.no_input
+@options.answers
 def rollback(
     to: int | None, approve: tuple[str, ...], only_plan: bool, bind: bool, out: str | None,
-    reason: str | None, format_: str, yes: bool, no_input: bool,
+    reason: str | None, format_: str,
 ) -> int:
     """Bring back the release of an earlier serial: its names, columns and rows.
 
@@ -504,7 +519,7 @@ def rollback(
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = roll_back(
             settings, plan, approve=approve,
-            confirm=asking(settings, yes=yes, no_input=no_input), reason=reason,
+            confirm=asking(settings), reason=reason,
             on_progress=on_progress, on_note=note,
         )
     return emit_start(report, format_)

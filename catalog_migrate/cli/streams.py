@@ -165,10 +165,9 @@ def log(name: str, sink: bool, since: str | None, limit: int, format_: str) -> N
               metavar="N", help="Rows to print at most.")
 @options.format_(*FORMATS)
 @options.out
-@click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
+@options.yes("Begin UNSAFE operations without asking for the name.")
 def sql(
-    texts: tuple[str, ...], files: tuple[TextIO, ...], limit: int, format_: str, out: str | None,
-    yes: bool,
+    texts: tuple[str, ...], files: tuple[TextIO, ...], limit: int, format_: str, out: str | None
 ) -> None:
     """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),
     or one SELECT, SHOW, DESCRIBE or EXPLAIN on tables and views; INSERT and its like are refused.
@@ -193,7 +192,7 @@ def sql(
         _require_explain(statement, f"--format {format_}" if out is None else "--out")
     settings = options.settings()
     if is_ours(statement):
-        _execute(settings, statement, format_, out, yes=yes)
+        _execute(settings, statement, format_, out)
     else:
         _emit_rows(*query(settings, statement, limit=limit, on_note=note), format_)
 
@@ -232,9 +231,7 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
         emit(as_columns([columns, *([_cell(value) for value in row] for row in rows)]))
 
 
-def _execute(
-    settings: Settings, statement: str, format_: str, out: str | None, *, yes: bool
-) -> None:
+def _execute(settings: Settings, statement: str, format_: str, out: str | None) -> None:
     """Statements of our own language: each result as soon as it is there."""
     opened = open_catalog(settings, write=True)
 
@@ -252,7 +249,7 @@ def _execute(
 
     opened.execute(
         statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
-        confirm=asking_unsafe(yes=yes),
+        confirm=asking_unsafe(),
     )
 
 

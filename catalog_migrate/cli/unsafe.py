@@ -53,7 +53,7 @@ _ACTING = (
                  help="Records that may be doubled or skipped beyond the plan's; else any number."),
     click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
     click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
-    options.yes,
+    options.yes(),
     options.format_(*FORMATS),
 )
 _CHOOSING = (
@@ -117,8 +117,7 @@ def command() -> None:
 @_with(*_POSITIONS, *_CHOOSING, *_ACTING)
 def alter(
     sources: tuple[str, ...], sets: tuple[str, ...], secrets: tuple[str, ...],
-    drops: tuple[str, ...], reset: bool, partitions: tuple[str, ...], everywhere: str | None,
-    file: str | None, **acting: Any,
+    drops: tuple[str, ...], reset: bool, **acting: Any,
 ) -> int:
     """Change properties of sources, those of their connection too; with positions it is a move.
 
@@ -144,7 +143,7 @@ def alter(
         actions.append(DropOptions(drops))
     if reset:
         actions.append(ResetSplits())
-    return _act(sources, actions, acting, partitions, everywhere, file)
+    return _act(sources, actions, acting)
 
 
 @command.command("reset-splits")
@@ -167,10 +166,7 @@ def reset_splits(sources: tuple[str, ...], splits: tuple[str, ...], **acting: An
 @command.command("inject-offsets")
 @click.argument("sources", metavar="SOURCE...", nargs=-1)
 @_with(*_POSITIONS, *_CHOOSING, *_ACTING)
-def inject_offsets(
-    sources: tuple[str, ...], partitions: tuple[str, ...], everywhere: str | None, file: str | None,
-    **acting: Any,
-) -> int:
+def inject_offsets(sources: tuple[str, ...], **acting: Any) -> int:
     """Let partitions go on at positions of your choice; those not named stay.
 
     \b
@@ -178,9 +174,9 @@ def inject_offsets(
       catalog-migrate unsafe inject-offsets shop.orders --partition orders:0=123
         --reason 'record 122 cannot be read'
     """
-    if not partitions and everywhere is None and file is None:
+    if not acting["partitions"] and acting["everywhere"] is None and acting["file"] is None:
         raise UsageError("no position is given", remedy="--partition, --to or --file")
-    return _act(sources, [], acting, partitions, everywhere, file)
+    return _act(sources, [], acting)
 
 
 @command.command("undo")
@@ -217,10 +213,10 @@ def undo(operation: str, restore_table: bool, **acting: Any) -> int:
 @click.option("--reason", metavar="TEXT", help="Why, where the plan was made without a reason.")
 @options.catalog
 @click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once.")
-@options.yes
+@options.yes()
 @options.format_("text", "json")
 def apply_file(
-    file: str, tolerance: int, reason: str | None, key: str | None, yes: bool, format_: str
+    file: str, tolerance: int, reason: str | None, key: str | None, format_: str
 ) -> int:
     """Do what the dry run in FILE says; exit 4 when it would be more than that by now.
 
@@ -231,7 +227,7 @@ def apply_file(
     """
     result = streams.apply_unsafe(
         options.settings(), file, tolerance=tolerance, reason=reason,
-        confirm=asking_unsafe(yes=yes), key=key, on_note=note,
+        confirm=asking_unsafe(), key=key, on_note=note,
     )
     return _report(result, format_)
 
@@ -348,15 +344,17 @@ def acknowledge(operation: str) -> int:
 
 
 def _act(
-    sources: Sequence[str], actions: Sequence[UnsafeAction], acting: dict[str, Any],
-    partitions: Sequence[str] = (), everywhere: str | None = None, file: str | None = None,
+    sources: Sequence[str], actions: Sequence[UnsafeAction], acting: dict[str, Any]
 ) -> int:
-    placed = [_pair(text, "--partition") for text in partitions]
+    moves = streams.Moves(
+        [_pair(text, "--partition") for text in acting.get("partitions", ())],
+        acting.get("everywhere"), acting.get("file"),
+    )
 
     def ask(state: State) -> Request:
         return streams.unsafe_request(
-            state, sources, actions, below=acting["below"], partitions=placed,
-            everywhere=everywhere, file=file, choice=_choice(acting), reason=acting["reason"] or "",
+            state, sources, actions, moves, below=acting["below"], choice=_choice(acting),
+            reason=acting["reason"] or "",
         )
 
     return _ask(ask, acting)
@@ -387,8 +385,8 @@ def _ask(ask: Callable[[State], Request], acting: dict[str, Any]) -> int:
             f"--format {format_} is for the report of a dry run", remedy="add --plan, or leave it"
         )
     result = streams.run_unsafe(
-        settings, ask, reason=acting["reason"], confirm=asking_unsafe(yes=acting["yes"]),
-        key=acting["key"], on_note=note,
+        settings, ask, reason=acting["reason"], confirm=asking_unsafe(), key=acting["key"],
+        on_note=note,
     )
     return _report(result, format_)
 

@@ -1,7 +1,7 @@
 """What a start takes, as one value that every entry point passes on whole.
 
 A new option is a field of :class:`BootstrapOptions`, a keyword of :class:`BootstrapArguments` and a
-line of ``_READERS``; no call that takes or passes on options changes for it.
+line of ``_TAKEN``; no call that takes or passes on options changes for it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from catalog_migrate.catalog.opening import USUAL_SESSIONS, SessionSettings
 from catalog_migrate.errors import EditedPlan, InvalidArguments
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import rows_address
@@ -68,7 +69,7 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     :func:`~catalog_migrate.catalog.lease.acquire` does without one.
 
     Of the process: ``ttl`` and ``margin`` are the lease's, ``holder`` its name. A catalog that is
-    created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards.
+    created now remembers ``sessions``; ``token`` names new shards.
     ``asks_for_users`` blocks a plan that breaks a user's object without an approval, as a command
     does where a person can answer; else it is reported.
     """
@@ -89,11 +90,10 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     users: UserSettings = UserSettings()
     warehouse: str | None = None
 
-    ansi: bool = True
     asks_for_users: bool = False
     holder: str = ""
     margin: float = 10.0
-    time_zone: str = "UTC"
+    sessions: SessionSettings = USUAL_SESSIONS
     token: Callable[[], str] | None = None
     ttl: float = 30.0
 
@@ -122,7 +122,7 @@ def read_arguments(
     Raises InvalidArguments with everything that is wrong with the arguments, UsageError for a
     warehouse where rows cannot be, EditedPlan for a file that is no plan.
     """
-    return _read(base, {"plan": plan, **arguments}, _READERS)
+    return _read(base, {"plan": plan, **arguments}, _TAKEN)
 
 
 def read_call(base: BootstrapOptions, /, **arguments: Unpack[CallArguments]) -> BootstrapOptions:
@@ -136,17 +136,12 @@ def read_call(base: BootstrapOptions, /, **arguments: Unpack[CallArguments]) -> 
 def _read(
     base: BootstrapOptions, said: Mapping[str, Any], known: Collection[str]
 ) -> BootstrapOptions:
-    found: dict[str, Any] = {}
-    problems = []
-    for name, value in said.items():
-        if name not in known:
-            problems.append(_unknown(name, known))
-        elif value is not None:
-            wanted, read = _READERS[name]
-            try:
-                found[name] = read(value)
-            except (TypeError, ValueError):
-                problems.append(f"{name} takes {wanted}, and this is {reprlib.repr(value)}")
+    problems = [
+        f"{name} takes {_TAKEN[name][0]}, and this is {reprlib.repr(value)}"
+        if name in known else _unknown(name, known)
+        for name, value in said.items()
+        if name not in known or not (value is None or _TAKEN[name][1](value))
+    ]
     if problems:
         raise InvalidArguments(
             f"a start takes other arguments: {'; '.join(problems)}",
@@ -154,13 +149,16 @@ def _read(
             " argument beside a configuration",
             problems=problems,
         )
-    options = msgspec.structs.replace(base, **found)
-    if isinstance(options.plan, (str, os.PathLike)):
-        options = msgspec.structs.replace(options, plan=read_plan(options.plan))
-    if options.warehouse is None:
-        return options
-    rows = rows_address(options.warehouse, options.untried_stores)
-    return msgspec.structs.replace(options, warehouse=rows)
+    found: dict[str, Any] = {
+        name: tuple(value) if _TAKEN[name] is _TEXTS else value
+        for name, value in said.items() if value is not None
+    }
+    if isinstance(found.get("plan"), (str, os.PathLike)):
+        found["plan"] = read_plan(found["plan"])
+    if "warehouse" in found:
+        untried = found.get("untried_stores", base.untried_stores)
+        found["warehouse"] = rows_address(os.fspath(found["warehouse"]), untried)
+    return msgspec.structs.replace(base, **found)
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
@@ -184,68 +182,45 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     return decode_plan(data)
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, (str, bytes)):  # a name by itself would be taken for its letters
-        raise TypeError
-    texts = tuple(value)
-    if not all(isinstance(each, str) for each in texts):
-        raise TypeError
-    return texts
-
-
-def _one_of(*kinds: type[Any]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if not isinstance(value, kinds):
-            raise TypeError
-        return value
-
-    return read
-
-
-def _function(value: Any) -> Any:
-    if not callable(value):
-        raise TypeError
-    return value
-
-
-def _at_least(least: float, *kinds: type[Any]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
-            raise ValueError
-        return value
-
-    return read
-
-
-def _plan(value: Any) -> Any:
+def _is_plan(value: Any) -> bool:
     from catalog_migrate.planner.plan import Plan
 
-    return _one_of(Plan, str, os.PathLike)(value)
+    return isinstance(value, (Plan, str, os.PathLike))
 
 
-def _path(value: Any) -> str:
-    path: str = os.fspath(_one_of(str, os.PathLike)(value))
-    return path
+def _are_texts(value: Any) -> bool:
+    """A text by itself would be taken for its letters."""
+    return (
+        isinstance(value, Collection) and not isinstance(value, (str, bytes))
+        and all(isinstance(each, str) for each in value)
+    )
 
 
-_TEXTS = ("a list of texts", _texts)
-_FLAG = ("True or False", _one_of(bool))
-_FUNCTION = ("a function", _function)
-_READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+def _is(*kinds: type[Any], least: float | None = None) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, kinds) and (least is None or value >= least)
+        and (bool in kinds or not isinstance(value, bool))
+    )
+
+
+_TEXTS = ("a list of texts", _are_texts)
+_FLAG = ("True or False", _is(bool))
+_FUNCTION = ("a function", callable)
+_TAKEN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "approve": _TEXTS,
     "on_progress": _FUNCTION,
-    "plan": ("a plan or its file", _plan),
-    "policy": ("a Policy", _one_of(Policy)),
+    "plan": ("a plan or its file", _is_plan),
+    "policy": ("a Policy", _is(Policy)),
     "populate": _FUNCTION,
     "read_only": _FLAG,
-    "reason": ("a text", _one_of(str)),
+    "reason": ("a text", _is(str)),
     "require_safe_commits": _FLAG,
     "safe_log_stores": _TEXTS,
     "session": _FLAG,
-    "threads": ("a whole number, 1 or more", _at_least(1, int)),
-    "timeout": ("seconds, 0 or more", _at_least(0, int, float)),
+    "threads": ("a whole number, 1 or more", _is(int, least=1)),
+    "timeout": ("seconds, 0 or more", _is(int, float, least=0)),
     "untried_stores": _TEXTS,
-    "users": ("UserSettings", _one_of(UserSettings)),
-    "warehouse": ("a path or an address", _path),
+    "users": ("UserSettings", _is(UserSettings)),
+    "warehouse": ("a path or an address", _is(str, os.PathLike)),
 }
-"""What each argument takes, in words, and what reads it: TypeError or ValueError for others."""
+"""What each argument takes, in words and as a test."""

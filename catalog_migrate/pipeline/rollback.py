@@ -106,25 +106,23 @@ def steps_since(log: CatalogLog, past: Past, now: State) -> list[Step]:
     relevant = _tables(past.state) | _tables(now) | _namesakes(past.state, now)
     steps: list[Step] = []
     targets = {each.rollback_to for each in raised.values()} | {past.serial}
-    for serial in sorted(newest):
-        if serial < oldest:
-            continue
-        if serial == now.serial:
-            state = now
-        elif serial == past.serial:
-            state = past.state
-        else:
-            by = raised.get(serial)
-            matters = (
-                by is None or by.items is None or by.rollback_to is not None
-                or serial in targets or relevant.intersection(by.items)
-            )
-            if not matters:
+    for serial in sorted(filter(oldest.__le__, newest)):
+        by = raised.get(serial)
+        state = {past.serial: past.state, now.serial: now}.get(serial)
+        if state is None:
+            if serial not in targets and by is not None and not _concerns(by, relevant):
                 continue
             state = State.from_snapshot(log.read_at(newest[serial]))
-        entry_ = raised.get(serial)
-        steps.append(Step(state, None if entry_ is None else entry_.rollback_to))
+        steps.append(Step(state, None if by is None else by.rollback_to))
     return steps
+
+
+def _concerns(entry: Entry, item_ids: set[str]) -> bool:
+    """Whether a change may be one of these items."""
+    return (
+        entry.items is None or entry.rollback_to is not None
+        or not item_ids.isdisjoint(entry.items)
+    )
 
 
 def _tables(state: State) -> set[str]:

@@ -218,7 +218,7 @@ def opened(
             raise blocked(first.plan)
         first = validate(replace(work, warehouse=place), None, first)
         state = create_catalog(
-            log, warehouse=place, ansi=options.ansi, time_zone=options.time_zone
+            log, warehouse=place, sessions=options.sessions
         )
     except CatalogMigrateError:
         if not log.exists():

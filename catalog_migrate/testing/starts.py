@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from catalog_migrate.reconciler.execution_context import StreamTables
     from catalog_migrate.release.release import Release
 
-_OF_THE_PROCESS = ("ansi", "asks_for_users", "holder", "margin", "time_zone", "token", "ttl")
+_OF_THE_PROCESS = ("asks_for_users", "holder", "margin", "sessions", "token", "ttl")
 _ALONE = BootstrapOptions(threads=1, timeout=None, users=UserSettings(threads=1))
 """Nothing runs beside the caller's thread, so that a run can be repeated."""
 

@@ -28,7 +28,7 @@ from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import SimulatedClock, World
 from catalog_migrate.users.settings import UserSettings
 
-OF_THE_PROCESS = {"ansi", "asks_for_users", "holder", "margin", "time_zone", "token", "ttl"}
+OF_THE_PROCESS = {"asks_for_users", "holder", "margin", "sessions", "token", "ttl"}
 
 
 def _noted(*_: Any) -> None:

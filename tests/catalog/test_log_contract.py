@@ -9,7 +9,7 @@ import pytest
 
 from catalog_migrate.catalog import commits
 from catalog_migrate.catalog.log import CatalogLog, LogRow
-from catalog_migrate.catalog.opening import create_catalog, read_state
+from catalog_migrate.catalog.opening import SessionSettings, create_catalog, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogNotFound, CommitConflict
@@ -50,7 +50,8 @@ class TestCreate:
 
     def test_settings(self, users: Any) -> None:
         """A new catalog has serial 0, its warehouse and session settings, and fresh counters."""
-        state = create_catalog(users.first, warehouse="w", ansi=False, time_zone="Europe/Berlin")
+        berlin = SessionSettings(ansi=False, time_zone="Europe/Berlin")
+        state = create_catalog(users.first, warehouse="w", sessions=berlin)
         again = read_state(users.second)
         assert again.raw == state.raw
         own = ("lineage", "home")

@@ -12,6 +12,8 @@ from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.missing_data import MissingData
+from catalog_migrate.planner.plan_validation import with_missing_data
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.release import Release
 from tests.cli.test_main import Answer, Call, bring_in_force, manifest
@@ -66,6 +68,19 @@ def test_an_approval_of_what_needs_none(capsys: Capture) -> None:
     note_unmet(plan, ["s.v", "s.t"], note)
     assert capsys.readouterr().err == (
         "--approve s.v was not needed: the change of it asks for no approval\n"
+    )
+
+
+def test_an_approval_beside_rows_that_are_missing(capsys: Capture) -> None:
+    """What is missing is named by its place, which is no name that an approval could have."""
+    none = Release("1", (), "1", {}, {})
+    migration = plan_migration(Baseline.from_release(none), none)
+    rows = MissingData("/w", "the rows of 2 tables cannot be seen", "mount the disk")
+    plan = with_missing_data(migration, [rows]).plan
+    assert [entry.name for entry in plan.blocked] == ["/w"]
+    note_unmet(plan, ["s.v"], note)
+    assert capsys.readouterr().err == (
+        "--approve s.v met nothing: no change of this plan needs it\n"
     )
 
 
