@@ -133,24 +133,29 @@ class Watch:
         self.run.alive()
         self.run.supervisor.collect()
         probed, now = self.probing.verdicts(), self.run.supervisor.clock.monotonic()
-        if self._late:
-            state = self.run.follow()
-            self._late = {item_id for item_id in self._late if not input_known(state, item_id)}
-        for item_id in sorted(self._waiting.keys() - self._late):
+        for item_id in self._not_late():
             outcome = self._look(item_id, probed.get(item_id), now)
             if outcome:
                 self._record(item_id, outcome)
                 del self._waiting[item_id]
-        final = self._waiting.keys() & {each.item_id for each in probed.values() if each.final}
+        waiting = {item_id: probed.get(item_id) for item_id in self._waiting}
+        bad = {item_id: each for item_id, each in waiting.items() if each and not each.ok}
+        final = [item_id for item_id, each in sorted(bad.items()) if each.final]
         if final:
-            self._waiting = {item_id: self._waiting[item_id] for item_id in sorted(final)}
+            self._waiting = {item_id: self._waiting[item_id] for item_id in final}
             return False
-        if not self._waiting or self._is_over(probed, now):
+        if not waiting or self._is_over(probed, now):
             return False
-        bad = self._waiting.keys() & {each.item_id for each in probed.values() if not each.ok}
         if bad and now >= self._probe_again and self.probing.ask_again(self.state, bad):
             self._probe_again = now + PROBE_AGAIN
         return True
+
+    def _not_late(self) -> list[str]:
+        """List those that can start: what they read is known."""
+        if self._late:
+            state = self.run.follow()
+            self._late = {item_id for item_id in self._late if not input_known(state, item_id)}
+        return sorted(self._waiting.keys() - self._late)
 
     def _look(self, item_id: str, verdict: Finding | None, now: float) -> str:
         """Start a query again where it has ended; return what its probe comes to, if it has."""

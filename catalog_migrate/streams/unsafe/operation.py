@@ -36,7 +36,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.judgement import Judgement
-from catalog_migrate.streams.operation_records import Image, chunks_in, images_in
+from catalog_migrate.streams.operation_records import Chunk, Image, chunks_in, images_in
 from catalog_migrate.streams.operations import (
     OperationRun,
     Program,
@@ -405,40 +405,51 @@ def _prepared_of(
     surveyed: Sequence[SurveyedPart], totals: Totals, snapshots: dict[str, int], *, chunk: int
 ) -> Prepared:
     """What is committed of what was found; ``chunk`` 0 is no backfill."""
-    skipped = [each for each in surveyed if chunk]
     edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in surveyed}
+    moves = _moves(surveyed)
+    chunks, expired = _skipped(surveyed, chunk)
     return Prepared(
         images=tuple(_image(each, edits[each.part.item_id]) for each in surveyed),
         edits={item_id: edit for item_id, edit in edits.items() if edit is not None},
         upstreams={each.part.item_id: each.survey.cluster for each in surveyed},
         topics={each.part.item_id: dict(each.survey.topics) for each in surveyed},
         totals=totals,
-        injected=sum(
-            row.moves for each in surveyed if not each.part.past
-            for row in each.survey.forecast.rows
-        ),
+        injected=len(moves),
         snapshots=snapshots,
         restore=next((each.restore for each in surveyed if each.restore is not None), None),
-        chunks=tuple(
-            found for each in skipped
-            for found in chunks_of(
-                each.part.item_id, skipped_ranges(each.survey.forecast.rows), chunk
-            )
-        ),
-        expired=tuple(
-            text for each in skipped for text in expired_ranges(each.survey.forecast.rows)
-        ),
-        partitions=tuple(
-            _in_words(each.part, row) for each in surveyed if not each.part.past
-            for row in each.survey.forecast.rows if row.moves
-        ) + tuple(
-            f"{table} copied again" for each in surveyed for table in each.survey.copied
+        chunks=chunks,
+        expired=expired,
+        partitions=(
+            *moves, *(f"{table} copied again" for each in surveyed for table in each.survey.copied)
         ),
         retaken={
             each.part.item_id: each.survey.snapshot for each in surveyed
             if each.survey.snapshot is not None
         },
     )
+
+
+def _skipped(
+    surveyed: Sequence[SurveyedPart], chunk: int
+) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
+    """What a backfill reads, in chunks, and what has expired, in words."""
+    if not chunk:
+        return (), ()
+    chunks = [
+        found for each in surveyed for found in chunks_of(
+            each.part.item_id, skipped_ranges(each.survey.forecast.rows), chunk
+        )
+    ]
+    expired = [text for each in surveyed for text in expired_ranges(each.survey.forecast.rows)]
+    return tuple(chunks), tuple(expired)
+
+
+def _moves(surveyed: Sequence[SurveyedPart]) -> list[str]:
+    """List the positions that the operation itself moves, in words."""
+    return [
+        _in_words(each.part, row) for each in surveyed if not each.part.past
+        for row in each.survey.forecast.rows if row.moves
+    ]
 
 
 def _in_words(part: ItemRequest, row: Row) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
+    from catalog_migrate.catalog.commits import Commit
     from catalog_migrate.streams.execute import Result
 
     from .conftest import Pipeline, Standing
@@ -219,11 +220,11 @@ def test_rotation(
     reached, go = threading.Event(), threading.Event()
     commit = Supervisor.commit
 
-    def held(supervisor: Supervisor, put: Any, kind: str, *reason: Any, **more: Any) -> Any:
-        if kind == "snapshot":
+    def held(supervisor: Supervisor, wanted: Commit) -> Any:
+        if wanted.kind == "snapshot":
             reached.set()
             assert go.wait(PATIENCE)
-        return commit(supervisor, put, kind, *reason, **more)
+        return commit(supervisor, wanted)
 
     monkeypatch.setattr(Supervisor, "commit", held)
     with ThreadPoolExecutor(1) as pool:
