@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from catalog_migrate.errors import InvalidConfiguration, Problem
+from catalog_migrate.errors import InvalidConfiguration, Problem, suggest
 from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.local import read_file
@@ -522,8 +522,6 @@ def _wanted(key: Key) -> str:
 
 def _unknown(path: str, *, file: str | None = None, variable: str | None = None) -> Problem:
     """An unknown key with the nearest known one."""
-    import difflib
-
     if path in (STORAGE, SPARK_CONF) or any(key.section == path for key in KEYS):
         return Problem(
             "CM0600", f"{variable or path} is a section, not a key", file=file,
@@ -531,6 +529,7 @@ def _unknown(path: str, *, file: str | None = None, variable: str | None = None)
         )
     known = {key.env if variable else key.path: key for key in KEYS}
     sections = {key.section for key in KEYS} | {STORAGE, SPARK_CONF}
-    near = difflib.get_close_matches(variable or path, [*known, *sections], n=1, cutoff=0.5)
-    remedy = f"did you mean {near[0]}?" if near else "docs/configuration.md lists every key"
+    remedy = suggest(
+        variable or path, [*known, *sections], "docs/configuration.md lists every key", cutoff=0.5
+    )
     return Problem("CM0600", f"{variable or path} is not a key", file=file, remedy=remedy)

@@ -8,6 +8,7 @@ never changes its meaning, the exit code of the command line neither.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -75,6 +76,20 @@ class Problem(NamedTuple):
         if self.remedy:
             head += f"\n    remedy: {self.remedy}"
         return head
+
+
+def suggest(
+    word: str, known: Iterable[str], otherwise: str, *, most: int = 1, cutoff: float = 0.6
+) -> str:
+    """Return the remedy for a word that is none: the known ones most like it, else ``otherwise``.
+
+    Of a mapping the values are shown.
+    """
+    from difflib import get_close_matches
+
+    shown = known if isinstance(known, Mapping) else {}
+    near = [shown.get(each, each) for each in get_close_matches(word, list(known), most, cutoff)]
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class WithProblems(CatalogMigrateError):

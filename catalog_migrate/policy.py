@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.errors import Problem
+from catalog_migrate.errors import Problem, suggest
 
 RISKS: Mapping[str, str] = {
     "drop_table": "a table goes with its rows",
@@ -116,25 +116,20 @@ def read_rules(
 
 
 def _wrong(entry: Mapping[str, Any], number: int, file: str | None) -> Iterable[Problem]:
-    from difflib import get_close_matches
-
     for key in entry:
         if key not in RULE_KEYS:
-            near = get_close_matches(str(key), RULE_KEYS, n=1)
             yield Problem(
                 _BAD, f"policy {number}: {key} is not a key of a rule", file=file,
-                remedy=f"did you mean {near[0]}?" if near
-                else f"a rule has {', '.join(RULE_KEYS)}",
+                remedy=suggest(str(key), list(RULE_KEYS), f"a rule has {', '.join(RULE_KEYS)}"),
             )
     for key, words in (("risk", (*RISKS, ANY)), ("action", ACTIONS)):
         value = entry.get(key)
         if value in words:
             continue
         what = "is missing" if key not in entry else f"is {value!r}, which is none"
-        near = get_close_matches(str(value), words, n=1)
         yield Problem(
             _BAD, f"policy {number}: {key} {what}", file=file,
-            remedy=f"did you mean {near[0]}?" if near else f"write one of {', '.join(words)}",
+            remedy=suggest(str(value), words, f"write one of {', '.join(words)}"),
         )
     name = entry.get("name", "*")
     if not isinstance(name, str) or not name.strip():

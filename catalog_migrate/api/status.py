@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import (
     UserObjectRecord,
     identity_text,
 )
-from catalog_migrate.errors import UnknownObject
+from catalog_migrate.errors import UnknownObject, suggest
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.paths import shard_location
 
@@ -184,16 +184,14 @@ def _readers(state: State, key: str) -> list[str]:
 
 def unknown_object(state: State, name: str) -> UnknownObject:
     """The error for a name that nothing has, with the nearest names."""
-    from difflib import get_close_matches
-
     names = [str(row.key) for row in state.mappings.values()]
     names += [str(row.key) for row in state.user_objects.values()]
-    near = get_close_matches(name, names, n=3)
     return UnknownObject(
         f"nothing in this catalog is called {name}",
-        remedy="did you mean " + " or ".join(near) + "?" if near
-        else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`, and"
-        " `catalog-migrate status --users`, which looks for users' views",
+        remedy=suggest(
+            name, names, f"names are written {quote_part('schema')}.name; see `catalog-migrate"
+            " graph`, and `catalog-migrate status --users`, which looks for users' views", most=3,
+        ),
     )
 
 

@@ -29,7 +29,7 @@ from catalog_migrate.cli.output import (
     pick,
 )
 from catalog_migrate.errors import UsageError
-from catalog_migrate.model.wording import one_line
+from catalog_migrate.model.wording import list_first, one_line
 from catalog_migrate.report import FORMATS, GRAPH_FORMATS
 
 if TYPE_CHECKING:
@@ -233,12 +233,6 @@ def _fact(label: str, text: object, *details: str) -> list[str]:
     return [f"{label:<10} {text}", *(f"{'':<12} {detail}" for detail in details if detail)]
 
 
-def _first(lines: Sequence[str], most: int, rest: str) -> list[str]:
-    """Return at most so many lines, and one that says how many more there are."""
-    left = len(lines) - most
-    return [*lines[:most], *([f"  … and {left:,} {rest}"] if left > 0 else [])]
-
-
 def _work_lines(status: Status) -> list[str]:
     lease, held = status.lease, "free"
     if lease is not None and lease.holder:
@@ -249,7 +243,7 @@ def _work_lines(status: Status) -> list[str]:
     return [
         *_fact("lease", held),
         *_fact("pending", status.pending or "nothing: reconciled"),
-        *_first([f"  {entry}" for entry in status.work], _WORK_SHOWN, "more"),
+        *list_first([f"  {entry}" for entry in status.work], _WORK_SHOWN, "  … and {:,} more"),
         *(["failing step", *failure] if failure else ()),
     ]
 
@@ -298,7 +292,7 @@ def _session_lines(sessions: Sequence[tuple[str, SessionRecord]]) -> list[str]:
     ]
     return [
         *_fact("sessions", sum(row.folded or 1 for _, row in sessions)),
-        *_first(rows, _SESSIONS_SHOWN, "more rows"),
+        *list_first(rows, _SESSIONS_SHOWN, "  … and {} more rows"),
     ]
 
 

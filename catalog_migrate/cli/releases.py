@@ -41,7 +41,7 @@ from catalog_migrate.cli.output import (
 )
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import InvalidRelease, UsageError
-from catalog_migrate.model.wording import one_line
+from catalog_migrate.model.wording import list_first, one_line
 from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
 
@@ -322,12 +322,10 @@ def _proven(plan: Plan) -> list[str]:
     waiting = unproven_lines(plan)
     if not waiting:
         return ["not bound: nothing to try with Spark"]
-    more = len(waiting) - _UNPROVEN_SHOWN
-    return [
-        "not bound: check --bind has Spark try",
-        *(f"  {line}" for line in waiting[:_UNPROVEN_SHOWN]),
-        *([f"  … and {more:,} more (--format json lists all)"] if more > 0 else []),
-    ]
+    return ["not bound: check --bind has Spark try", *list_first(
+        [f"  {line}" for line in waiting], _UNPROVEN_SHOWN,
+        "  … and {:,} more (--format json lists all)",
+    )]
 
 
 def _users(plan: Plan) -> list[str]:

@@ -6,7 +6,6 @@ message.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from catalog_migrate.connections.kinds import CONNECTORS, Section, SectionName, fold_option
@@ -18,7 +17,7 @@ from catalog_migrate.connections.values import (
     splits_of,
     topics_of,
 )
-from catalog_migrate.errors import InvalidOptions, Problem
+from catalog_migrate.errors import InvalidOptions, Problem, suggest
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import BASE_CONNECTION, DropOptions, ResetOptions, SetOptions
 
@@ -473,19 +472,19 @@ def _all(table: Section) -> tuple[Option, ...]:
 def _unknown(table: Section, written: str, *, foreign: bool = False) -> Problem:
     if foreign:
         prefix = table.open_prefix or ""
-        close = difflib.get_close_matches(
-            written.lower()[len(prefix):], sorted(table.open_names or ()), n=3, cutoff=0.6
-        )
         return Problem(
             UNKNOWN, f"there is no option {written[:_SHOWN]}: Kafka's clients do not know it",
-            remedy="did you mean " + " or ".join(prefix + name for name in close) + "?" if close
-            else "the documentation of Kafka's clients lists theirs",
+            remedy=suggest(
+                written.lower()[len(prefix):],
+                {name: prefix + name for name in sorted(table.open_names or ())},
+                "the documentation of Kafka's clients lists theirs", most=3,
+            ),
         )
     names: Sequence[str] = table.names
-    near = difflib.get_close_matches(fold_option(written), names, n=3, cutoff=0.5)
-    remedy = "did you mean " + " or ".join(near) + "?" if near else "there are " + ", ".join(names)
-    if table.open_prefix is not None and not near:
-        remedy += f" and {table.open_prefix}*"
+    others = "" if table.open_prefix is None else f" and {table.open_prefix}*"
+    remedy = suggest(
+        fold_option(written), names, f"there are {', '.join(names)}{others}", most=3, cutoff=0.5
+    )
     return Problem(UNKNOWN, f"there is no option {written[:_SHOWN]}", remedy=remedy)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from catalog_migrate.errors import suggest
+
 DELTA = "delta."
 FEATURE = "delta.feature."
 """Begins the properties that ask for a table feature by name; they are kept in the protocol."""
@@ -397,8 +399,10 @@ def _fault_of_feature(name: str, value: str) -> _Found | None:
     if folded not in FEATURES:
         return (
             "names no table feature that a release can ask for",
-            _suggested(folded, {one: FEATURE + name for one, name in FEATURES.items()})
-            or f"the features are {', '.join(FEATURES.values())}",
+            suggest(
+                folded, {one: FEATURE + name for one, name in FEATURES.items()},
+                f"the features are {', '.join(FEATURES.values())}", cutoff=0.85,
+            ),
         )
     if value.lower() not in (SUPPORTED, "enabled"):
         return f"takes '{SUPPORTED}'", "correct the value, or leave the property out"
@@ -416,8 +420,10 @@ def _fault_of_name(key: str) -> _Found | None:
             return None
         return (
             "is no property that Delta knows",
-            _suggested(folded, settable) or "leave it out, or allow it by a rule of the policy:"
-            f' risk = "unknown_property", name = "{key}"',
+            suggest(
+                folded, settable, "leave it out, or allow it by a rule of the policy:"
+                f' risk = "unknown_property", name = "{key}"', cutoff=0.85,
+            ),
             True,
         )
     prefix, _, rest = folded.partition(".")
@@ -432,12 +438,6 @@ def _fault_of_name(key: str) -> _Found | None:
         )
     return None
 
-
-def _suggested(word: str, names: Mapping[str, str]) -> str | None:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, names, 1, 0.85)
-    return f"did you mean {names[near[0]]}?" if near else None
 
 
 def _clashes(values: Mapping[str, str]) -> Iterator[_Clash]:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def counted(number: int, noun: str) -> str:
     """``1 object``, ``2 objects``, ``12,345 objects``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def list_first(entries: Sequence[str], most: int, rest: str = "… and {:,} more") -> list[str]:
+    """Return at most so many entries, and behind them how many more there are."""
+    left = len(entries) - most
+    return [*entries[:most], *([rest.format(left)] if left > 0 else ())]
+
+
+def join_some(names: Sequence[str], most: int) -> str:
+    """Write ``a, b and 3 more``."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def describe_size(count: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from catalog_migrate.errors import InvalidName, InvalidRelease, Problem
+from catalog_migrate.errors import InvalidName, InvalidRelease, Problem, suggest
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, parse_reference, quote_part, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
@@ -278,8 +277,7 @@ def _settings(data: bytes, file: str) -> _Settings:
     schemas = _earlier_schemas(values.pop("schema", {}), file, problems)
     for key, value in values.items():
         if key not in _SETTINGS:
-            near = difflib.get_close_matches(key, _KEYS, 1)
-            remedy = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(_KEYS)
+            remedy = suggest(key, _KEYS, "known keys: " + ", ".join(_KEYS))
             problems.append(
                 Problem(BAD_SETTINGS, f"unknown key {key}", file=file, text=key, remedy=remedy)
             )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from catalog_migrate.errors import InvalidName, Problem, UnknownType
+from catalog_migrate.errors import InvalidName, Problem, UnknownType, suggest
 from catalog_migrate.model.names import (
     Identity,
     identity_of,
@@ -492,9 +492,9 @@ class _Resolver:
                 return f"write DECIMAL({number[1]},{number[2] or 0})"
             if written in _TYPES_ELSEWHERE:
                 return f"write {_TYPES_ELSEWHERE[written]}"
-            near = difflib.get_close_matches(written, known, 1)
-            if near:
-                return f"did you mean {known[near[0]]}?"
+            meant = suggest(written, known, "")
+            if meant:
+                return meant
         return error.remedy or "write a Spark type or a type of the release"
 
     # -- references ----------------------------------------------------------------------------
@@ -531,13 +531,12 @@ class _Resolver:
             for (namespace, schema, name), entry in self.found.items()
             if namespace == identity[0]
         }
-        near = difflib.get_close_matches(f"{identity[1]}.{identity[2]}", names, 1)
         self.report(
             place, UNKNOWN_REFERENCE,
             f"{definition.key} uses {kind} {quote_part(identity[1])}.{quote_part(identity[2])}, "
             "which the release does not declare",
             text=text,
-            remedy=f"did you mean {names[near[0]]}?" if near else f"declare the {kind}",
+            remedy=suggest(f"{identity[1]}.{identity[2]}", names, f"declare the {kind}"),
         )
 
     def texts(self, entry: Declared, used: set[Identity], changes: dict[str, Any]) -> None:

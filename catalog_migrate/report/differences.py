@@ -8,6 +8,7 @@ from itertools import islice
 
 from catalog_migrate.model.names import quote_part
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.wording import list_first
 from catalog_migrate.planner.plan import Change
 from catalog_migrate.report.report import Aspect, Difference
 
@@ -111,10 +112,10 @@ def list_changed_lines(differences: Sequence[Difference]) -> list[str]:
     for each in differences:
         if each.aspect not in SQL:
             continue
-        lines = _list_changed(each)
-        shown = [_clip(line) for line in lines[:_LINES]]
-        if len(lines) > len(shown):
-            shown.append(f"… and {len(lines) - len(shown):,} more lines (--format html has them)")
+        shown = list_first(
+            [_clip(line) for line in _list_changed(each)], _LINES,
+            "… and {:,} more lines (--format html has them)",
+        )
         lead = f"{each.aspect}: "
         found += [
             f"{' ' * len(lead) if number else lead}{line}" for number, line in enumerate(shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from catalog_migrate.model.wording import visible
+from catalog_migrate.model.wording import list_first, visible
 from catalog_migrate.report.report import Entry, Report, Section
 
 LIMIT = 65_536
@@ -13,6 +13,7 @@ LIMIT = 65_536
 
 _RESERVE = 200
 _DETAILS_SHOWN = 30
+_MORE = "  - … and {:,} more\n"
 _LINE_LIMIT = 2_000
 
 
@@ -70,10 +71,8 @@ def _row(cells: Sequence[str], *, escape: bool = True) -> str:
 
 def _item(entry: Entry) -> str:
     lines = [f"- {_mark(entry.sign)}{_escape(_clip(entry.head))}\n"]
-    shown = entry.details[:_DETAILS_SHOWN]
-    lines += [f"  - {_escape(_clip(detail))}\n" for detail in shown]
-    if len(entry.details) > len(shown):
-        lines.append(f"  - … and {len(entry.details) - len(shown):,} more\n")
+    details = [f"  - {_escape(_clip(detail))}\n" for detail in entry.details]
+    lines += list_first(details, _DETAILS_SHOWN, _MORE)
     lines += _verbatim(entry.lines)
     lines += _verbatim(entry.text.splitlines(), f"{_escape(entry.verb)}: ")
     return "".join(lines)
@@ -83,12 +82,9 @@ def _verbatim(lines: Sequence[str], lead: str = "") -> list[str]:
     """Lines as code, ``lead`` before the first; blank ones say nothing."""
     written = [line for line in map(_clip, lines) if line.strip()]
     found = [
-        f"  - {'' if number else lead}{_code(line)}\n"
-        for number, line in enumerate(written[:_DETAILS_SHOWN])
+        f"  - {'' if number else lead}{_code(line)}\n" for number, line in enumerate(written)
     ]
-    if len(written) > len(found):
-        found.append(f"  - … and {len(written) - len(found):,} more\n")
-    return found
+    return list_first(found, _DETAILS_SHOWN, _MORE)
 
 
 def _mark(sign: str) -> str:

@@ -12,6 +12,7 @@ from catalog_migrate.model.wording import (
     counted,
     describe_duration,
     describe_size,
+    list_first,
 )
 from catalog_migrate.planner.plan import (
     Blocked,
@@ -451,9 +452,7 @@ def _dependents(below: list[Change]) -> list[str]:
         return lines
     kinds = Counter(change.kind.replace("_", " ") for change in rest)
     split = ", ".join(counted(number, kind) for kind, number in sorted(kinds.items()))
-    shown = [change.name for change in rest[:_DEPENDENTS_SHOWN]]
-    if len(rest) > len(shown):
-        shown.append(f"… and {len(rest) - len(shown):,} more")
+    shown = list_first([change.name for change in rest], _DEPENDENTS_SHOWN)
     return [*lines, f"+ {counted(len(rest), 'dependent')} ({split}): {', '.join(shown)}"]
 
 
@@ -601,9 +600,7 @@ def _interruption(name: str, number: int, back: int | None) -> str:
 
 def _moment(view: Replaced) -> str:
     """What a replaced view means for whoever reads it."""
-    readers = list(view.readers[:_DEPENDENTS_SHOWN])
-    if len(view.readers) > len(readers):
-        readers.append(f"… and {len(view.readers) - len(readers):,} more")
+    readers = list_first(view.readers, _DEPENDENTS_SHOWN)
     read = f", and what reads it fails: {', '.join(readers)}" if readers else ""
     return f"{view.name}: replaced; on a metastore absent for a moment{read}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from catalog_migrate.errors import InvalidName
+from catalog_migrate.errors import InvalidName, suggest
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.objects import CLUSTER_KINDS
 from catalog_migrate.model.wording import counted, one_line
@@ -137,12 +137,10 @@ def _select_connected(
         return graph, None
     root = parse_reference(name)
     if root not in graph:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, [str(graph.key(each)) for each in graph], n=3)
+        names = [str(graph.key(each)) for each in graph]
         raise InvalidName(
             f"nothing is called {name}",
-            remedy=f"did you mean {' or '.join(near)}?" if near else "see `catalog-migrate graph`",
+            remedy=suggest(name, names, "see `catalog-migrate graph`", most=3),
         )
     part = graph.part({root} | graph.dependencies([root]) | graph.dependents([root]))
     return part, one_line(str(graph.key(root)))

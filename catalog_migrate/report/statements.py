@@ -13,7 +13,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import find_effects
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.wording import counted
+from catalog_migrate.model.wording import counted, list_first
 from catalog_migrate.program.steps import describe_interruption, interruptions, numbered
 from catalog_migrate.report.differences import compare_lines
 from catalog_migrate.report.facts import list_facts
@@ -351,8 +351,7 @@ def _validation(case: _Case) -> Section:
         for each in bad[:_SHOWN]
     ]
     well = list(dict.fromkeys(each.subject for each in verdicts if each.ok))
-    left = f", … and {len(well) - _SHOWN:,} more" if len(well) > _SHOWN else ""
-    note = f"Nothing found: {', '.join(well[:_SHOWN])}{left}." if well else None
+    note = f"Nothing found: {', '.join(list_first(well, _SHOWN))}." if well else None
     return Section(title, tuple(entries), note, max(len(bad) - _SHOWN, 0))
 
 

@@ -24,6 +24,7 @@ from catalog_migrate.model.objects import (
 )
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.walks import chain
+from catalog_migrate.model.wording import join_some
 from catalog_migrate.sql.statements import USED_CONNECTIONS
 
 DEFAULT_SCHEMA = "default"
@@ -142,7 +143,7 @@ def find(state: State, kind: str, name: str) -> CatalogEntry:
     raise UnknownItem(
         f"there is no {kind} called {name}",
         remedy="did you mean " + " or ".join(near) + "?" if near
-        else f"{other}the {kind}s of this catalog: {_listed(names)}; "
+        else f"{other}the {kind}s of this catalog: {join_some(names, _LISTED) or 'none'}; "
         "create it when it is missing",
     )
 
@@ -156,11 +157,6 @@ def _elsewhere(state: State, kind: str, name: str) -> str:
     if other is None or identity_text(identity_of(other, name)) not in state.mappings:
         return ""
     return f"it is a {other}; "
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return (", ".join(names[:_LISTED]) or "none") + more
 
 
 def _near(name: str, names: list[str]) -> list[str]:

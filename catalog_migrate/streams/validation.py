@@ -32,6 +32,7 @@ from catalog_migrate.errors import (
     SourceNotCompared,
 )
 from catalog_migrate.model.names import fold, quote_datafusion
+from catalog_migrate.model.wording import join_some
 from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
@@ -462,9 +463,7 @@ def _describe_buckets(bad: Sequence[ComparedBucket], buckets: int) -> str:
 
 
 def _list_buckets(texts: Sequence[str], buckets: int) -> str:
-    listed = ", ".join(texts[:_LISTED])
-    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
-    return f"bucket {listed}{more} of {buckets}"
+    return f"bucket {join_some(texts, _LISTED)} of {buckets}"
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, identity_of
+from catalog_migrate.model.wording import list_first
 from catalog_migrate.planner.plan import UserColumn, UserObject
 from catalog_migrate.reconciler.execution_context import OnProgress, silent
 from catalog_migrate.users.asking import (
@@ -129,8 +130,7 @@ def describe_unknown(entries: Iterable[UserObject]) -> list[str]:
         f"{each.kind} {each.name}: not known whether it goes on: {each.reason}"
         for each in entries if each.outcome == "unknown"
     ]
-    more = len(reported) - _REPORTED
-    return reported if more <= 0 else [*reported[:_REPORTED], f"and {more:,} more users' objects"]
+    return list_first(reported, _REPORTED, "and {:,} more users' objects")
 
 
 def examine(

@@ -19,6 +19,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     UnsafeRefused,
     ValidationFailed,
+    suggest,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -103,3 +104,12 @@ def test_a_problem_is_listed_with_its_place() -> None:
     assert str(Refusal("no", problems=[found])) == (
         "CM0809: no\na.sql:3:4: CM0101 no type\n    remedy: write one"
     )
+
+
+def test_a_remedy_names_the_nearest_words() -> None:
+    """At most so many of them, of a mapping what they stand for; without any it is another."""
+    assert suggest("tabel", ["view", "table"], "write one") == "did you mean table?"
+    assert suggest("colour", {"color": "x.color", "colors": "x.colors"}, "", most=2) == (
+        "did you mean x.color or x.colors?"
+    )
+    assert suggest("zzz", ["view"], "write one") == "write one"

@@ -30,6 +30,7 @@ from xml.sax.saxutils import quoteattr
 import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.model.wording import join_some
 from catalog_migrate.store.local import damaged
 
 # -- Java ------------------------------------------------------------------------------------------
@@ -337,9 +338,7 @@ def _fetch(
         arrived = work / "out"
         absent = [jar for jar in jars if not (arrived / jar.filename).is_file()]
         if absent:
-            names = ", ".join(jar.coordinates for jar in absent[:_NAMED])
-            if len(absent) > _NAMED:
-                names += f" and {len(absent) - _NAMED} more"
+            names = join_some([jar.coordinates for jar in absent], _NAMED)
             reason = complaints[0] if complaints else "Ivy gave no reason"
             raise PrerequisiteMissing(
                 f"{len(absent)} of {len(jars)} jars could not be downloaded: {names} ({reason})",

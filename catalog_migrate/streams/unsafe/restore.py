@@ -26,6 +26,7 @@ from catalog_migrate.connections.offset_ranges import OffsetRange
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_transactions, load_table, view_table
 from catalog_migrate.errors import CommitConflict, EngineFailure, UnsafeBlocked
+from catalog_migrate.model.wording import join_some
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import (
     DeltaCodec,
@@ -428,8 +429,7 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
 
 
 def _names(parts: tuple[ItemRequest, ...]) -> str:
-    listed = [f"{each.before.kind} {each.before.item_name}" for each in parts]
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+    return join_some([f"{each.before.kind} {each.before.item_name}" for each in parts], 3)
 
 
 def _dependent_sinks(
