@@ -89,7 +89,7 @@ def created_contents(definition: ObjectDefinition) -> Contents:
 def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -> Movement:
     """How a table that is migrated or updated keeps its rows."""
     definition = compared.definition
-    if fits_in_place(compared) and not storage_needs_copy(compared, old.definition):
+    if stays_in_place(compared, old):
         return in_place_movement(compared, old, approvals)
     if definition.is_derived:
         return Movement("derived")
@@ -143,9 +143,9 @@ def in_place_movement(
 def _decide_columns(
     compared: Compared, old: BaselineObject, approvals: Approvals
 ) -> dict[str, _Decided]:
-    pairs = compared.delta.pairs or [(column, column) for column in compared.definition.columns]
     return {
-        column.name: _decide(compared, old, column, before, approvals) for column, before in pairs
+        column.name: _decide(compared, old, column, before, approvals)
+        for column, before in compared.pairs
     }
 
 
@@ -153,7 +153,12 @@ def _projection(columns: Mapping[str, _Decided]) -> tuple[tuple[str, str], ...]:
     return tuple((name, each.expression) for name, each in columns.items() if each.expression)
 
 
-def fits_in_place(compared: Compared) -> bool:
+def stays_in_place(compared: Compared, old: BaselineObject) -> bool:
+    """Whether a table keeps its shard and every row in it as it is."""
+    return _fits_in_place(compared) and not any(_storage_reasons(compared, old.definition))
+
+
+def _fits_in_place(compared: Compared) -> bool:
     """Whether nullable columns were added at the end, nullable fields to structs, texts got longer,
     NULL was allowed, and nothing else."""
     added = False
@@ -240,11 +245,6 @@ def touches_shard(compared: Compared, old: BaselineObject) -> bool:
         or compared.facts.hashes.storage != old.hashes.storage
         or compared.facts.hashes.comment != old.hashes.comment
     )
-
-
-def storage_needs_copy(compared: Compared, old: ObjectDefinition) -> bool:
-    """Whether the layout, a property or a CHECK of the new definition needs a new table."""
-    return next(_storage_reasons(compared, old), None) is not None
 
 
 def _storage_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:

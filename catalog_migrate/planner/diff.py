@@ -62,6 +62,11 @@ class Compared(msgspec.Struct, frozen=True):
         """Whether it stands under another name in force."""
         return self.old_identity is not None and self.old_identity != self.identity
 
+    @property
+    def pairs(self) -> Sequence[tuple[Column, Column | None]]:
+        """Every column with the one that it continues, itself where none changed."""
+        return self.delta.pairs or [(column, column) for column in self.definition.columns]
+
 
 class IgnoredRename(msgspec.Struct, frozen=True):
     """An object that does not continue what is in force under an earlier name of it, and why."""

@@ -8,7 +8,7 @@ another way, or whose rows were changed since, is copied back from where it is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -24,12 +24,11 @@ from catalog_migrate.planner.contents import (
     COLUMN_REMOVED,
     LOSSY_RETYPE,
     Movement,
-    fits_in_place,
     in_place_movement,
     list_continued,
     list_copy_reasons,
     list_kept_columns,
-    storage_needs_copy,
+    stays_in_place,
 )
 from catalog_migrate.planner.diff import Compared
 from catalog_migrate.planner.plan import Blocked, Segment
@@ -104,6 +103,11 @@ class Origin(msgspec.Struct, frozen=True):
     differs: bool = False
     converted: frozenset[str] = frozenset()
     returned: frozenset[str] = frozenset()
+
+    @property
+    def readable(self) -> Source | None:
+        """The shard of then where rows can be copied from it."""
+        return self.base if self.gone is None else None
 
 
 class GoingBack(msgspec.Struct, frozen=True):
@@ -191,19 +195,16 @@ def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Appr
     """The rows of a table that is not there now: those of its retired shards."""
     if definition.kind != "table":
         return Movement()
-    base = origin.base if origin is not None else None
-    if base is not None and origin is not None and origin.gone is None:
-        if not definition.is_derived:
-            return _from_then(definition, origin, approvals)
-        if base.whole(definition):
-            return _from_shards((_whole(base, definition),))
+    origin = origin or Origin()
     if definition.is_derived:
-        return Movement("derived")
+        return _derived_back(definition, origin)
+    if origin.readable is not None:
+        return _from_then(definition, origin, approvals)
     losses = _Losses(definition.key, approvals)
     losses.block(
         IRREVERSIBLE,
         "its rows are gone: "
-        + (origin.gone if origin is not None and origin.gone else "no shard of then is known"),
+        + (origin.gone or "no shard of then is known"),
         _RESTORE,
     )
     return Movement("copy", blocked=losses.blocked)
@@ -219,35 +220,25 @@ def movement_back(
     """
     definition = compared.definition
     origin = origin or Origin()
-    pairs = compared.delta.pairs or tuple((each, each) for each in definition.columns)
     if origin.differs:
         return _from_then(definition, origin, approvals)
-    in_place = (
-        fits_in_place(compared)
-        and not storage_needs_copy(compared, old.definition)
-        and all(before is not None for _, before in pairs)
-    )
-    as_it_is = in_place_movement(compared, old, approvals)
-    if in_place and not origin.converted:
-        return as_it_is
-    whole = origin.base is not None and origin.gone is None
+    stays: Movement | None = in_place_movement(compared, old, approvals)
+    if not stays_in_place(compared, old) or any(before is None for _, before in compared.pairs):
+        stays = None
+    if stays is not None and not origin.converted:
+        return stays
     if definition.is_derived:
-        if whole and origin.base is not None and origin.base.whole(definition):
-            return _from_shards((_whole(origin.base, definition),))
-        return Movement("derived")
-    if whole and not origin.rewritten:
+        return _derived_back(definition, origin)
+    if origin.readable is not None and not origin.rewritten:
         return _from_then(definition, origin, approvals)
-    moved = _from_now(compared, pairs, origin, approvals, empty=rows == 0)
-    if in_place:
-        return msgspec.structs.replace(as_it_is, blocked=moved.blocked, risks=moved.risks)
-    reasons = list_copy_reasons(compared, old.definition, dict(moved.projection))
-    if origin.base is not None:
-        return msgspec.structs.replace(moved, copied_because=reasons or _COPIED_BEFORE)
-    # it is the very shard of then: what an upgrade does in place is taken back in place
-    reasons = reasons or list_kept_columns(compared, approvals)
-    if reasons:
-        return msgspec.structs.replace(moved, copied_because=reasons)
-    return msgspec.structs.replace(moved, contents="evolve", reshape=list_continued(compared))
+    return _from_now(compared, old, origin, approvals, stays, empty=rows == 0)
+
+
+def _derived_back(definition: ObjectDefinition, origin: Origin) -> Movement:
+    base = origin.readable
+    if base is None or not base.whole(definition):
+        return Movement("derived")
+    return _from_shards((_whole(base, definition),))
 
 
 def _from_shards(segments: tuple[Segment, ...]) -> Movement:
@@ -315,37 +306,42 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
 
 def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segment:
     """What was written since: carried back where the columns of then can hold it."""
-    silent = _Silent(losses) if tail.rows == 0 else losses
-    projection: list[tuple[str, str]] = []
-    held = True
-    for column in definition.columns:
-        if column.generated is not None:
-            continue
-        before = tail.columns.get(column.name.lower())
-        if before is not None:
-            expression = _expression(column, before, silent)
-        elif column.name.lower() in tail.dropped and tail.rows != 0:
-            losses.irreversible(column, " in rows written since")
-            continue
-        elif column.nullable:
-            expression = f"CAST(NULL AS {column.type})"
-            if tail.rows != 0:
-                losses.risk(
-                    "convert", f"{quote_part(column.name)} is NULL in rows written since",
-                    column.name,
-                )
-        else:
-            held = False
-            continue
-        projection.append((column.name, expression))
-    if held:
-        for other in tail.others:
-            silent.lose(
-                "drop_column", COLUMN_REMOVED,
-                f"the values of column {quote_part(other.name)} in rows written since go with it",
-                other.name,
-            )
-        return Segment(tail.path, tail.after, tail.upto, tuple(projection))
+    noted = _Silent(losses) if tail.rows == 0 else losses
+    values = {
+        column.name: _carried(column, tail, noted)
+        for column in definition.columns if column.generated is None
+    }
+    if None in values.values():
+        return _left_behind(definition, tail, losses)
+    for other in tail.others:
+        noted.lose(
+            "drop_column", COLUMN_REMOVED,
+            f"the values of column {quote_part(other.name)} in rows written since go with it",
+            other.name,
+        )
+    projection = tuple((name, value) for name, value in values.items() if value)
+    return Segment(tail.path, tail.after, tail.upto, projection)
+
+
+def _carried(column: Column, tail: Source, losses: _Losses) -> str | None:
+    """A column of then in rows written since: empty where it is lost, None where it cannot be."""
+    folded = column.name.lower()
+    before = tail.columns.get(folded)
+    if before is not None:
+        return _expression(column, before, losses)
+    if folded in tail.dropped and tail.rows != 0:
+        losses.irreversible(column, " in rows written since")
+        return ""
+    if not column.nullable:
+        return None
+    if tail.rows != 0:
+        text = f"{quote_part(column.name)} is NULL in rows written since"
+        losses.risk("convert", text, column.name)
+    return f"CAST(NULL AS {column.type})"
+
+
+def _left_behind(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segment:
+    """Rows written since that have no value for a column which wants one."""
     missing = ", ".join(
         quote_part(column.name) for column in definition.columns
         if not column.nullable and column.name.lower() not in tail.columns
@@ -377,71 +373,83 @@ class _Silent(_Losses):
 
 
 def _from_now(
-    compared: Compared,
-    pairs: Iterable[tuple[Column, Column | None]],
-    origin: Origin,
-    approvals: Approvals,
-    *,
-    empty: bool,
+    compared: Compared, old: BaselineObject, origin: Origin, approvals: Approvals,
+    stays: Movement | None, *, empty: bool,
 ) -> Movement:
-    """The shard of now, column by column; ``empty``: without a row, so without a value to miss."""
+    """The shard of now, column by column; ``empty``: without a row, so without a value to miss.
+
+    ``stays`` is how its rows stay where they are, None where they cannot.
+    """
     losses = _Losses(compared.key, approvals)
-    projection: list[tuple[str, str]] = []
-    for column, before in pairs:
-        if column.generated is not None:
-            continue
-        if before is not None:
-            converted = column.name.lower() in origin.converted and not empty
-            if converted and origin.gone and column.name.lower() in origin.returned:
-                losses.block(
-                    IRREVERSIBLE,
-                    f"the values of column {quote_part(column.name)} went with a rollback:"
-                    f" {origin.gone}",
-                    _RESTORE, column.name,
-                )
-                converted = False
-            projection.append((
-                column.name, _expression(column, before, losses, origin if converted else None)
-            ))
-            continue
-        projection.append((column.name, f"CAST(NULL AS {column.type})"))
-        name = quote_part(column.name)
-        if empty:
-            continue
-        folded = column.name.lower()
-        if (
-            origin.base is None
-            or folded not in origin.base.columns
-            or any(folded in tail.dropped for tail in origin.tails)
-        ):
-            losses.irreversible(column)
-        elif origin.gone is not None:
-            losses.block(
-                IRREVERSIBLE, f"the values of column {name} are gone: {origin.gone}", _RESTORE,
-                column.name,
-            )
-        elif not column.nullable:
-            losses.block(
-                IRREVERSIBLE,
-                f"rows were changed since, and column {name} (NOT NULL) is not there any more to"
-                " be put beside them",
-                _RESTORE, column.name,
-            )
-        else:
-            losses.lose(
-                "drop_column", ROWS_CHANGED,
-                f"rows were changed or removed since, so the old values of column {name} cannot be"
-                " put beside them: it is NULL everywhere",
-                column.name,
-            )
+    projection = tuple(
+        (column.name, _value_now(column, before, origin, losses, empty=empty))
+        for column, before in compared.pairs if column.generated is None
+    )
     for removed in compared.delta.removed:
         losses.lose(
             "drop_column", COLUMN_REMOVED,
             f"column {quote_part(removed.name)} came later and goes with its values", removed.name,
         )
-    return Movement(
-        "copy", tuple(projection), blocked=losses.blocked, risks=losses.risks
+    if stays is not None:
+        return msgspec.structs.replace(stays, blocked=losses.blocked, risks=losses.risks)
+    reasons = list_copy_reasons(compared, old.definition, dict(projection)) or (
+        # the very shard of then: what an upgrade does in place is taken back in place
+        list_kept_columns(compared, approvals) if origin.base is None else _COPIED_BEFORE
     )
+    return Movement(
+        "copy" if reasons else "evolve", projection, () if reasons else list_continued(compared),
+        blocked=losses.blocked, risks=losses.risks, copied_because=reasons,
+    )
+
+
+def _value_now(
+    column: Column, before: Column | None, origin: Origin, losses: _Losses, *, empty: bool
+) -> str:
+    if before is None:
+        if not empty:
+            _note_missing(column, origin, losses)
+        return f"CAST(NULL AS {column.type})"
+    folded = column.name.lower()
+    if empty or folded not in origin.converted:
+        return _expression(column, before, losses)
+    if origin.gone and folded in origin.returned:
+        losses.block(
+            IRREVERSIBLE,
+            f"the values of column {quote_part(column.name)} went with a rollback: {origin.gone}",
+            _RESTORE, column.name,
+        )
+        return _expression(column, before, losses)
+    return _expression(column, before, losses, origin)
+
+
+def _note_missing(column: Column, origin: Origin, losses: _Losses) -> None:
+    """Note that a column of then is not in the shard of now."""
+    name, folded = quote_part(column.name), column.name.lower()
+    if (
+        origin.base is None
+        or folded not in origin.base.columns
+        or any(folded in tail.dropped for tail in origin.tails)
+    ):
+        losses.irreversible(column)
+    elif origin.gone is not None:
+        losses.block(
+            IRREVERSIBLE, f"the values of column {name} are gone: {origin.gone}", _RESTORE,
+            column.name,
+        )
+    elif not column.nullable:
+        losses.block(
+            IRREVERSIBLE,
+            f"rows were changed since, and column {name} (NOT NULL) is not there any more to"
+            " be put beside them",
+            _RESTORE, column.name,
+        )
+    else:
+        losses.lose(
+            "drop_column", ROWS_CHANGED,
+            f"rows were changed or removed since, so the old values of column {name} cannot be"
+            " put beside them: it is NULL everywhere",
+            column.name,
+        )
 
 
 def _expression(
