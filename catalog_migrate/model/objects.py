@@ -142,6 +142,11 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     name: str
     expression: str
 
+    @property
+    def folded(self) -> tuple[str, str]:
+        """What it is compared by."""
+        return self.name.lower(), self.expression
+
 
 class Argument(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One argument of a function."""

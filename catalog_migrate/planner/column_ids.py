@@ -156,8 +156,26 @@ def over(history: Sequence[Moment]) -> tuple[ItemRecord | None, ...]:
     newest = found[bare[-1]] if bare else None
     if newest is None:
         return tuple(found)
-    numbered = ColumnIds.numbered(len(newest.ids.ids))
-    ids, values = _pairs(newest.ids, numbered)
+    last = ColumnIds.numbered(len(newest.ids.ids)).last
+    ids, values = _first_numbers(newest, bare, history, found)
+    for number in bare:
+        item = found[number]
+        if item is not None:
+            stamped = ColumnIds(
+                tuple(ids.get(each, -each) for each in item.ids.ids), last,
+                tuple(values.get(each, -each) for each in item.ids.values_of.values()),
+            )
+            found[number] = replace(item, column_ids=stamped)
+    return tuple(found)
+
+
+def _first_numbers(
+    newest: ItemRecord, bare: Sequence[int], history: Sequence[Moment],
+    found: Sequence[ItemRecord | None],
+) -> tuple[dict[int, int], dict[int, int]]:
+    """What the columns and values of ``newest``, the last without ids, got as their first numbers.
+    """
+    ids, values = _pairs(newest.ids, ColumnIds.numbered(len(newest.ids.ids)))
     for moment in history[bare[-1] + 1 :]:
         then = _went_back_to(moment, found)
         if then is not None and moment.item is not None and moment.back in bare:
@@ -165,15 +183,7 @@ def over(history: Sequence[Moment]) -> tuple[ItemRecord | None, ...]:
             more, back = _pairs(then.ids, moment.item.ids)
             ids = {**more, **ids}
             values = {**back, **values} if moment.together else values
-    for number in bare:
-        item = found[number]
-        if item is not None:
-            stamped = ColumnIds(
-                tuple(ids.get(each, -each) for each in item.ids.ids), numbered.last,
-                tuple(values.get(each, -each) for each in item.ids.values_of.values()),
-            )
-            found[number] = replace(item, column_ids=stamped)
-    return tuple(found)
+    return ids, values
 
 
 def _ids_at(

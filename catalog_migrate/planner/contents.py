@@ -291,9 +291,9 @@ def _property_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str
 
 def _check_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
     # A new CHECK could fail on an old row; after the commit there would be no way back.
-    known = {(check.name.lower(), check.expression) for check in old.checks}
+    known = {check.folded for check in old.checks}
     for check in compared.definition.checks:
-        if (check.name.lower(), check.expression) not in known:
+        if check.folded not in known:
             yield f"CHECK {quote_part(check.name)} is new, and every row has to meet it"
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,6 +19,9 @@ from catalog_migrate.release.release import Facts, Release, facts_in, is_same_de
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
+
+
+T = TypeVar("T")
 
 
 class ColumnDelta(msgspec.Struct, frozen=True):
@@ -209,23 +211,31 @@ def _earlier_objects(
         return []
     names = [name for name in _named_before(definition) if name != identity]
     listed = [name for name in names if name in old]
-    if held is None and not listed:  # it may be a name of another kind, which is no rename
-        listed = [
-            other for _, schema, bare in names for space in ("relation", "function", "type")
-            if (other := (space, schema, bare)) in old
-        ]
-    own = identity if held is not None else next(
-        (name for name in listed if name[2] == identity[2]), None
-    )
+    if held is not None:
+        own: Identity | None = identity
+    else:
+        listed = listed or _of_other_kinds(old, names)
+        own = next((name for name in listed if name[2] == identity[2]), None)
     if own is None:
         return listed
     led_to_it = set(_named_before(old[own].definition))
-    new = [*takewhile(partial(_is_not_in, led_to_it), listed)]
+    new = _new_names(listed, led_to_it)
     return new if own == identity or own in new else [*new, own]
 
 
-def _is_not_in(names: Collection[object], name: object) -> bool:
-    return name not in names
+def _new_names(names: Iterable[T], led_to_it: Collection[T]) -> list[T]:
+    """The newest of an object's earlier names, up to one that led to what is in force."""
+    return [*takewhile(lambda name: name not in led_to_it, names)]
+
+
+def _of_other_kinds(
+    old: Mapping[Identity, BaselineObject], names: Sequence[Identity]
+) -> list[Identity]:
+    """What has one of the names and is of another kind, which is no rename."""
+    return [
+        other for _, schema, bare in names for space in ("relation", "function", "type")
+        if (other := (space, schema, bare)) in old
+    ]
 
 
 def _named_before(definition: ObjectDefinition) -> list[Identity]:
@@ -264,61 +274,55 @@ def _compare_one(
     refilled: bool = False,
 ) -> Compared:
     definition = release.by_identity[identity]
-    key = definition.key
     old = baseline.objects[old_identity] if old_identity is not None else None
     if old is None or old_identity is None:
-        facts = facts_in(release, definition)
         return Compared(
-            identity, key, definition, facts, uses, None, None, "create", _NO_DELTA,
-            created_over=identity in baseline.objects,
+            identity, definition.key, definition, facts_in(release, definition), uses, None, None,
+            "create", _NO_DELTA, created_over=identity in baseline.objects,
         )
     facts = _facts_against(release, identity, definition, old)
     if old.definition.kind != definition.kind:
-        kept_item_id = old.item_id if definition.was == old.definition.kind else None
+        is_kept = definition.was == old.definition.kind
         return Compared(
-            identity,
-            key,
-            definition,
-            facts,
-            uses,
-            None,
-            old_identity if kept_item_id is not None else None,
-            "create",
-            _NO_DELTA,
-            created_over=True,
-            kept_item_id=kept_item_id,
+            identity, definition.key, definition, facts, uses, None,
+            old_identity if is_kept else None, "create", _NO_DELTA, created_over=True,
+            kept_item_id=old.item_id if is_kept else None,
         )
     action = _own_action(definition, facts, uses, old, renamed=old_identity != identity)
-    if former_columns is not None and any(
-        former_columns.get(column.name.lower()) != column.name.lower()
-        for column in definition.columns
-    ):
+    if _are_others(definition.columns, former_columns):
         action = "migrate"  # alike by name, and yet not the columns that they were
     if refilled and action is None:
         action = "update"
-    delta = _NO_DELTA
-    asks = action is None and former_columns is None and _asks_for_renames(definition, facts, old)
-    if asks or action in ("migrate", "update"):
-        delta = compare_columns(
-            old.definition.columns, definition.columns, facts.decisions, old.applied, former_columns
-        )
-        # columns of one type that swap their names leave the fingerprint as it is
-        if any(change.change == "renamed" for change in delta.changes):
-            action = "migrate"
-        elif asks:
-            delta = _NO_DELTA
+    action, delta = _compare_columns(definition, facts, old, action, former_columns)
     return Compared(
-        identity,
-        key,
-        definition,
-        facts,
-        uses,
-        old,
-        old_identity,
-        action,
-        delta,
+        identity, definition.key, definition, facts, uses, old, old_identity, action, delta,
         _options(old.definition, definition) if action else (),
     )
+
+
+def _are_others(columns: Sequence[Column], former: Mapping[str, str] | None) -> bool:
+    """Whether columns are under other names in force; ``former`` are their names there, if known.
+    """
+    return former is not None and any(
+        former.get(column.name.lower()) != column.name.lower() for column in columns
+    )
+
+
+def _compare_columns(
+    definition: ObjectDefinition, facts: Facts, old: BaselineObject, action: Action | None,
+    former_columns: Mapping[str, str] | None,
+) -> tuple[Action | None, ColumnDelta]:
+    """What an object's own difference asks for, columns considered, and how they differ."""
+    asks = action is None and former_columns is None and _asks_for_renames(definition, facts, old)
+    if not asks and action not in ("migrate", "update"):
+        return action, _NO_DELTA
+    delta = compare_columns(
+        old.definition.columns, definition.columns, facts.decisions, old.applied, former_columns
+    )
+    # columns of one type that swap their names leave the fingerprint as it is
+    if any(change.change == "renamed" for change in delta.changes):
+        return "migrate", delta
+    return action, _NO_DELTA if asks else delta
 
 
 def _asks_for_renames(
@@ -437,9 +441,8 @@ def _renames(
         if column.earlier_names and decision(decisions, "renamed_from", column.name) not in ran:
             held = old.get(folded)
             led_to_it = {folded, *map(str.lower, () if held is None else held.earlier_names)}
-            names = map(str.lower, column.earlier_names)
-            new_ones = takewhile(partial(_is_not_in, led_to_it), names)
-            earlier[folded] = [name for name in new_ones if name in old]
+            names = _new_names(map(str.lower, column.earlier_names), led_to_it)
+            earlier[folded] = [name for name in names if name in old]
     if not any(earlier.values()):
         return {}
     return match({column.name.lower() for column in new} & old.keys(), earlier)

@@ -67,11 +67,14 @@ def filled_movement(
         if identity in reached and old[identity].definition.kind in _READ
     )
     text = splice(query, pieces)
-    whole = whole_relation(text)
-    counted = None if whole is None else ("relation", *whole)
-    if counted is not None and old[counted].definition.kind != "table":
-        counted = None
-    return Movement("fill", fill=Fill(text, objects, counted))
+    return Movement("fill", fill=Fill(text, objects, _whole_table(text, old)))
+
+
+def _whole_table(query: str, old: Mapping[Identity, BaselineObject]) -> Identity | None:
+    """The table whose rows a query reads as they are; None for any other query."""
+    whole = whole_relation(query)
+    found = None if whole is None else ("relation", *whole)
+    return found if found is not None and old[found].definition.kind == "table" else None
 
 
 def _continued(new: Mapping[Identity, Compared]) -> dict[Identity, Identity]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -229,32 +230,41 @@ def explain_staleness(plan: Plan, baseline: Baseline) -> tuple[str, ...]:
 
 def _moved_objects(plan: Plan, baseline: Baseline) -> list[str]:
     by_item = {held.item_id: held for held in baseline.objects.values()}
-    names = {str(held.definition.key) for held in baseline.objects.values()}
-    lines: dict[str, str] = {}
-    planned: set[str] = set()
-    for change in plan.changes:
-        if change.old_id is not None and change.item_id is not None:
-            planned.add(change.item_id)
-            held = by_item.get(change.item_id)
-            earlier = change.old_name or change.name
-            if held is None:
-                lines[earlier] = f"{earlier} was dropped since (it was {change.old_id})"
-            elif held.global_id != change.old_id:
-                lines[earlier] = (
-                    f"{held.definition.key} was migrated since "
-                    f"({held.global_id}, it was {change.old_id})"
-                )
-        elif change.action == "create" and change.name in names:
-            lines[change.name] = f"{change.name} was created since"
-    handed_out = [
-        number_of(change.new_id)
-        for change in plan.changes
-        if change.new_id is not None and change.new_id != change.old_id
-    ]
-    if handed_out:
-        first = min(handed_out)
-        for held in baseline.objects.values():
-            name = str(held.definition.key)
-            if number_of(held.global_id) >= first and held.item_id not in planned:
-                lines.setdefault(name, f"{name} was created or migrated since ({held.global_id})")
+    planned = {
+        change.item_id: change for change in plan.changes
+        if change.old_id is not None and change.item_id is not None
+    }
+    lines = _newcomers(plan, baseline, planned)
+    for item_id, change in planned.items():
+        held = by_item.get(item_id)
+        earlier = change.old_name or change.name
+        if held is None:
+            lines[earlier] = f"{earlier} was dropped since (it was {change.old_id})"
+        elif held.global_id != change.old_id:
+            lines[earlier] = (
+                f"{held.definition.key} was migrated since "
+                f"({held.global_id}, it was {change.old_id})"
+            )
     return [lines[name] for name in sorted(lines)]
+
+
+def _newcomers(plan: Plan, baseline: Baseline, planned: Collection[str]) -> dict[str, str]:
+    """What has got, meanwhile, a name that the plan creates, or an id that it hands out."""
+    names = {str(held.definition.key) for held in baseline.objects.values()}
+    first = min((
+        number_of(change.new_id) for change in plan.changes
+        if change.new_id is not None and change.new_id != change.old_id
+    ), default=None)
+    handed_out = (
+        held for held in baseline.objects.values()
+        if first is not None and number_of(held.global_id) >= first
+        and held.item_id not in planned
+    )
+    return {
+        str(held.definition.key):
+        f"{held.definition.key} was created or migrated since ({held.global_id})"
+        for held in handed_out
+    } | {
+        change.name: f"{change.name} was created since" for change in plan.changes
+        if change.action == "create" and change.old_id is None and change.name in names
+    }

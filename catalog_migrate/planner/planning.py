@@ -364,52 +364,45 @@ class _Planning:
             locks_out=self._locks_out(targets),
             # what was in force before was proven then
             unproven=unproven(targets) if self._back is None else (),
-            replaced=[
-                Replaced(str(self._key(name)), self._readers(name))
-                for name in (
-                    parse_reference(step.name) for step in steps
-                    if step.op in {"redefine", "update"} and step.kind == "view"
-                )
-            ],
+            replaced=self._replaced(steps),
             graph=self._graph(),
         )
 
     def _graph(self) -> list[GraphObject]:
         """Every object of OLD and NEW once, by name, with what it uses in each."""
-        heirs = {
-            compared.old_identity: identity
-            for identity, compared in self._difference.objects.items()
-            if compared.old_identity is not None
-        }
-        found: dict[tuple[bool, Identity], ItemKey] = {
-            (True, identity): compared.key
-            for identity, compared in self._difference.objects.items()
-        }
-        for identity in self._old_graph:
-            if identity not in heirs:
-                found[False, identity] = self._old(identity).definition.key
-        ordered = sorted(found, key=lambda each: (str(found[each]), each))
-        new = {identity: place for place, (is_new, identity) in enumerate(ordered) if is_new}
-        old = {identity: place for place, (is_new, identity) in enumerate(ordered) if not is_new}
-        old.update((before, new[identity]) for before, identity in heirs.items())
-        earlier = {new[identity]: before for before, identity in heirs.items()}
-        objects = []
-        for place, (is_new, identity) in enumerate(ordered):
-            before = earlier.get(place) if is_new else identity
-            objects.append(GraphObject(
-                str(found[is_new, identity]),
-                found[is_new, identity].kind,
-                None if before is None
-                else tuple(sorted(old[used] for used in self._old_graph.uses(before))),
-                tuple(sorted(new[used] for used in self._new_graph.uses(identity)))
-                if is_new else None,
-            ))
-        return objects
+        objects = self._difference.objects
+        continued = {compared.old_identity for compared in objects.values()}
+        nodes = [
+            (str(compared.key), compared.key.kind, compared.old_identity, identity)
+            for identity, compared in objects.items()
+        ] + [
+            (str(old.key), old.key.kind, identity, None) for identity in self._old_graph
+            if identity not in continued for old in (self._old(identity).definition,)
+        ]
+        nodes.sort(key=lambda node: (node[0], node[3] is not None, node[3] or node[2]))
+        old = {before: place for place, (_, _, before, _) in enumerate(nodes)}
+        new = {after: place for place, (_, _, _, after) in enumerate(nodes)}
+        return [
+            GraphObject(
+                name, kind, _places(self._old_graph, before, old),
+                _places(self._new_graph, after, new),
+            )
+            for name, kind, before, after in nodes
+        ]
 
-    def _readers(self, name: Identity) -> tuple[str, ...]:
-        """Who reads a view, directly or through others."""
-        found = self._new_graph.dependents([name])
-        return tuple(sorted(str(self._key(each)) for each in found if each != name))
+    def _replaced(self, steps: Sequence[Step]) -> list[Replaced]:
+        """The views that are replaced, each with who reads it, directly or through others."""
+        names = (
+            parse_reference(step.name) for step in steps
+            if step.op in {"redefine", "update"} and step.kind == "view"
+        )
+        return [
+            Replaced(str(self._key(name)), tuple(sorted(
+                str(self._key(each)) for each in self._new_graph.dependents([name])
+                if each != name
+            )))
+            for name in names
+        ]
 
     def _locks_out(self, targets: Sequence[Target]) -> str | None:
         """Which versions the commit locks out: those that would misread what it puts on record."""
@@ -550,6 +543,14 @@ class _Planning:
                 )
             questions.append(Question(str(compared.key), str(before.key), None, remedy))
         return questions
+
+
+def _places(
+    graph: DependencyGraph, identity: Identity | None, places: Mapping[Identity | None, int]
+) -> tuple[int, ...] | None:
+    if identity is None:
+        return None
+    return tuple(sorted(places[used] for used in graph.uses(identity)))
 
 
 def _rank(new: Compared, old: BaselineObject) -> tuple[float, str] | None:

@@ -191,12 +191,14 @@ def fenced_out(state: State, release: Release, policy: Policy) -> str | None:
         )
     if rule is not None and rule.action == "allow":
         return None
-    mine, theirs = version_of(release.name), version_of(in_force.name)
-    if mine is not None and theirs is not None and mine < theirs:
-        return (
-            f"release {release.name} is older than {in_force.name}, which is in force{by_policy}"
-        )
-    return None
+    if not _is_older(release.name, in_force.name):
+        return None
+    return f"release {release.name} is older than {in_force.name}, which is in force{by_policy}"
+
+
+def _is_older(name: str, other: str) -> bool:
+    mine, theirs = version_of(name), version_of(other)
+    return mine is not None and theirs is not None and mine < theirs
 
 
 def with_fence(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -47,24 +47,11 @@ def program(
         name for target in changed if target.fill is not None for name in target.fill.tables
     )
     waves = [
-        list(_built(changed)),
-        list(_copied(changed)),
-        [_on("populate", target) for target in changed if target.contents == "derived"],
-        [_on("fill", target) for target in changed if target.fill is not None],
+        *(_wave(changed, *each) for each in _FILLS),
         [*sealed, *(_gone("seal", old[name]) for name in read if old[name][1] not in closed)],
-        sorted(
-            (_on("evolve", target) for target in changed if _in_place(target)),
-            key=lambda operation: operation.name.lower(),
-        ),
-        sorted(
-            (
-                _on("properties", target) for target in changed
-                if _in_place(target) and target.sets_properties
-            ),
-            key=lambda operation: operation.name.lower(),
-        ),
+        *(sorted(_wave(changed, *each), key=_by_name) for each in _CHANGES),
         [_on("unseal", target) for target in targets if target.old in read and _stays(target)],
-        *_names(changed, old, set(drops), set(creates), graphs),
+        *_names(changed, old, drops, creates, graphs),
     ]
     return _numbered(filter(None, waves))
 
@@ -86,16 +73,14 @@ def _gone(op: Op, held: Held) -> Step:
     return Step(op, key.kind, str(key), item_id)
 
 
-def _built(changed: Sequence[Target]) -> Iterator[Step]:
-    for target in changed:
-        if target.definition.kind == "table" and target.contents == "none":
-            yield _on("build", target)
+def _wave(
+    changed: Sequence[Target], op: Op, applies: Callable[[Target], bool]
+) -> list[Step]:
+    return [_on(op, target) for target in changed if applies(target)]
 
 
-def _copied(changed: Sequence[Target]) -> Iterator[Step]:
-    for target in changed:
-        if target.contents == "copy":
-            yield _on("copy", target)
+def _by_name(step: Step) -> str:
+    return step.name.lower()
 
 
 def _sealed(
@@ -124,36 +109,43 @@ def _in_place(target: Target) -> bool:
     return target.contents == "evolve" or target.action == "update"
 
 
+_FILLS: Sequence[tuple[Op, Callable[[Target], bool]]] = (
+    ("build", lambda target: target.definition.kind == "table" and target.contents == "none"),
+    ("copy", lambda target: target.contents == "copy"),
+    ("populate", lambda target: target.contents == "derived"),
+    ("fill", lambda target: target.fill is not None),
+)
+"""What is done for new shards, a wave each, and for which objects."""
+
+_CHANGES: Sequence[tuple[Op, Callable[[Target], bool]]] = (
+    ("evolve", _in_place),
+    ("properties", lambda target: _in_place(target) and target.sets_properties),
+)
+"""What is done in place, a wave each, and for which objects."""
+
+
 def _names(
     changed: Sequence[Target],
     old: Mapping[Identity, Held],
-    drops: set[Identity],
-    creates: set[Identity],
+    drops: Collection[Identity],
+    creates: Collection[Identity],
     graphs: tuple[DependencyGraph, DependencyGraph],
 ) -> Iterator[list[Step]]:
-    replaced: dict[Identity, Step] = {}
     by_identity = {target.identity: target for target in changed}
-    for identity, target in by_identity.items():
-        if target.definition.kind == "table":
-            if target.old == identity and old[identity][0].kind == "table":
-                moves = target.contents in _MOVES
-                (drops.add if moves else drops.discard)(identity)
-                (creates.add if moves else creates.discard)(identity)
-        elif target.definition.kind not in NAMED_KINDS or identity in creates:
-            continue
-        elif target.action in ("redefine", "update"):
-            replaced[identity] = _on(target.action, target)
-    drops = {identity for identity in drops if old[identity][0].kind in NAMED_KINDS}
-    creates = {
-        identity for identity in creates
-        if by_identity[identity].definition.kind in NAMED_KINDS
-    }
-    renames = {  # no directory has two names at any moment
-        identity: target.old for identity, target in by_identity.items()
-        if target.old not in (None, identity) and target.definition.kind == "table"
-    }
+    kept = _kept_names(changed, old)
+    moved = {identity for identity, moves in kept.items() if moves}
+    replaced = _replaced(changed, creates)
     for wave in order_waves(
-        *graphs, drops=drops, creates=creates, redefines=replaced, renames=renames
+        *graphs,
+        drops={
+            identity for identity in {*drops} - kept.keys() | moved
+            if old[identity][0].kind in NAMED_KINDS
+        },
+        creates={
+            identity for identity in {*creates} - kept.keys() | moved
+            if by_identity[identity].definition.kind in NAMED_KINDS
+        },
+        redefines=replaced, renames=_renames(changed),
     ):
         yield [
             _gone("drop", old[identity]) if op == "drop"
@@ -161,3 +153,29 @@ def _names(
             else _on("create", by_identity[identity])
             for op, identity in wave
         ]
+
+
+def _kept_names(changed: Sequence[Target], old: Mapping[Identity, Held]) -> dict[Identity, bool]:
+    """The names that tables keep, and whether each leads to another directory from now on."""
+    return {
+        target.identity: target.contents in _MOVES for target in changed
+        if target.definition.kind == "table" and target.old == target.identity
+        and old[target.identity][0].kind == "table"
+    }
+
+
+def _replaced(changed: Sequence[Target], creates: Collection[Identity]) -> dict[Identity, Step]:
+    """Views and functions that stand under their name all the time."""
+    return {
+        target.identity: _on(target.action, target) for target in changed
+        if target.action in ("redefine", "update") and target.identity not in creates
+        and target.definition.kind in NAMED_KINDS - {"table"}
+    }
+
+
+def _renames(changed: Sequence[Target]) -> dict[Identity, Identity]:
+    """Tables under another name than before: no directory has two names at any moment."""
+    return {
+        target.identity: target.old for target in changed
+        if target.old not in (None, target.identity) and target.definition.kind == "table"
+    }

@@ -7,7 +7,7 @@ the commit. A new kind of it is one more function in :data:`_SOURCES`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -56,27 +56,26 @@ def expressions(target: Target) -> Iterator[TableExpression]:
         yield TableExpression(
             "check", check.name, check.expression, check.expression, "BOOLEAN", bare
         )
+    plain = tuple(
+        column for column, other in zip(bare, definition.columns, strict=True)
+        if other.generated is None
+    )
     fills = dict(target.projection) if target.reads else {}
     for column in definition.columns:
-        if column.generated is not None:
-            others = tuple(
-                plain for plain, other in zip(bare, definition.columns, strict=True)
-                if other.generated is None
-            )
-            yield TableExpression(
-                "generated", column.name, column.generated, column.generated, column.type, others
-            )
-        if column.default is not None and column.name in target.decided:
-            yield TableExpression(
-                "default", column.name, column.default, column.default, column.type
-            )
-        expression = fills.get(column.name, "")
-        if column.using is not None and column.using in expression and (
-            expression != quote_sql(column.name)
-        ):
-            yield TableExpression(
-                "using", column.name, column.using, expression, column.type, target.reads
-            )
+        yield from _of_column(target, column, plain, fills.get(column.name, ""))
+
+
+def _of_column(
+    target: Target, column: Column, plain: tuple[Column, ...], fill: str
+) -> Iterator[TableExpression]:
+    """The expressions of a column: over ``plain`` ones, none and, to fill it, those of OLD."""
+    name, type_ = column.name, column.type
+    if column.generated is not None:
+        yield TableExpression("generated", name, column.generated, column.generated, type_, plain)
+    if column.default is not None and name in target.decided:
+        yield TableExpression("default", name, column.default, column.default, type_)
+    if column.using is not None and column.using in fill and fill != quote_sql(name):
+        yield TableExpression("using", name, column.using, fill, type_, target.reads)
 
 
 class RowsAtRisk(msgspec.Struct, frozen=True):
@@ -98,31 +97,48 @@ def rows_at_risk(target: Target, before: Collection[Check]) -> RowsAtRisk:
     if target.action is None or target.contents != "copy" or not target.reads:
         return RowsAtRisk((), ())
     given = dict(target.projection)
+    kept = _kept_columns(target, given)
+    changed = any(kept[name] is None for name in given)
+    standing = {check.folded for check in before}
+    return RowsAtRisk(
+        tuple(
+            column.name for column in definition.columns
+            if _may_fail(column, given.get(column.name), kept.get(column.name))
+        ),
+        tuple(check for check in definition.checks if changed or check.folded not in standing),
+    )
+
+
+def _kept_columns(target: Target, given: Mapping[str, str]) -> dict[str, Column | None]:
+    """By each column of a copy: the one of OLD that has all of its values, if any.
+
+    A generated one keeps them where every other does.
+    """
+    columns = target.definition.columns
     kept = {
         column.name: _kept(given[column.name], column, target.reads)
-        for column in definition.columns if column.name in given
+        for column in columns if column.name in given
     }
-    changed = None in kept.values()
-    risky = []
-    for column in definition.columns:
-        source = kept.get(column.name)
-        if column.name not in given and not changed:  # generated, of what stays
-            source = next((
-                old for old in target.reads
-                if (old.name, old.type) == (column.name, column.type)
-                and old.generated == column.generated
-            ), None)
-        absent = column.nullable and given.get(column.name) == f"CAST(NULL AS {column.type})"
-        if not absent and (source is None or (source.nullable and not column.nullable)):
-            risky.append(column.name)
-    standing = {(check.name.lower(), check.expression) for check in before}
-    return RowsAtRisk(
-        tuple(risky),
-        tuple(
-            check for check in definition.checks
-            if changed or (check.name.lower(), check.expression) not in standing
-        ),
-    )
+    if None not in kept.values():
+        kept.update(
+            (column.name, _kept_generated(column, target.reads))
+            for column in columns if column.name not in given
+        )
+    return kept
+
+
+def _may_fail(column: Column, expression: str | None, source: Column | None) -> bool:
+    """Whether a row may have no value for a column; ``source`` is where all of its values are."""
+    if column.nullable:
+        return source is None and expression != f"CAST(NULL AS {column.type})"
+    return source is None or source.nullable
+
+
+def _kept_generated(column: Column, reads: Iterable[Column]) -> Column | None:
+    return next((
+        old for old in reads
+        if (old.name, old.type, old.generated) == (column.name, column.type, column.generated)
+    ), None)
 
 
 def _kept(expression: str, column: Column, reads: Iterable[Column]) -> Column | None:
