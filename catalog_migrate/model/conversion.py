@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from catalog_migrate.model.names import quote_part, quote_sql
 from catalog_migrate.model.types import (
-    NUMERIC,
     Array,
     Atomic,
     Decimal,
-    Interval,
     Map,
     Sized,
     Struct,
     Type,
+    by_place_and_name,
+    can_cast,
     continued_fields,
     is_lossless,
-    is_text,
     parse_type,
 )
 
@@ -36,39 +37,50 @@ def conversion(
     of ``target``, and of what has no CAST; a key of a map goes with its value, and a struct with
     its field that is NOT NULL. Where the whole is not ``nullable``, such a field is left open.
     """
-    return _conversion(
-        expression, parse_type(source), parse_type(target), or_null=or_null, nullable=nullable,
-        depth=1,
-    )
+    made = _Conversion(or_null=or_null, depth=1)
+    return made.of(expression, parse_type(source), parse_type(target), nullable=nullable)
 
 
-def _conversion(
-    expression: str, source: Type, target: Type, *, or_null: bool, nullable: bool, depth: int
-) -> str:
-    if source == target:
-        return expression
+class _Conversion(NamedTuple):
+    """How values are converted at one depth of their types."""
 
-    def inner(name: str, of: Type, to: Type, *, nullable: bool = True) -> str:
-        return _conversion(name, of, to, or_null=or_null, nullable=nullable, depth=depth + 1)
+    or_null: bool
+    depth: int
 
-    if _has_cast(source, target) and not (or_null and _changes_keys(source, target)):
-        return _cast(expression, target, or_null=or_null)
-    if isinstance(source, Array) and isinstance(target, Array):
-        name = f"e{depth}"
-        return f"transform({expression}, {name} -> {inner(name, source.element, target.element)})"
-    if isinstance(source, Map) and isinstance(target, Map):
-        key, value = f"k{depth}", f"v{depth}"
-        for what, name, of, to in (
-            ("values", value, source.value, target.value), ("keys", key, source.key, target.key)
+    def of(self, expression: str, source: Type, target: Type, *, nullable: bool = True) -> str:
+        if source == target:
+            return expression
+        if can_cast(source, target, by_place_and_name) and not (
+            self.or_null and _changes_keys(source, target)
         ):
-            if of == to:
-                continue
-            made = inner(name, of, to)
-            if or_null and what == "keys":
+            return _cast(expression, target, or_null=self.or_null)
+        inner = self._replace(depth=self.depth + 1)
+        if isinstance(source, Array) and isinstance(target, Array):
+            name = f"e{self.depth}"
+            made = inner.of(name, source.element, target.element)
+            return f"transform({expression}, {name} -> {made})"
+        if isinstance(source, Map) and isinstance(target, Map):
+            return self._of_map(expression, source, target, inner)
+        if isinstance(source, Struct) and isinstance(target, Struct):
+            return inner.of_struct(expression, source, target, nullable=nullable)
+        return f"CAST(NULL AS {target})" if self.or_null else NO_CONVERSION
+
+    def _of_map(self, expression: str, source: Map, target: Map, inner: _Conversion) -> str:
+        key, value = f"k{self.depth}", f"v{self.depth}"
+        if source.value != target.value:
+            made = inner.of(value, source.value, target.value)
+            expression = f"transform_values({expression}, ({key}, {value}) -> {made})"
+        if source.key != target.key:
+            made = inner.of(key, source.key, target.key)
+            if self.or_null:
                 expression = f"map_filter({expression}, ({key}, {value}) -> {made} IS NOT NULL)"
-            expression = f"transform_{what}({expression}, ({key}, {value}) -> {made})"
+            expression = f"transform_keys({expression}, ({key}, {value}) -> {made})"
         return expression
-    if isinstance(source, Struct) and isinstance(target, Struct):
+
+    def of_struct(
+        self, expression: str, source: Struct, target: Struct, *, nullable: bool
+    ) -> str:
+        """A struct put together field by field, each at this depth."""
         parts: list[str] = []
         nothing = [f"{expression} IS NULL"]
         for field, before in continued_fields(source, target):
@@ -76,7 +88,7 @@ def _conversion(
             if before is None:
                 value = f"CAST(NULL AS {field.type})" if field.nullable else missing
             else:
-                value = inner(
+                value = self.of(
                     f"{expression}.{quote_sql(before.name)}", before.type, field.type,
                     nullable=field.nullable,
                 )
@@ -90,7 +102,6 @@ def _conversion(
             escaped = field.name.replace("\\", "\\\\").replace("'", "\\'")
             parts += [f"'{escaped}'", value]
         return f"IF({' OR '.join(nothing)}, NULL, named_struct({', '.join(parts)}))"
-    return f"CAST(NULL AS {target})" if or_null else NO_CONVERSION
 
 
 def is_complete(expression: str) -> bool:
@@ -143,58 +154,3 @@ def _cast(expression: str, target: Type, *, or_null: bool) -> str:
         return f"TRY_CAST({expression} AS {target})"
     text = f"CAST({expression} AS STRING)"
     return f"IF(char_length({text}) <= {target.length}, {text}, NULL)"
-
-
-def _has_cast(source: Type, target: Type) -> bool:
-    """Whether Spark casts at all under ANSI rules (its ``Cast.canAnsiCast``), fields of structs by
-    their names, not by their places as Spark does."""
-    if isinstance(source, Array) and isinstance(target, Array):
-        return _has_cast(source.element, target.element)
-    if isinstance(source, Map) and isinstance(target, Map):
-        return _has_cast(source.key, target.key) and _has_cast(source.value, target.value)
-    if isinstance(source, Struct) and isinstance(target, Struct):
-        return [field.name.lower() for field in source.fields] == [
-            field.name.lower() for field in target.fields
-        ] and all(
-            (to.nullable or not of.nullable) and _has_cast(of.type, to.type)
-            for of, to in zip(source.fields, target.fields, strict=True)
-        )
-    if source == target or source == Atomic("VOID") or is_text(target):
-        return True
-    nested = (Array, Map, Struct)
-    if isinstance(source, nested) or isinstance(target, nested):
-        return Atomic("VARIANT") in (source, target)
-    if Atomic("VARIANT") in (source, target):
-        return not isinstance(source, Interval) and not isinstance(target, Interval)
-    if is_text(source):
-        return True
-    if isinstance(source, Interval) and isinstance(target, Interval):
-        return source.family == target.family
-    of, to = _family(source), _family(target)
-    return of == to or (of, to) in _CASTS
-
-
-def _family(tree: Type) -> str:
-    """What Spark's rules of casting tell types without parameters by."""
-    if isinstance(tree, Interval):
-        return "interval"
-    if isinstance(tree, Decimal):
-        return "exact number"
-    assert isinstance(tree, Atomic)
-    if tree.name in NUMERIC:
-        return "number" if tree.name in ("FLOAT", "DOUBLE") else "exact number"
-    return "time without zone" if tree.name in ("DATE", "TIMESTAMP_NTZ") else tree.name
-
-
-_CASTS = frozenset(
-    {
-        ("number", "exact number"), ("exact number", "number"),
-        ("number", "BOOLEAN"), ("exact number", "BOOLEAN"),
-        ("BOOLEAN", "number"), ("BOOLEAN", "exact number"),
-        ("number", "TIMESTAMP"), ("exact number", "TIMESTAMP"),
-        ("TIMESTAMP", "number"), ("TIMESTAMP", "exact number"),
-        ("time without zone", "TIMESTAMP"), ("TIMESTAMP", "time without zone"),
-        ("exact number", "interval"), ("interval", "exact number"),
-    }
-)  # fmt: skip
-"""Pairs of families, beside those of one family, between which Spark casts under ANSI rules."""

@@ -8,8 +8,9 @@ with their nullability, comments dropped, user types expanded. Spark's parser re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import combinations
 from typing import NamedTuple, NoReturn, TypeAlias
 
 import msgspec
@@ -402,6 +403,7 @@ _EXACT = {
 """Casts between types without parameters that keep every value (24 and 53 bits of mantissa)."""
 _UP_CASTS = frozenset(
     {
+        *combinations(NUMERIC, 2),
         ("DATE", "TIMESTAMP"), ("DATE", "TIMESTAMP_NTZ"),
         ("TIMESTAMP", "TIMESTAMP_NTZ"), ("TIMESTAMP_NTZ", "TIMESTAMP"),
         ("BIGINT", "TIMESTAMP"), ("TIMESTAMP", "BIGINT"),
@@ -419,65 +421,108 @@ def is_up_cast(source: str, target: str) -> bool:
     return _up_cast(parse_type(source), parse_type(target))
 
 
+Holds = Callable[["Type", "Type"], bool]
+
+
+def holds_inside(
+    source: Type, target: Type, holds: Holds, fields: Callable[[Struct, Struct, Holds], bool]
+) -> bool | None:
+    """Return whether something holds for all that is in two arrays, maps or structs.
+
+    ``fields`` says it of structs. None where the two are not of one of these kinds.
+    """
+    if isinstance(source, Array) and isinstance(target, Array):
+        return holds(source.element, target.element)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return holds(source.key, target.key) and holds(source.value, target.value)
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        return fields(source, target, holds)
+    return None
+
+
+def by_place(source: Struct, target: Struct, holds: Holds) -> bool:
+    """Compare fields as Spark's casts do: by their places, whatever their names are."""
+    return len(source.fields) == len(target.fields) and all(
+        (to.nullable or not of.nullable) and holds(of.type, to.type)
+        for of, to in zip(source.fields, target.fields, strict=True)
+    )
+
+
+def by_place_and_name(source: Struct, target: Struct, holds: Holds) -> bool:
+    """Compare fields by their places where their names are the same."""
+    before, after = ([field.name.lower() for field in each.fields] for each in (source, target))
+    return before == after and by_place(source, target, holds)
+
+
+def _by_name(source: Struct, target: Struct, holds: Holds) -> bool:
+    """Compare fields by their names; new ones that are nullable may stand between them."""
+    pairs = continued_fields(source, target)
+    return [of for _, of in pairs if of is not None] == list(source.fields) and all(
+        to.nullable if of is None
+        else (to.nullable or not of.nullable) and holds(of.type, to.type)
+        for to, of in pairs
+    )
+
+
 def _up_cast(source: Type, target: Type) -> bool:
     if source == target or source == Atomic("VOID"):
         return True
-    if isinstance(source, Array) and isinstance(target, Array):
-        return _up_cast(source.element, target.element)
-    if isinstance(source, Map) and isinstance(target, Map):
-        return _up_cast(source.key, target.key) and _up_cast(source.value, target.value)
-    if isinstance(source, Struct) and isinstance(target, Struct):
-        # Spark compares fields by position here and does not look at their names.
-        return len(source.fields) == len(target.fields) and all(
-            (to.nullable or not of.nullable) and _up_cast(of.type, to.type)
-            for of, to in zip(source.fields, target.fields, strict=True)
-        )
+    inside = holds_inside(source, target, _up_cast, by_place)
+    if inside is not None:
+        return inside
     if target == Atomic("STRING"):
         return not isinstance(source, Array | Map | Struct) and source != Atomic("VARIANT")
     if isinstance(source, Interval) and isinstance(target, Interval):
         return source.family == target.family
     if isinstance(source, Sized) and isinstance(target, Sized):
         return _fits(source, target)
-    if isinstance(target, Decimal):
-        return _fits_decimal(source, target, _DIGITS_BY_SPARK)
-    if isinstance(source, Decimal) and isinstance(target, Atomic):
-        if target.name in _DIGITS_BY_SPARK:
-            return source.scale == 0 and source.precision < _DIGITS_BY_SPARK[target.name]
-        return False
-    if isinstance(source, Atomic) and isinstance(target, Atomic):
-        if source.name in NUMERIC and target.name in NUMERIC:
-            return NUMERIC.index(source.name) < NUMERIC.index(target.name)
-        return (source.name, target.name) in _UP_CASTS
-    return False
+    if isinstance(source, Decimal) or isinstance(target, Decimal):
+        return _fits_digits(source, target, _DIGITS_BY_SPARK)
+    return (str(source), str(target)) in _UP_CASTS
 
 
-_CASTS = {
-    "BOOLEAN": frozenset(), "BINARY": frozenset(),
-    "DATE": frozenset({"TIMESTAMP", "TIMESTAMP_NTZ"}),
-    "TIMESTAMP": frozenset({"DATE", "TIMESTAMP_NTZ"}),
-    "TIMESTAMP_NTZ": frozenset({"DATE", "TIMESTAMP"}),
-}
-"""Casts between types that are no numbers, texts or intervals."""
+_CASTS = frozenset(
+    {
+        ("number", "exact number"), ("exact number", "number"),
+        ("number", "BOOLEAN"), ("exact number", "BOOLEAN"),
+        ("BOOLEAN", "number"), ("BOOLEAN", "exact number"),
+        ("number", "TIMESTAMP"), ("exact number", "TIMESTAMP"),
+        ("TIMESTAMP", "number"), ("TIMESTAMP", "exact number"),
+        ("time without zone", "TIMESTAMP"), ("TIMESTAMP", "time without zone"),
+        ("exact number", "YEAR"), ("YEAR", "exact number"),
+        ("exact number", "DAY"), ("DAY", "exact number"),
+    }
+)  # fmt: skip
+"""Pairs of families, beside those of one family, between which Spark casts under ANSI rules."""
+
+
+def _family(tree: Type) -> str:
+    """What Spark's rules of casting tell types by; intervals by their coarsest unit."""
+    if isinstance(tree, Interval):
+        return next(iter(tree.family), "INTERVAL")
+    if isinstance(tree, Decimal):
+        return "exact number"
+    name = str(tree)
+    if name in NUMERIC:
+        return "number" if name in ("FLOAT", "DOUBLE") else "exact number"
+    return "time without zone" if name in ("DATE", "TIMESTAMP_NTZ") else name
 
 
 @lru_cache(maxsize=4096)
 def is_cast(source: str, target: str) -> bool:
     """Whether CAST takes these types (Spark's ``Cast.canAnsiCast``); a value may still fail."""
-    return _castable(parse_type(source), parse_type(target))
+    return can_cast(parse_type(source), parse_type(target))
 
 
-def _castable(source: Type, target: Type) -> bool:
+def can_cast(
+    source: Type, target: Type, fields: Callable[[Struct, Struct, Holds], bool] = by_place
+) -> bool:
+    """:func:`is_cast` of two trees, with another way to tell ``fields`` of structs by."""
     if source == target or source == Atomic("VOID"):
         return True
-    if isinstance(source, Array) and isinstance(target, Array):
-        return _castable(source.element, target.element)
-    if isinstance(source, Map) and isinstance(target, Map):
-        return _castable(source.key, target.key) and _castable(source.value, target.value)
-    if isinstance(source, Struct) and isinstance(target, Struct):
-        return len(source.fields) == len(target.fields) and all(
-            (to.nullable or not of.nullable) and _castable(of.type, to.type)
-            for of, to in zip(source.fields, target.fields, strict=True)
-        )
+    inside = holds_inside(source, target, partial(can_cast, fields=fields), fields)
+    if inside is not None:
+        return inside
     if is_text(target):
         return True
     if Atomic("VARIANT") in (source, target):
@@ -487,19 +532,8 @@ def _castable(source: Type, target: Type) -> bool:
         return False
     if is_text(source):
         return target != Atomic("VOID")
-    if isinstance(source, Interval) and isinstance(target, Interval):
-        return source.family == target.family
-    if isinstance(source, Interval) or isinstance(target, Interval):
-        interval, number = (
-            (source, target) if isinstance(source, Interval) else (target, source)
-        )
-        exact = _is_number(number) and str(number) not in ("FLOAT", "DOUBLE")
-        return exact and bool(isinstance(interval, Interval) and interval.fields)
-    if _is_number(source):
-        return _is_number(target) or str(target) in ("BOOLEAN", "TIMESTAMP")
-    if _is_number(target):
-        return str(source) in ("BOOLEAN", "TIMESTAMP")
-    return str(target) in _CASTS.get(str(source), ())
+    of, to = _family(source), _family(target)
+    return of == to or (of, to) in _CASTS
 
 
 def _without_variant(tree: Type, *, reads: bool) -> bool:
@@ -550,7 +584,7 @@ def _is_null_safe(source: Type, target: Decimal) -> bool:
         wider = source.whole <= target.whole and source.scale <= target.scale
         return wider or target.whole > source.whole
     return (str(source) == "BOOLEAN" and target.whole > 0) or (
-        _fits_decimal(source, target, _DIGITS_BY_SPARK)
+        _fits_digits(source, target, _DIGITS_BY_SPARK)
     )
 
 
@@ -567,17 +601,9 @@ _DATES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 def _assignable(source: Type, target: Type) -> bool:
     if source == target or source == Atomic("VOID"):
         return True
-    if isinstance(source, Array) and isinstance(target, Array):
-        return _assignable(source.element, target.element)
-    if isinstance(source, Map) and isinstance(target, Map):
-        return _assignable(source.key, target.key) and _assignable(source.value, target.value)
-    if isinstance(source, Struct) and isinstance(target, Struct):
-        return len(source.fields) == len(target.fields) and all(
-            of.name.lower() == to.name.lower()
-            and (to.nullable or not of.nullable)
-            and _assignable(of.type, to.type)
-            for of, to in zip(source.fields, target.fields, strict=True)
-        )
+    inside = holds_inside(source, target, _assignable, by_place_and_name)
+    if inside is not None:
+        return inside
     if isinstance(source, Array | Map | Struct) or isinstance(target, Array | Map | Struct):
         return False
     if is_text(target):
@@ -667,31 +693,39 @@ def added_fields(source: str, target: str) -> tuple[AddedField, ...] | None:
 def _added(source: Type, target: Type, path: tuple[str, ...]) -> tuple[AddedField, ...] | None:
     if source == target:
         return ()
-    parts: list[tuple[AddedField, ...] | None] = []
+    parts: list[tuple[AddedField, ...] | None]
     if isinstance(source, Array) and isinstance(target, Array):
-        parts.append(_added(source.element, target.element, (*path, "element")))
+        parts = [_added(source.element, target.element, (*path, "element"))]
     elif isinstance(source, Map) and isinstance(target, Map):
-        parts.append(_added(source.key, target.key, (*path, "key")))
-        parts.append(_added(source.value, target.value, (*path, "value")))
+        parts = [
+            _added(source.key, target.key, (*path, "key")),
+            _added(source.value, target.value, (*path, "value")),
+        ]
     elif isinstance(source, Struct) and isinstance(target, Struct):
-        pairs = continued_fields(source, target)
-        if [of for _, of in pairs if of is not None] != list(source.fields):
-            return None
-        after: str | None = None
-        for to, of in pairs:
-            if of is not None:
-                same = to.name == of.name and to.nullable == of.nullable
-                parts.append(_added(of.type, to.type, (*path, to.name)) if same else None)
-            elif to.nullable:
-                parts.append((AddedField((*path, to.name), str(to.type), after),))
-            else:
-                return None
-            after = to.name
+        parts = _added_to_struct(source, target, path)
     else:
         return None
-    if any(part is None for part in parts):
-        return None
-    return tuple(field for part in parts if part is not None for field in part)
+    return None if None in parts else tuple(field for part in parts for field in part or ())
+
+
+def _added_to_struct(
+    source: Struct, target: Struct, path: tuple[str, ...]
+) -> list[tuple[AddedField, ...] | None]:
+    """What each field of a struct adds, None where anything else differs."""
+    pairs = continued_fields(source, target)
+    if [of for _, of in pairs if of is not None] != list(source.fields):
+        return [None]
+    parts: list[tuple[AddedField, ...] | None] = []
+    after: str | None = None
+    for to, of in pairs:
+        if of is None:
+            new = AddedField((*path, to.name), str(to.type), after)
+            parts.append((new,) if to.nullable else None)
+        else:
+            same = (to.name, to.nullable) == (of.name, of.nullable)
+            parts.append(_added(of.type, to.type, (*path, to.name)) if same else None)
+        after = to.name
+    return parts
 
 
 def is_longer_text(source: str, target: str) -> bool:
@@ -710,35 +744,24 @@ def is_longer_text(source: str, target: str) -> bool:
 def _lossless(source: Type, target: Type) -> bool:
     if source == target or source == Atomic("VOID"):
         return True
-    if isinstance(source, Array) and isinstance(target, Array):
-        return _lossless(source.element, target.element)
-    if isinstance(source, Map) and isinstance(target, Map):
-        return _lossless(source.key, target.key) and _lossless(source.value, target.value)
-    if isinstance(source, Struct) and isinstance(target, Struct):
-        pairs = continued_fields(source, target)
-        return [of for _, of in pairs if of is not None] == list(source.fields) and all(
-            to.nullable
-            if of is None
-            else (to.nullable or not of.nullable) and _lossless(of.type, to.type)
-            for to, of in pairs
-        )
+    inside = holds_inside(source, target, _lossless, _by_name)
+    if inside is not None:
+        return inside
     if isinstance(source, Interval) and isinstance(target, Interval):
-        units = source.family
-        if not units or units != target.family:
-            return False
-        # Spark cuts what is finer than the last unit and keeps everything above it.
-        return units.index(target.fields[-1]) >= units.index(source.fields[-1])
+        return _keeps_units(source, target)
     if isinstance(source, Sized):
         return target == Atomic("STRING") or (isinstance(target, Sized) and _fits(source, target))
-    if isinstance(target, Decimal):
-        return _fits_decimal(source, target, _DIGITS_NEEDED)
-    if isinstance(source, Decimal) and isinstance(target, Atomic):
-        if target.name in _DIGITS_NEEDED:
-            return source.scale == 0 and source.precision < _DIGITS_NEEDED[target.name]
-        return target.name == "STRING"
-    if isinstance(source, Atomic) and isinstance(target, Atomic):
-        return target.name in _EXACT.get(source.name, frozenset())
-    return False
+    if isinstance(source, Decimal) or isinstance(target, Decimal):
+        return target == Atomic("STRING") or _fits_digits(source, target, _DIGITS_NEEDED)
+    return str(target) in _EXACT.get(str(source), ())
+
+
+def _keeps_units(source: Interval, target: Interval) -> bool:
+    """Spark cuts what is finer than the last unit and keeps everything above it."""
+    units = source.family
+    return bool(units) and units == target.family and (
+        units.index(target.fields[-1]) >= units.index(source.fields[-1])
+    )
 
 
 def _fits(source: Sized, target: Sized) -> bool:
@@ -746,9 +769,13 @@ def _fits(source: Sized, target: Sized) -> bool:
     return target.name == "VARCHAR" and source.length <= target.length
 
 
-def _fits_decimal(source: Type, target: Decimal, digits: Mapping[str, int]) -> bool:
-    if isinstance(source, Decimal):
-        return source.whole <= target.whole and source.scale <= target.scale
+def _fits_digits(source: Type, target: Type, digits: Mapping[str, int]) -> bool:
+    """Whether all digits fit, one of both being a DECIMAL; ``digits`` are those of integers."""
+    if isinstance(target, Decimal):
+        if isinstance(source, Decimal):
+            return source.whole <= target.whole and source.scale <= target.scale
+        return digits.get(str(source), MAX_PRECISION + 1) <= target.whole
     return (
-        isinstance(source, Atomic) and source.name in digits and digits[source.name] <= target.whole
+        isinstance(source, Decimal) and source.scale == 0
+        and source.precision < digits.get(str(target), 0)
     )
