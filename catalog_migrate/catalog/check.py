@@ -6,7 +6,8 @@ what a commit touches: one that leaves mappings, items and shards alone decodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from catalog_migrate.catalog.operation_kinds import wrong_transitions
 from catalog_migrate.catalog.records import (
@@ -65,34 +66,17 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
     if before is not None:
         new, old = state.raw, before.raw
         changed = {name for name in _COLLECTIONS if new.get(name) is not old.get(name)}
-    if "config" in changed:
-        yield from _config(state, before)
-    if "lease" in changed and before is not None:
-        yield from _leases(state, before)
-    if "release" in changed:
-        yield from _releases(state)
     known = before if before is not None and before.is_sound else _NOBODY_LOOKED
-    if not changed.isdisjoint(_ID_COLLECTIONS):
-        yield from _allocators(state, before, known)
-        yield from _pairs(state, known)
-        yield from _edges(state.items, known.items)
-        yield from _column_ids(state.items, known.items)
-        if before is not None:
-            yield from _history(state, before)
-    if "item" in changed or "shard" in changed:
-        if before is None or "item" in changed:
-            yield from _shards_of_items(state, known)
-        else:
-            yield from _items_of_changed_shards(state, before)
-        if before is not None:
-            yield from _shards_kept(state, before)
-    if before is not None and not changed.isdisjoint(_OF_OPERATIONS):
-        yield from wrong_transitions(state, before)
+    for rule in _RULES:
+        if changed.isdisjoint(rule.about):
+            continue
+        if not rule.is_between:
+            yield from rule.find(state, known)
+        elif before is not None:
+            yield from rule.find(state, before)
 
 
-def _config(state: State, before: State | None) -> Iterator[str]:
-    if before is None:
-        return
+def _config(state: State, before: State) -> Iterator[str]:
     for fixed in ("lineage", "ansi", "time_zone"):
         old = before.config.get(fixed)
         if fixed == "lineage" and state.config.get("home") != before.config.get("home"):
@@ -112,7 +96,7 @@ def _leases(state: State, before: State) -> Iterator[str]:
             yield f"the epoch of the lease {key!r} falls from {old.epoch} to {new.epoch}"
 
 
-def _releases(state: State) -> Iterator[str]:
+def _releases(state: State, _: State) -> Iterator[str]:
     in_force: dict[str, str] = {}
     for row in state.releases:
         if row.in_force and row.owner in in_force:
@@ -121,12 +105,15 @@ def _releases(state: State) -> Iterator[str]:
             in_force[row.owner] = row.name
 
 
-def _allocators(state: State, before: State | None, known: State) -> Iterator[str]:
+def _counters(state: State, before: State) -> Iterator[str]:
     nexts = {prefix: record.next for prefix, record in state.allocators.items()}
-    if before is not None:
-        for prefix, record in before.allocators.items():
-            if nexts.get(prefix, 0) < record.next:
-                yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
+    for prefix, record in before.allocators.items():
+        if nexts.get(prefix, 0) < record.next:
+            yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
+
+
+def _ids(state: State, known: State) -> Iterator[str]:
+    nexts = {prefix: record.next for prefix, record in state.allocators.items()}
     owners: dict[str, str] = {}
     sound = known.items
     for item_id, item in state.items.items():
@@ -174,9 +161,10 @@ def _pairs(state: State, known: State) -> Iterator[str]:
             yield f"{item_id} ({item.definition.key}) has no mapping"
 
 
-def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> Iterator[str]:
+def _edges(state: State, sound: State) -> Iterator[str]:
     """Nothing uses what is not there, or itself. A new circle goes through an object that is new or
     changed, and unless one is removed only those can use what is not there."""
+    items, known = state.items, sound.items
     changed = [item_id for item_id, item in items.items() if known.get(item_id) is not item]
     removed = not known.keys() <= items.keys()
     for item_id in items if removed else changed:
@@ -191,13 +179,12 @@ def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> 
         yield f"objects use each other in a circle: {path}"
 
 
-def _column_ids(
-    items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]
-) -> Iterator[str]:
+def _column_ids(state: State, known: State) -> Iterator[str]:
     """One id for each column of a table, and for each that a rollback took, of those handed out."""
-    for item_id, item in items.items():
+    sound = known.items
+    for item_id, item in state.items.items():
         held = item.column_ids
-        if held is None or known.get(item_id) is item:
+        if held is None or sound.get(item_id) is item:
             continue
         numbers = (*held.ids, *held.taken.values())
         if len(held.ids) != len(item.definition.columns) or len(set(numbers)) != len(numbers):
@@ -287,8 +274,9 @@ def _shard_serves(item_id: str, path: str, shard: ShardRecord | None) -> Iterato
 
 def _items_of_changed_shards(state: State, before: State) -> Iterator[str]:
     """The items stayed: only the owners of changed shards, old and new, are looked at."""
-    owners = _owners_of_changed(state, before)
-    for item_id in owners:
+    if state.raw.get("item") is not before.raw.get("item"):
+        return  # every item is looked at anyway
+    for item_id in _owners_of_changed(state, before):
         item = state.items.get(item_id)
         if item is not None and item.shard is not None:
             yield from _shard_serves(item_id, item.shard, state.shards.get(item.shard))
@@ -309,3 +297,32 @@ def _shards_kept(state: State, before: State) -> Iterator[str]:
     for path in before.raw.get("shard", _NOTHING):
         if path not in new:
             yield f"the row of the shard {path} is deleted, it should end as gone"
+
+
+class _Rule(NamedTuple):
+    """What must hold of some collections, looked at when one of them changed.
+
+    ``find`` takes the state and, where it ``is_between`` two, the one before; else the one whose
+    records are known to be sound.
+    """
+
+    about: Collection[str]
+    find: Callable[[State, State], Iterable[str]]
+    is_between: bool = False
+
+
+_RULES = (
+    _Rule(("config",), _config, is_between=True),
+    _Rule(("lease",), _leases, is_between=True),
+    _Rule(("release",), _releases),
+    _Rule(_ID_COLLECTIONS, _counters, is_between=True),
+    _Rule(_ID_COLLECTIONS, _ids),
+    _Rule(_ID_COLLECTIONS, _pairs),
+    _Rule(_ID_COLLECTIONS, _edges),
+    _Rule(_ID_COLLECTIONS, _column_ids),
+    _Rule(_ID_COLLECTIONS, _history, is_between=True),
+    _Rule(("item",), _shards_of_items),
+    _Rule(("shard",), _items_of_changed_shards, is_between=True),
+    _Rule(("item", "shard"), _shards_kept, is_between=True),
+    _Rule(_OF_OPERATIONS, wrong_transitions, is_between=True),
+)

@@ -311,16 +311,19 @@ def wrong_transitions(state: State, before: State) -> Iterator[str]:
             yield from _programmed(f"operation {key}", key == RECONCILE, was, now)
     for key in _changed(state, before, "intent"):
         old, new = before.intents.get(key), state.intents.get(key)
-        after = None if new is None else attempt_state(new)
-        if new is None:  # gone with its commit, or cleaned up after
-            committed = state.serial > before.serial
-            after = (committed_state(state) or "done") if committed else "undone"
-            if old is not None and old.committed:
-                after = "done"
         yield from _step(
             f"the attempt of epoch {key}", _MIGRATES, None if old is None else attempt_state(old),
-            after,
+            _ended(state, before, old) if new is None else attempt_state(new),
         )
+
+
+def _ended(state: State, before: State, attempt: IntentRecord | None) -> str:
+    """Where an attempt is whose record a commit took away: its own one, or a clean-up after it."""
+    if attempt is not None and attempt.committed:
+        return "done"
+    if state.serial > before.serial:
+        return committed_state(state) or "done"
+    return "undone"
 
 
 def _changed(state: State, before: State, collection: str) -> Collection[str]:

@@ -428,27 +428,31 @@ class CommitLog:
             self._damaged(place, f"cannot be read: {error.strerror}", error)
         except (ValueError, RecursionError) as error:
             self._damaged(place, f"is truncated or damaged: {error}", error)
-        for action in actions:
-            if not isinstance(action, dict) or not all(
-                isinstance(value, dict) for value in action.values()
-            ):
-                self._damaged(place, "is damaged: it holds something else than actions")
+        if not all(map(_is_action, actions)):
+            self._damaged(place, "is damaged: it holds something else than actions")
         info: Mapping[str, Any] | None = next(
             (action["commitInfo"] for action in actions if "commitInfo" in action), None
         )
         if info is None:
             self._damaged(place, "is truncated or damaged: it holds no commit")
+        self._check_files(place, info, actions)
+        return info
+
+    def _check_files(
+        self, place: str, info: Mapping[str, Any], actions: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Compare the data files that a commit names with how many it says that it has."""
         metrics = info.get("operationMetrics")
         if not isinstance(metrics, dict | None):
             self._damaged(place, f"is damaged: its metrics are {metrics!r}")
         promised = (metrics or {}).get("num_added_files")
-        if promised is not None:
-            number, added = _number(promised), sum("add" in action for action in actions)
-            if number is None:
-                self._damaged(place, f"is damaged: it names {promised!r} data files")
-            if number != added:
-                self._damaged(place, f"is truncated: {added} of {promised} data files are named")
-        return info
+        if promised is None:
+            return
+        number, added = _number(promised), sum("add" in action for action in actions)
+        if number is None:
+            self._damaged(place, f"is damaged: it names {promised!r} data files")
+        if number != added:
+            self._damaged(place, f"is truncated: {added} of {promised} data files are named")
 
     def _scan(self) -> tuple[int, int | None]:
         """(first version whose commit file is needed, newest version)."""
@@ -525,6 +529,10 @@ def commit_log(table: str, storage: Storage, damage: Damage) -> CommitLog:
     """The log of the table at an address; nothing is read yet."""
     store = store_at(table, storage)
     return RemoteCommitLog(store, damage) if is_remote(table) else CommitLog(store, damage)
+
+
+def _is_action(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
 
 
 def _number(value: Any) -> int | None:

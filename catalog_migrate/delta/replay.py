@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
@@ -117,23 +117,18 @@ def replayed(
     store, objects = _objects(address)
     commits, checkpoints = versions_of(objects)
     newest = max([*commits, *checkpoints], default=-1)
-    if newest < 0 or (version or 0) > newest:
-        raise FileNotFoundError(f"no table of version {version or 0} is at {address}")
     wanted = newest if version is None else version
+    if newest < 0 or wanted > newest:
+        raise FileNotFoundError(f"no table of version {version or 0} is at {address}")
     tags = {each: objects[_name(each)] for each in commits}
     base = _base(address, wanted, tags)
     if base is not None and base.number == wanted:
         return base
-    first = 0 if base is None else base.number + 1
-    missing = range(first, wanted + 1)
     found: ReplayedTable | DeltaTable | None = None
-    # a checkpoint says more than the commits behind it, which may be gone
-    if len(missing) <= _MANY and set(missing) <= commits and (
-        base is not None or min(checkpoints, default=wanted + 1) > wanted
-    ):
-        found = _replay(address, base, [
-            (each, decode(store.read(commit_name(each)))) for each in missing
-        ])
+    # a checkpoint says more than the commits behind it, which may be missing
+    if base is not None or min(checkpoints, default=wanted + 1) > wanted:
+        first = 0 if base is None else base.number + 1
+        found = _replay(address, store, base, range(first, wanted + 1), commits)
     if found is None:
         found = load(wanted)
     _remember(address, wanted, _mark(tags, wanted), found)
@@ -195,27 +190,27 @@ def _remember(
 
 
 def _replay(
-    address: str, base: ReplayedTable | None, commits: Sequence[tuple[int, Sequence[Any]]]
+    address: str, store: ObjectStore, base: ReplayedTable | None, versions: range,
+    there: Collection[int],
 ) -> ReplayedTable | None:
-    """The state behind some commits; None where it has what is not kept account of here."""
-    protocol = {} if base is None else base.protocol_action
-    metadata = {} if base is None else base.metadata_action
-    transactions = {} if base is None else dict(base.transactions)
-    files = {} if base is None else dict(base.files)
-    said: Mapping[str, Any] = {}
-    for _, actions in commits:
-        said = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
-        for action in actions:
-            kind, told = next(iter(action.items()))
-            if kind == "protocol":
-                protocol = told
-            elif kind == "metaData":
-                metadata = told
-            elif kind == "txn":
-                transactions[str(told["appId"])] = int(told["version"])
+    """The state behind some commits; None where they are too many, or not all ``there``, and where
+    it has what is not kept account of here."""
+    if len(versions) > _MANY or not set(versions) <= set(there):
+        return None
+    commits = [decode(store.read(commit_name(version))) for version in versions]
+    held = base or ReplayedTable(address, -1, {}, {}, {}, {})
+    files = dict(held.files)
+    for actions in commits:
         reconcile(files, actions, size_of)
+    every = [action for actions in commits for action in actions]
+    newest = {kind: told for action in every for kind, told in action.items()}
+    protocol = newest.get("protocol", held.protocol_action)
+    metadata = newest.get("metaData", held.metadata_action)
     if not protocol or not metadata:
         return None
+    marks = [action["txn"] for action in every if "txn" in action]
     return ReplayedTable(
-        address, commits[-1][0], protocol, metadata, transactions, files, said
+        address, versions[-1], protocol, metadata,
+        {**held.transactions, **{str(mark["appId"]): int(mark["version"]) for mark in marks}},
+        files, next((each["commitInfo"] for each in commits[-1] if "commitInfo" in each), {}),
     )
