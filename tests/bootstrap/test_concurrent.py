@@ -50,7 +50,7 @@ class Fleet:
             warehouse="/warehouse",
             clock=SystemClock(),
             holder=holder,
-            **{"wait": 30.0, **options},
+            **{"timeout": 30.0, **options},
         )
 
     def hold_at(self, holder: str, call: str) -> tuple[threading.Event, threading.Event]:
@@ -128,7 +128,7 @@ def test_a_process_that_may_not_wait_says_who_holds_the_lease(fleet: Fleet) -> N
     thread.start()
     assert came.wait(30)
     with pytest.raises(LeaseHeld) as caught:
-        fleet.start("two", release("2", SECOND), wait=0.0)
+        fleet.start("two", release("2", SECOND), timeout=0.0)
     assert "one" in str(caught.value)
     go_on.set()
     thread.join(60)
