@@ -35,7 +35,8 @@ _DECODER = msgspec.json.Decoder(KeptState)
 def encode_kept(state: State, commit_id: str, files: Mapping[str, int]) -> bytes:
     """The bytes to keep; whole and compressed where there are no ``files``."""
     collections = {
-        name: texts for name, texts in state.raw.items() if not files or name not in LARGE
+        name: texts for name, texts in state.raw.items()
+        if texts and not (files and name in LARGE)
     }
     data = msgspec.json.encode(KeptState(__version__, commit_id, files, collections, state.answers))
     return data if files else zlib.compress(data, 1)

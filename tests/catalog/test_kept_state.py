@@ -53,6 +53,16 @@ def put(log: DeltaLog, collection: str, key: str, record: Any) -> None:
     commit(log, decide, kind="note")
 
 
+def delete(log: DeltaLog, collection: str, key: str) -> None:
+    """Commit that one record goes."""
+    def decide(_: State) -> Changes:
+        changes = Changes()
+        changes.delete(collection, key)
+        return changes
+
+    commit(log, decide, kind="note")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A catalog of two tables whose newest state is kept."""
@@ -98,9 +108,16 @@ class TestWhatIsKept:
         assert reads == [state.version]
 
     def test_it_says_what_the_log_says(self, place: Path) -> None:
-        """Every collection, row for row, and the rows of the snapshot."""
+        """Every collection, row for row, and the rows of the snapshot; not one that is empty by
+        now."""
         log = DeltaLog(str(place))
-        kept, rows = read_state(log), sorted(log.read().rows)
+        put(log, "operation", "x", OperationRecord(kind="x", state="done"))
+        delete(log, "operation", "x")
+        log.keep_audit()
+        log = DeltaLog(str(place))
+        kept = read_state(log)
+        assert kept.raw.get("operation") is None
+        rows = sorted(log.read().rows)
         kept_file(place).unlink()
         log = DeltaLog(str(place))
         state = read_state(log)
