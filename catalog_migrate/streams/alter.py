@@ -158,8 +158,6 @@ def _altered(
     definition: ObjectDefinition,
     links: dict[str, str],
     validate: bool | None,
-    *,
-    what: str = "altered",
 ) -> Effect:
     """The effect of giving ``found`` another definition, with who restarts."""
     if definition == found.item.definition and links == found.item.links:
@@ -173,7 +171,7 @@ def _altered(
     refuse_new_loops(state, after)
     refuse_shared_ports(after)
     return Effect(
-        f"{found.text} {what}", draft.updates, validate=validate,
+        f"{found.text} altered", draft.updates, validate=validate,
         alteration=Alteration(
             found.item_id, found.item.definition, definition, found.item.links, links
         ),

@@ -54,6 +54,11 @@ class Alteration(msgspec.Struct, frozen=True):
     links_before: Mapping[str, str]
     links_after: Mapping[str, str]
 
+    @property
+    def text(self) -> str:
+        """For messages: ``connection default.c``."""
+        return f"{self.before.kind} {self.before.item_name}"
+
 
 class Effect(msgspec.Struct, frozen=True):
     """What one statement does.

@@ -31,6 +31,7 @@ from catalog_migrate.streams.explanation import Explanation, describe, explain
 from catalog_migrate.streams.judgement import judge, pause_remedy, sick_notice
 from catalog_migrate.streams.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.log_entries import log_entries
+from catalog_migrate.streams.operation_records import read_texts
 from catalog_migrate.streams.operations import Program
 from catalog_migrate.streams.plans import (
     Planned,
@@ -303,10 +304,7 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
     reason = row.detail.get("reason", "")
     if row.state == "confirmed":
         late = (reason,) if reason else ()
-        sick = [
-            sick_notice(text) for name, text in sorted(row.detail.items())
-            if name.startswith("sick ")
-        ]
+        sick = map(sick_notice, read_texts("sick", row))
         return Result(
             effect.summary,
             (
@@ -322,12 +320,12 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
             "SOURCES and SHOW SINKS say what each one lacks",
             operation=key,
         )
-    findings = [text for name, text in sorted(row.detail.items())
-                if name.startswith("finding")]
+    findings = read_texts("finding", row)
     if findings:
+        assert effect.alteration is not None
         raise ValidationFailed(
-            f"{effect.summary.rpartition(' ')[0]} not altered: validation by the runtime "
-            "refused it, nothing was changed and nothing stopped",
+            f"{effect.alteration.text} not altered: validation by the runtime refused it, nothing"
+            " was changed and nothing stopped",
             verdicts=findings,
             remedy=f"{row.detail.get('remedy', 'fix what is named')}; SHOW OPERATIONS keeps this",
         )

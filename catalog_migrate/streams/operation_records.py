@@ -6,6 +6,8 @@ stay as they are while they are read. Both stand encoded in its durable row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
@@ -22,6 +24,16 @@ def kind_of(row: OperationRecord) -> str:
     if act is None or act.undoes:
         return "undo"
     return "alter" if act.keys else "reset" if act.reset else "inject"
+
+
+def number_texts(word: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return texts as they are kept in the details of an operation; see :func:`read_texts`."""
+    return {f"{word} {number:03d}": text for number, text in enumerate(texts)}
+
+
+def read_texts(word: str, row: OperationRecord) -> list[str]:
+    """Return the texts of one kind (``finding``, ``sick``) that a row keeps, in their order."""
+    return [text for name, text in sorted(row.detail.items()) if name.startswith(f"{word} ")]
 
 
 def with_act(row: OperationRecord, **fields: object) -> OperationRecord:

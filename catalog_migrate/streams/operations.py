@@ -43,6 +43,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.judgement import Judgement
+from catalog_migrate.streams.operation_records import number_texts
 from catalog_migrate.streams.probes import connections_using
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.status import OF_QUERIES, OPERATION
@@ -292,7 +293,7 @@ class OperationRun(ABC):
         """Commit the last state, with why and all that was found."""
         found = [str(each) for each in findings]
         told = {"reason": reason} if reason else {}
-        told |= {f"finding {number:03d}": text for number, text in enumerate(found)}
+        told |= number_texts("finding", found)
         act: dict[str, Any] = {}
         if self.row.unsafe is not None:
             seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)

@@ -32,7 +32,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.earlier_options import unstored_options
 from catalog_migrate.streams.failures import NEW_TOPIC, Failure, insert_name, of_hold, of_query
-from catalog_migrate.streams.operation_records import kind_of
+from catalog_migrate.streams.operation_records import kind_of, read_texts
 from catalog_migrate.streams.queries import QueryFailure
 from catalog_migrate.streams.specs import (
     Resolve,
@@ -404,7 +404,7 @@ def _operations(state: State) -> Rows:
 
 def _outcome(row: OperationRecord) -> str | None:
     """Why an operation was refused, set back or failed, with everything that was found."""
-    findings = [text for name, text in sorted(row.detail.items()) if name.startswith("finding")]
+    findings = read_texts("finding", row)
     reason = row.detail.get("reason")
     return ": ".join(filter(None, (reason, "; ".join(findings)))) or None
 

@@ -26,6 +26,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.dependencies import is_defined_as
 from catalog_migrate.streams.judgement import Judgement, Refusals, judge, pause_remedy
+from catalog_migrate.streams.operation_records import number_texts
 from catalog_migrate.streams.operations import (
     OperationRun,
     Program,
@@ -315,7 +316,7 @@ class RestoreSnapshot(Operation[Trial]):
 
 def _describe_sick(found: Mapping[str, str]) -> dict[str, str]:
     """Return, for the row, all that was sick before and was not waited for."""
-    return {f"sick {number:03d}": found[item_id] for number, item_id in enumerate(sorted(found))}
+    return number_texts("sick", (found[item_id] for item_id in sorted(found)))
 
 
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:

@@ -26,6 +26,7 @@ from catalog_migrate.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
+from catalog_migrate.streams.operation_records import read_texts
 from catalog_migrate.streams.operations import pending
 from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.runtime import OperationClient, operation_key
@@ -177,7 +178,7 @@ _REFUSALS: Mapping[str, type[CatalogMigrateError]] = {
 def refusal_of(key: str, row: OperationRecord) -> CatalogMigrateError:
     """What refused an operation, as whoever carried it out wrote it down."""
     detail = row.detail
-    findings = [text for name, text in sorted(detail.items()) if name.startswith("finding")]
+    findings = read_texts("finding", row)
     kind = _REFUSALS.get(detail.get("outcome", ""), UnsafeBlocked)
     return kind(
         f"operation {key}: {detail.get('reason', row.state)}", remedy=detail.get("remedy"),

@@ -130,7 +130,7 @@ def describe_unknown(entries: Iterable[UserObject]) -> list[str]:
         f"{each.kind} {each.name}: not known whether it goes on: {each.reason}"
         for each in entries if each.outcome == "unknown"
     ]
-    return list_first(reported, _REPORTED, "and {:,} more users' objects")
+    return reported and list_first(reported, _REPORTED, "and {:,} more users' objects")
 
 
 def examine(
