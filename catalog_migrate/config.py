@@ -220,6 +220,11 @@ class Settings(msgspec.Struct, frozen=True):
         value = self.settings[path].value
         return None if value is None else str(value)
 
+    def listed(self, path: str) -> tuple[str, ...]:
+        """The pieces of a text key between commas."""
+        pieces = (self.text(path) or "").split(",")
+        return tuple(piece.strip() for piece in pieces if piece.strip())
+
     @property
     def untried_stores(self) -> tuple[str, ...]:
         """Schemes of stores that were not tried and may have rows all the same."""

@@ -133,7 +133,7 @@ def _race(
         require_fit(warehouse, log.storage)  # the race needs what a catalog needs
     on_progress = options.on_progress or silent
     return safe_commits.require_safe_rows(
-        spark, warehouse, state, storage=log.storage, rules=options.commits,
+        spark, warehouse, state, storage=log.storage, options=options,
         on_note=lambda said: on_progress(Progress("commits", 0, 0, said)),
     )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
-    from catalog_migrate.pipeline.options import BootstrapArguments, CommitRules
+    from catalog_migrate.pipeline.options import BootstrapArguments
     from catalog_migrate.pipeline.plan import PlanningInputs
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Migration, Plan
@@ -356,14 +356,13 @@ class Catalog:
         *,
         options: RuntimeOptions | None = None,
         on_event: Callable[[str], None] | None = None,
-        threads: int = 4,
-        commits: CommitRules | None = None,
+        start: BootstrapOptions = _DEFAULTS,
     ) -> Runtime:
         """The runtime of a cluster in the caller's session: ``run()`` it, or ``start()`` it in a
         thread and ``close()`` it in the end.
 
-        On an object store the session's commits are looked at first as by a start, with its rules
-        for ``commits``: UnsafeCommits, UnsuitableSession, StoreFailure.
+        On an object store the session's commits are looked at first as by a ``start`` with these
+        options: UnsafeCommits, UnsuitableSession, StoreFailure.
         """
         self._writing("running a cluster")
         from catalog_migrate.engine.spark.connect import is_connect, unsuitable
@@ -378,10 +377,10 @@ class Catalog:
         state = self.state()
         warehouse = state.setting("warehouse")
         for used in safe_commits.require_safe_rows(
-            spark, warehouse, state, storage=self.log.storage, rules=commits, on_note=on_event
+            spark, warehouse, state, storage=self.log.storage, options=start, on_note=on_event
         ):
             safe_commits.remember(self.log, used)
-        engine = SparkEngine(spark, threads=threads)
+        engine = SparkEngine(spark, threads=start.threads)
         queries = SparkQueries(
             spark, warehouse, say=on_event,
             show_values=options is not None and options.show_values,

@@ -68,15 +68,11 @@ def configured_options(
 
     But for the warehouse (:func:`configured_rows`), which concerns what leads to a release alone.
     """
-    def listed(path: str) -> tuple[str, ...]:
-        pieces = (settings.text(path) or "").split(",")
-        return tuple(piece.strip() for piece in pieces if piece.strip())
-
     return read_call(
         BootstrapOptions(
             policy=Policy(rules=settings.policy),
             require_safe_commits=settings.text("storage.require_safe_commits") != "false",
-            safe_log_stores=listed("storage.safe_log_stores"),
+            safe_log_stores=settings.listed("storage.safe_log_stores"),
             threads=int(settings.number("spark.threads") or 4),
             timeout=settings.number("bootstrap.timeout"),
             untried_stores=settings.untried_stores,

@@ -185,7 +185,7 @@ def safe_commits(spark: Any, settings: Settings) -> str:
 
     notes: list[str] = []
     used = require_safe_commits(
-        spark, warehouse, storage=settings.storage, rules=configured_options(settings).commits,
+        spark, warehouse, storage=settings.storage, options=configured_options(settings),
         on_note=notes.append,
     )
     if notes:

@@ -90,27 +90,41 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
             (row.name, row.serial, row.in_force)
             for row in state.releases if row.owner == "release"
         ),
-        unsafe=_unsafe(state),
-        refused=_refused(state),
         sessions=tuple(sorted(
             ((key, row) for key, row in state.sessions.items() if not proven_dead(row)),
             key=lambda pair: pair[1].since,
         )),
-        still=_still(state),
         gone=gone,
-        slots=_slots(state),
-        earlier=_earlier(state),
         users=state.unbound_user_objects,
+        **_facts_of_streams(state),
     )
 
 
-def _refused(state: State) -> tuple[str, ...]:
-    """Definitions that an earlier version has let in."""
-    if not any(mapping.kind == "connection" for mapping in state.mappings.values()):
-        return ()
-    from catalog_migrate.streams.accepted import describe_refused
+def _facts_of_streams(state: State) -> dict[str, Any]:
+    """The fields of a status about streams; nothing is imported where there are none."""
+    kinds = {row.kind for row in state.mappings.values()}
+    found: dict[str, Any] = {}
+    if "connection" in kinds:
+        from catalog_migrate.streams.accepted import describe_refused
 
-    return describe_refused(state)
+        found["refused"] = describe_refused(state)
+    if "cluster" in kinds:
+        from catalog_migrate.streams.show import stalled_queries
+
+        found["still"] = stalled_queries(state)
+    if "source" in kinds:
+        from catalog_migrate.streams.earlier_options import describe_earlier
+
+        found["earlier"] = describe_earlier(state)
+    if any(row.kind == "slot" for row in state.operations.values()):
+        from catalog_migrate.streams.slots import described_slots
+
+        found["slots"] = described_slots(state)
+    if any(row.unsafe is not None for row in state.operations.values()):
+        from catalog_migrate.streams.unsafe.audit import unseen
+
+        found["unsafe"] = unseen(state)
+    return found
 
 
 def described(state: State, name: str) -> dict[str, Any]:
@@ -193,39 +207,3 @@ def unknown_object(state: State, name: str) -> UnknownObject:
             " graph`, and `catalog-migrate status --users`, which looks for users' views", most=3,
         ),
     )
-
-
-def _still(state: State) -> tuple[StalledQuery, ...]:
-    """Queries that do not run."""
-    if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
-        return ()
-    from catalog_migrate.streams.show import stalled_queries
-
-    return stalled_queries(state)
-
-
-def _earlier(state: State) -> tuple[str, ...]:
-    """Sources whose definitions lack what CREATE stores by now."""
-    if not any(mapping.kind == "source" for mapping in state.mappings.values()):
-        return ()
-    from catalog_migrate.streams.earlier_options import describe_earlier
-
-    return describe_earlier(state)
-
-
-def _slots(state: State) -> tuple[str, ...]:
-    """Replication slots of sources that are gone."""
-    if not any(row.kind == "slot" for row in state.operations.values()):
-        return ()
-    from catalog_migrate.streams.slots import described_slots
-
-    return described_slots(state)
-
-
-def _unsafe(state: State) -> tuple[Unseen, ...]:
-    """Unsafe operations that nobody has acknowledged; costs nothing where there was none."""
-    if not any(row.unsafe is not None for row in state.operations.values()):
-        return ()
-    from catalog_migrate.streams.unsafe.audit import unseen
-
-    return unseen(state)

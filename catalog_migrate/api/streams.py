@@ -80,10 +80,8 @@ def cluster_runtime(
         spark = stack.enter_context(
             local_spark(settings, on_note, jars=_login_jars(state, on_note))
         )
-        start = configured_options(settings)
         runtime = catalog.runtime(
-            spark, cluster, options=options, on_event=on_note, threads=start.threads,
-            commits=start.commits,
+            spark, cluster, options=options, on_event=on_note, start=configured_options(settings)
         )
         if endpoint is not None:
             endpoint.runtime = runtime

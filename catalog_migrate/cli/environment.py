@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +14,8 @@ import click
 import catalog_migrate
 from catalog_migrate.api.doctor import examine
 from catalog_migrate.cli import options
-from catalog_migrate.cli.output import as_columns, as_json, emit, note
-from catalog_migrate.config import SPARK_CONF, STORAGE
+from catalog_migrate.cli.output import as_columns, as_json, emit, note, pick
+from catalog_migrate.config import SPARK_CONF, STORAGE, Settings
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store.address import HIDDEN, shown_address
 from catalog_migrate.version import __version__
@@ -45,44 +46,38 @@ def show(format_: str) -> None:
     """
     settings = options.settings()
     if format_ == "json":
-        shown: dict[str, object] = {
-            path: {"value": _shown(path, setting.value), "origin": setting.origin}
-            for path, setting in settings.settings.items()
-        }
-        shown["policy"] = {
-            "value": [
-                {"risk": rule.risk, "name": rule.name, "action": rule.action}
-                for rule in settings.policy
-            ],
-            "origin": settings.policy_origin,
-        }
-        for name in settings.storage.names:
-            shown[f"{STORAGE}.{name}"] = {"value": HIDDEN, "origin": settings.storage_origins[name]}
-        for name, setting in sorted(settings.spark_conf.items()):
-            shown[f"{SPARK_CONF}.{name}"] = {"value": setting.value, "origin": setting.origin}
-        emit(as_json(shown))
+        rules = [pick(rule, "risk", "name", "action") for rule in settings.policy]
+        emit(as_json({
+            **{path: {"value": value, "origin": origin} for path, value, origin in _keys(settings)},
+            "policy": {"value": rules, "origin": settings.policy_origin},
+            **{path: {"value": value, "origin": origin} for path, value, origin in _open(settings)},
+        }))
         return
+    policy = [
+        (f"policy.{number}", f"{rule.action} {rule.risk} of {rule.name}", rule.origin)
+        for number, rule in enumerate(settings.policy, 1)
+    ]
     emit(as_columns([
-        *(
-            (
-                path, "-" if setting.value is None else str(_shown(path, setting.value)),
-                setting.origin,
-            )
-            for path, setting in settings.settings.items()
-        ),
-        *(
-            (f"policy.{number}", f"{rule.action} {rule.risk} of {rule.name}", rule.origin)
-            for number, rule in enumerate(settings.policy, 1)
-        ),
-        *(
-            (f"{STORAGE}.{name}", HIDDEN, settings.storage_origins[name])
-            for name in settings.storage.names
-        ),
-        *(
-            (f"{SPARK_CONF}.{name}", str(setting.value), setting.origin)
-            for name, setting in sorted(settings.spark_conf.items())
-        ),
+        (path, "-" if value is None else str(value), origin)
+        for path, value, origin in (*_keys(settings), *policy, *_open(settings))
     ]))
+
+
+Row = tuple[str, "str | float | None", str]
+"""A key with its value, as it may be printed, and where that came from."""
+
+
+def _keys(settings: Settings) -> Iterator[Row]:
+    for path, setting in settings.settings.items():
+        yield path, _shown(path, setting.value), setting.origin
+
+
+def _open(settings: Settings) -> Iterator[Row]:
+    """What is given under names of others: options of the store, settings of Spark."""
+    for name in settings.storage.names:
+        yield f"{STORAGE}.{name}", HIDDEN, settings.storage_origins[name]
+    for name, setting in sorted(settings.spark_conf.items()):
+        yield f"{SPARK_CONF}.{name}", setting.value, setting.origin
 
 
 def _shown(path: str, value: str | float | None) -> str | float | None:

@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from catalog_migrate.reconciler.execution_context import OnProgress
 
 
-class CommitRules(msgspec.Struct, frozen=True):
-    """LogStores that are taken for safe, and whether any other is refused."""
-
-    safe_log_stores: frozenset[str] = frozenset()
-    required: bool = True
-
-
 class CallArguments(TypedDict, total=False):
     """The options that only a call can say: no key of the configuration has them."""
 
@@ -106,11 +99,6 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     def approvals_of_users(self) -> tuple[str, ...]:
         """What is approved of users' objects: they may be others than when a plan was approved."""
         return (*self.approve, *(() if self.plan is None else self.plan.approved))
-
-    @property
-    def commits(self) -> CommitRules:
-        """Which commits to an object store are safe."""
-        return CommitRules(frozenset(self.safe_log_stores), self.require_safe_commits)
 
 
 def read_arguments(

@@ -14,7 +14,7 @@ from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import CatalogMigrateError, UnsafeCommits, UnsuitableSession
-from catalog_migrate.pipeline.options import CommitRules
+from catalog_migrate.pipeline.options import BootstrapOptions
 from catalog_migrate.store.address import Storage, bucket_of, is_remote, shown_address, storage_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.spark.object_stores.commit_safety import LogStoreInUse
+
+_DEFAULTS = BootstrapOptions()
 
 RACED = "safe_commits"
 """Begins the settings of a catalog that remember what was raced."""
@@ -42,12 +44,12 @@ def rows_addresses(warehouse: str, state: State | None) -> Sequence[str]:
 
 def require_safe_rows(
     spark: SparkSession, warehouse: str, state: State | None, *, storage: Storage,
-    rules: CommitRules | None = None, on_note: Callable[[str], None] | None = None,
+    options: BootstrapOptions = _DEFAULTS, on_note: Callable[[str], None] | None = None,
 ) -> Sequence[LogStoreInUse]:
     """:func:`require_safe_commits` wherever the catalog has rows; what was raced now."""
     raced = (
         require_safe_commits(
-            spark, address, storage=storage_of(address) or storage, state=state, rules=rules,
+            spark, address, storage=storage_of(address) or storage, state=state, options=options,
             on_note=on_note,
         )
         for address in rows_addresses(warehouse, state)
@@ -57,7 +59,7 @@ def require_safe_rows(
 
 def require_safe_commits(
     spark: SparkSession, warehouse: str, *, storage: Storage | None = None,
-    state: State | None = None, rules: CommitRules | None = None,
+    state: State | None = None, options: BootstrapOptions = _DEFAULTS,
     on_note: Callable[[str], None] | None = None,
 ) -> LogStoreInUse | None:
     """What the session commits with to ``warehouse``, after a look at whether that is safe.
@@ -66,7 +68,7 @@ def require_safe_commits(
     remembers earlier races (None: none counts). Returns the LogStore where it was raced now, for
     :func:`remember`; None where there was nothing to race, or it was lost.
 
-    Raises UnsafeCommits where the rules require safe commits and a race shows that they are not,
+    Raises UnsafeCommits where ``options`` require safe commits and a race shows that they are not,
     which ``on_note`` hears otherwise; UnsuitableSession where the session cannot commit there, or
     does not tell how, StoreFailure where the store does not answer.
     """
@@ -75,12 +77,11 @@ def require_safe_commits(
     from catalog_migrate.engine.spark.connect import is_connect
     from catalog_migrate.engine.spark.object_stores.commit_safety import log_store, race_session
 
-    asked = rules or CommitRules()
     if is_connect(spark):
-        _take_at_its_word(spark, warehouse, asked, on_note)
+        _take_at_its_word(spark, warehouse, options, on_note)
         return None
     used = log_store(spark, warehouse)
-    known = used.name in asked.safe_log_stores or (
+    known = used.name in options.safe_log_stores or (
         state is not None and setting_of(used) in state.config
     )
     if known:
@@ -88,7 +89,7 @@ def require_safe_commits(
     try:
         return race_session(spark, warehouse, storage)
     except UnsafeCommits as error:
-        if asked.required:
+        if options.require_safe_commits:
             raise
         if on_note is not None:
             on_note(error.message)
@@ -96,7 +97,8 @@ def require_safe_commits(
 
 
 def _take_at_its_word(
-    spark: SparkSession, warehouse: str, asked: CommitRules, on_note: Callable[[str], None] | None
+    spark: SparkSession, warehouse: str, options: BootstrapOptions,
+    on_note: Callable[[str], None] | None,
 ) -> None:
     """UnsuitableSession unless a Spark Connect server names our LogStore, or one listed as safe.
 
@@ -106,14 +108,14 @@ def _take_at_its_word(
 
     scheme = warehouse.partition("://")[0]
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", "") or "Delta's own LogStore"
-    if name in asked.safe_log_stores or name == LOG_STORE:
+    if name in options.safe_log_stores or name == LOG_STORE:
         return
     said = (
         f"the Spark Connect server commits to {shown_address(warehouse)} with {name}, which a"
         " client cannot try: unless it puts commits where there is none, it writes over those of"
         " other processes"
     )
-    if asked.required:
+    if options.require_safe_commits:
         raise UnsuitableSession(
             said,
             remedy=f"set spark.delta.logStore.{scheme}.impl to {LOG_STORE} on the server, or list"

@@ -40,14 +40,9 @@ class UserSettings(msgspec.Struct, frozen=True):
 def users_of(settings: Settings) -> UserSettings:
     """The settings as they are configured (``[users]``)."""
     return UserSettings(
-        _read_list(settings, "users.schemas"), _read_list(settings, "users.exclude"),
+        settings.listed("users.schemas"), settings.listed("users.exclude"),
         int(settings.number("users.threads") or 4), settings.text("users.repair") == "true",
     )
-
-
-def _read_list(settings: Settings, path: str) -> tuple[str, ...]:
-    pieces = (settings.text(path) or "").split(",")
-    return tuple(piece.strip() for piece in pieces if piece.strip())
 
 
 def _fits(text: str, patterns: tuple[str, ...]) -> bool:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from catalog_migrate import hook
 from catalog_migrate.api import Catalog, starts
 from catalog_migrate.api.configured import configured_options
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.cli import releases
 from catalog_migrate.config import load
 from catalog_migrate.delta.shard_logs import ShardLogs
 from catalog_migrate.errors import EditedPlan, InvalidArguments, UsageError
@@ -166,6 +168,13 @@ def test_every_entry_point_passes_every_option_on(
         assert found is None  # the catalog's counts, whatever is configured
     else:
         assert found == wanted
+
+
+@pytest.mark.parametrize("verb", [releases.apply, releases.bootstrap, releases.rollback])
+def test_every_verb_that_starts_takes_what_a_person_can_say(verb: click.Command) -> None:
+    """What is no function and no key of the configuration, and the flags of what is one."""
+    flags = {flag for each in verb.params for flag in each.opts}
+    assert flags >= {"--catalog", "--conf", "--approve", "--reason", "--timeout"}
 
 
 def test_a_rollback_is_only_looked_at(log: MemoryLog) -> None:

@@ -18,7 +18,8 @@ from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
 from catalog_migrate.errors import EngineFailure, ServerUnreachable, UnsuitableSession, UsageError
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.pipeline.safe_commits import CommitRules, require_safe_commits
+from catalog_migrate.pipeline.options import BootstrapOptions
+from catalog_migrate.pipeline.safe_commits import require_safe_commits
 from tests.services.process import free_ports
 
 
@@ -160,26 +161,26 @@ class Client:
 
 
 @pytest.mark.parametrize(
-    ("log_store", "rules", "refused"),
+    ("log_store", "options", "refused"),
     [
-        (None, CommitRules(), True),
-        (LOG_STORE, CommitRules(), False),
-        ("their.Store", CommitRules(), True),
-        ("their.Store", CommitRules(frozenset({"their.Store"})), False),
-        ("their.Store", CommitRules(required=False), False),
+        (None, BootstrapOptions(), True),
+        (LOG_STORE, BootstrapOptions(), False),
+        ("their.Store", BootstrapOptions(), True),
+        ("their.Store", BootstrapOptions(safe_log_stores=("their.Store",)), False),
+        ("their.Store", BootstrapOptions(require_safe_commits=False), False),
     ],
 )
-def test_a_server_is_asked_with_what_it_commits(log_store, rules, refused):
+def test_a_server_is_asked_with_what_it_commits(log_store, options, refused):
     """There is nothing to race from a client: our LogStore is safe, and what is listed."""
     settings = {} if log_store is None else {"spark_delta_logStore_s3a_impl": log_store}
     notes: list[str] = []
 
     def ask():
-        require_safe_commits(Client(**settings), "s3a://b/w", rules=rules, on_note=notes.append)
+        require_safe_commits(Client(**settings), "s3a://b/w", options=options, on_note=notes.append)
 
     if refused:
         with pytest.raises(UnsuitableSession, match=f"with {log_store or 'Delta'}.*cannot try"):
             ask()
     else:
         ask()
-    assert bool(notes) == (not rules.required)
+    assert bool(notes) == (not options.require_safe_commits)

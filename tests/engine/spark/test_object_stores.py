@@ -38,8 +38,8 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 from catalog_migrate.engine.spark.session import hand_over
 from catalog_migrate.errors import PrepareFailed, UnsafeCommits, UnsuitableSession
 from catalog_migrate.hook import bootstrap
+from catalog_migrate.pipeline.options import BootstrapOptions
 from catalog_migrate.pipeline.safe_commits import (
-    CommitRules,
     remember,
     require_safe_commits,
     rows_addresses,
@@ -132,14 +132,14 @@ class TestCommits:
         with committing_with(spark_on_s3, STOCK, "s3"):
             with pytest.raises(UnsafeCommits):
                 require_safe_commits(spark_on_s3, f"{bucket}/w", storage=storage, state=state)
-            listed = CommitRules(frozenset({STOCK}))
+            listed = BootstrapOptions(safe_log_stores=(STOCK,))
             assert require_safe_commits(
-                spark_on_s3, f"{bucket}/w", storage=nobody, rules=listed
+                spark_on_s3, f"{bucket}/w", storage=nobody, options=listed
             ) is None
             said: list[str] = []
             assert require_safe_commits(
                 spark_on_s3, f"{bucket}/w", storage=storage, state=state,
-                rules=CommitRules(required=False), on_note=said.append,
+                options=BootstrapOptions(require_safe_commits=False), on_note=said.append,
             ) is None
             assert re.match("this session commits to s3://.* which was seen to write over", said[0])
 
