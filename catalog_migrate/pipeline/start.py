@@ -63,6 +63,7 @@ from catalog_migrate.reconciler.execution_context import (
     new_token,
     silent,
 )
+from catalog_migrate.reconciler.failures import clear_session_failure, record_session_failure
 from catalog_migrate.reconciler.prepare import (
     prepare,
     validate,
@@ -70,11 +71,9 @@ from catalog_migrate.reconciler.prepare import (
     with_validation,
 )
 from catalog_migrate.reconciler.reconcile import (
-    clear_session_failure,
     finish_shared,
     names_complete,
     reconcile_names,
-    record_session_failure,
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled

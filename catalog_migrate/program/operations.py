@@ -162,12 +162,12 @@ def execute(
     is raised when its wave has ended. ``undo`` takes them back instead, the last wave first; their
     record stays as it is. ``on_ended`` hears of each that has ended, however.
     """
-    execution = context.execution
+    execution, wall = context.execution, context.wall
     failures: list[Failure] = []
     left_out: set[Hashable] = set()
 
     def attempt(operation: Operation[C]) -> _Attempt:
-        began = context.wall()
+        began = wall()
 
         def act() -> str | None:
             if undo:
@@ -177,8 +177,8 @@ def execute(
         try:
             skipped = act() if operation.ONCE else context.attempt(act)
         except BaseException as error:  # noqa: BLE001 - handed on as a value
-            return _Attempt(began, context.wall(), operation.outcome_of(error), error)
-        return _Attempt(began, context.wall(), f"skipped: {skipped}" if skipped else "done")
+            return _Attempt(began, wall(), operation.outcome_of(error), error)
+        return _Attempt(began, wall(), f"skipped: {skipped}" if skipped else "done")
 
     for group in _groups(operations, last_first=undo):
         if left_out:

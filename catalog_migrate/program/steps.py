@@ -121,7 +121,9 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def subject(self) -> str:
-        """The name without the kind of the object."""
+        """The name without the kind of the object; of a shard its path."""
+        if self.kind == "shard":
+            return self.name
         return self.name.partition(":")[2] if ":" in self.name.partition("`")[0] else self.name
 
     def describe(self) -> str:

@@ -34,7 +34,8 @@ class Prepared:
     ``plan_hash`` and ``release`` are what its intent says of why it is there. ``shards`` are new,
     by identity; ``seals`` by path as they were declared, ``sealed`` by path at which version they
     were made; ``unsealing`` are shards that stay in force and were sealed for a new table to be
-    filled. ``shapes`` are what becomes of tables in place, ``steps`` the program that is executed.
+    filled. ``replaced`` are shards whose place new ones take without their rows, by item id.
+    ``shapes`` are what becomes of tables in place, ``steps`` the program that is executed.
     """
 
     state: State
@@ -46,6 +47,7 @@ class Prepared:
     seals: dict[str, SealedShard] = field(default_factory=dict)
     sealed: dict[str, int] = field(default_factory=dict)
     unsealing: frozenset[str] = frozenset()
+    replaced: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -71,7 +73,8 @@ class BuildTable(Operation[ExecutionContext]):
         """Make the directory, empty."""
         target = self.shard.target
         marks = marks_of(
-            self.prepared.state, target.item_id, target.definition, self.shard.source
+            self.prepared.state, target.item_id, target.definition,
+            self.shard.source or self.prepared.replaced.get(target.item_id),
         )
         context.engine.create_shard(
             shard_spec(target.definition, context.absolute(self.shard.path), marks)

@@ -7,6 +7,8 @@ shard, the data when its retention is over: given up on record first, then delet
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.opening import read_state
@@ -16,8 +18,14 @@ from catalog_migrate.catalog.updates import Amend, Delete
 from catalog_migrate.errors import LeaseLost
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.table_properties import APPEND_ONLY
+from catalog_migrate.program.operations import Operation, execute
 from catalog_migrate.program.steps import Step
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, StreamTables
+from catalog_migrate.reconciler.execution_context import (
+    Ended,
+    ExecutionContext,
+    Progress,
+    StreamTables,
+)
 
 RETENTION_SECONDS = 7 * 86_400.0
 """How long a replaced shard is kept, for old readers and for a rollback."""
@@ -102,7 +110,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
     )
     with work.journal.unlogged() as executed:
         state = commit(work.log, Commit(
-            "clean up", (*gone, Delete("intent", key)), (work.held,), executed=tuple(executed)
+            "clean up", (*gone, Delete("intent", key)), (work.held,), executed=executed
         ))
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state
@@ -140,18 +148,25 @@ def removing(state: State) -> list[str]:
     return sorted(path for path, record in state.shards.items() if record.removing)
 
 
-def _remove(work: ExecutionContext, path: str) -> None:
-    """Delete the data of one shard that was given up.
+@dataclass(frozen=True)
+class RetireShard(Operation[ExecutionContext]):
+    """Delete the data of the shard at the step's name, which was given up on record.
 
     The place of an adopted table is its owner's: what stands there without our seal was made anew
     after the table had been taken away, and stays.
     """
-    location = work.absolute(path)
-    if is_absolute(path) and (
-        work.engine.shard_version(location) is None or not work.engine.is_sealed(location)
-    ):
-        return
-    work.engine.delete_shard_data(location)
+
+    TOGETHER: ClassVar = 1
+
+    def run(self, context: ExecutionContext) -> None:
+        """Delete the files."""
+        path, engine = self.step.name, context.engine
+        location = context.absolute(path)
+        if is_absolute(path) and (
+            engine.shard_version(location) is None or not engine.is_sealed(location)
+        ):
+            return
+        engine.delete_shard_data(location)
 
 
 def remove_data(work: ExecutionContext, state: State) -> State:
@@ -165,13 +180,10 @@ def remove_data(work: ExecutionContext, state: State) -> State:
         return state
     steps = [Step("retire", "shard", path, id=state.shards[path].item_id) for path in paths]
     work.journal.steps += steps
-    for number, step in enumerate(steps, start=1):
-        with work.executing(step):
-            work.retrying(_remove, work, step.name)
-        work.on_progress(Progress("remove", number, len(paths), step.name))
-
+    retired = [RetireShard(step) for step in steps]
+    execute(retired, work, on_ended=Ended(work.on_progress, {"retire": "remove"}, retired))
     removed = tuple(Amend("shard", path, {"removing": False}) for path in paths)
     with work.journal.unlogged() as executed:
         return commit(work.log, Commit(
-            "remove", removed, (work.held,), executed=tuple(executed)
+            "remove", removed, (work.held,), executed=executed
         ))

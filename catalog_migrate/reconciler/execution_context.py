@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
@@ -30,7 +30,7 @@ from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Migration, Target
-from catalog_migrate.program.operations import Execution, outcome_of
+from catalog_migrate.program.operations import Execution, Operation
 from catalog_migrate.program.steps import Step
 from catalog_migrate.retry import retry
 from catalog_migrate.store.address import spelled
@@ -279,9 +279,10 @@ class ExecutionContext:
         """What was executed."""
         return self.journal
 
-    def wall(self) -> float:
-        """Return the seconds since the epoch."""
-        return self.clock.wall()
+    @property
+    def wall(self) -> Callable[[], float]:
+        """The clock that says the seconds since the epoch."""
+        return self.clock.wall
 
     def spread(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
         """Run ``act`` on every item side by side; results in the order of the items."""
@@ -304,59 +305,6 @@ class ExecutionContext:
             return error.transient
 
         return retry(attempt, EngineFailure, BACK_OFF, when=may_pass, sleep=self.clock.sleep)
-
-    def each(
-        self, items: Sequence[T], act: Callable[[T], R],
-        operations: Sequence[Step | None] = (),
-    ) -> Iterator[tuple[T, R | Exception]]:
-        """Run ``act`` on independent items, in parallel where workers allow; failures are values.
-
-        Results come in the order of ``items``; only :class:`Exception` is caught, so that a crash
-        or Ctrl-C ends the whole. ``operations`` say, item by item, which operation it is, if any.
-        """
-        wall = self.clock.wall if operations else float
-
-        def guarded(number: int) -> tuple[R | Exception, float, float]:
-            began = wall()
-            result: R | Exception
-            try:
-                result = self.retrying(act, items[number])
-            except Exception as error:  # noqa: BLE001 - handed to the caller as a value
-                result = error
-            return result, began, wall()
-
-        for number, (result, began, ended) in self.workers.each(range(len(items)), guarded):
-            done = operations[number] if operations else None
-            if done is not None:
-                failed = outcome_of(result) if isinstance(result, Exception) else "done"
-                self.journal.record(done, began, ended, failed)
-            yield items[number], result
-
-    def executing(self, operation: Step) -> AbstractContextManager[object]:
-        """Put on record that an operation is executed inside, and how it ends."""
-        return self.journal.executing(operation, self.clock.wall)
-
-    def skipped(self, operation: Step, reason: str) -> None:
-        """Put on record that there was nothing to do for an operation."""
-        now = self.clock.wall()
-        self.journal.record(operation, now, now, f"skipped: {reason}")
-
-    def all(
-        self, items: Sequence[T], act: Callable[[T], R], *, phase: str,
-        operations: Sequence[Step | None] = (),
-    ) -> list[R]:
-        """Run ``act`` on independent items; the first failure is raised after all have ended."""
-        results: list[R] = []
-        failure: Exception | None = None
-        for number, (item, result) in enumerate(self.each(items, act, operations), start=1):
-            if isinstance(result, Exception):
-                failure = failure or result
-            else:
-                results.append(result)
-            self.on_progress(Progress(phase, number, len(items), str(item)))
-        if failure is not None:
-            raise failure
-        return results
 
 
 def absolute(warehouse: str, path: str) -> str:
@@ -400,3 +348,37 @@ class NewShard(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return str(self.target.definition.item_name)
+
+
+class AfterCommit(Operation[ExecutionContext]):
+    """One step behind a commit: what fails of it is told, and the others are done nevertheless."""
+
+    def is_hopeless(self, error: Exception) -> bool:
+        """What is not the engine's is about this process: its lease, or a fault."""
+        return not isinstance(error, EngineFailure)
+
+
+class Ended:
+    """Reports operations as they end, by the phase that those of a kind are counted in.
+
+    Others than the ``operations`` that it was told of, and kinds without a phase, are passed over.
+    """
+
+    def __init__(
+        self, report: OnProgress, phases: Mapping[str, str],
+        operations: Iterable[Operation[ExecutionContext]],
+    ) -> None:
+        self._report, self._phases = report, phases
+        self._steps = frozenset(each.step for each in operations)
+        self._total = Counter(map(self._phase, self._steps))
+        self._ended: Counter[str] = Counter()
+
+    def _phase(self, step: Step) -> str:
+        return self._phases.get(step.op, "")
+
+    def __call__(self, operation: Operation[ExecutionContext]) -> None:
+        step = operation.step
+        phase = self._phase(step)
+        if phase and step in self._steps:
+            self._ended[phase] += 1
+            self._report(Progress(phase, self._ended[phase], self._total[phase], step.subject))

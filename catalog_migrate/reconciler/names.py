@@ -11,16 +11,24 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from msgspec.structs import replace as replace_step
+
 from catalog_migrate.catalog.records import TombstoneRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import EngineFailure, MetastoreFailure
+from catalog_migrate.errors import MetastoreFailure
 from catalog_migrate.model.names import Identity, ItemKey, parse_reference
-from catalog_migrate.program.operations import Operation
+from catalog_migrate.program.operations import execute
 from catalog_migrate.program.order import Wave, order_creates, order_waves
-from catalog_migrate.program.steps import NAMES, Op, Step
+from catalog_migrate.program.steps import NAMES, SESSION, Op, Step
 from catalog_migrate.reconciler.actions import DesiredName, Difference, tombstoned
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, relative
+from catalog_migrate.reconciler.execution_context import (
+    AfterCommit,
+    Ended,
+    ExecutionContext,
+    relative,
+)
+from catalog_migrate.reconciler.failures import StepFailure, failure_of
 from catalog_migrate.release.validation import OUR_SCHEMAS
 
 if TYPE_CHECKING:
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class NameOperation(Operation[ExecutionContext]):
+class NameOperation(AfterCommit):
     """One change of one name: ``standing`` goes, ``wanted`` comes, or takes its place.
 
     Both are None where the name is observed to be as it should be. ``after`` are the names without
@@ -56,7 +64,7 @@ class NameOperation(Operation[ExecutionContext]):
 
     def is_hopeless(self, error: Exception) -> bool:
         """A metastore that is away or refuses does so for all; so does a lease that is lost."""
-        return isinstance(error, MetastoreFailure) or not isinstance(error, EngineFailure)
+        return isinstance(error, MetastoreFailure) or super().is_hopeless(error)
 
 
 class PutName(NameOperation):
@@ -99,11 +107,13 @@ _CLASSES: Mapping[Op, type[NameOperation]] = {
 
 
 def name_operations(
-    state: State, found: Difference, warehouse: str, program: Sequence[Step] = ()
+    state: State, found: Difference, warehouse: str, program: Sequence[Step] = (), *,
+    session: bool = False,
 ) -> list[NameOperation]:
     """What brings names in line, in the order of ``program`` where that has it all.
 
-    What it has beyond that is done already. OLD is what the tombstones say of who used what; of a
+    What it has beyond that is done already. ``session``: names end with their session, which is
+    what their steps say. OLD is what the tombstones say of who used what; of a
     name that merely differs it is what the committed state says.
     """
     if not (found.drops or found.replaced or found.missing or program):
@@ -127,29 +137,40 @@ def name_operations(
         return made(step, identity, after, found.replaced.get(identity), found.desired[identity])
 
     called_for = frozenset(left)
-    planned = []
+    operations = []
     for step in program:
         if step.phase == NAMES:
             what = "redefine" if step.op == "update" else step.op
             identity = parse_reference(step.name)
             left.discard((what, identity))
-            planned.append(operation(step, what, identity))
-    if not left:
-        return list(_side_by_side(planned))
-    waves: tuple[Wave, ...]
-    if old is None:
-        waves = order_creates(uses, keys, found.missing)
-    else:
-        from catalog_migrate.model.graph import DependencyGraph
+            operations.append(operation(step, what, identity))
+    if left:
+        waves = _waves(found, old, uses, keys, moves)
+        operations = [
+            operation(_step(found, what, identity, number), what, identity)
+            for number, wave in enumerate(waves, start=1) for what, identity in wave
+        ]
+    if session:
+        operations = [
+            replace(each, step=replace_step(each.step, phase=SESSION)) for each in operations
+        ]
+    return list(_side_by_side(operations))
 
-        waves = order_waves(
-            old, DependencyGraph(uses, keys),
-            drops=found.drops, creates=found.missing, redefines=found.replaced, renames=moves,
-        )
-    return list(_side_by_side([
-        operation(_step(found, what, identity, number), what, identity)
-        for number, wave in enumerate(waves, start=1) for what, identity in wave
-    ]))
+
+def _waves(
+    found: Difference, old: DependencyGraph | None,
+    uses: Mapping[Identity, Collection[Identity]], keys: Mapping[Identity, ItemKey],
+    moves: Mapping[Identity, Identity],
+) -> tuple[Wave, ...]:
+    """The one order, of what is observed to be missing."""
+    if old is None:
+        return order_creates(uses, keys, found.missing)
+    from catalog_migrate.model.graph import DependencyGraph
+
+    return order_waves(
+        old, DependencyGraph(uses, keys),
+        drops=found.drops, creates=found.missing, redefines=found.replaced, renames=moves,
+    )
 
 
 def _step(found: Difference, what: str, identity: Identity, wave: int) -> Step:
@@ -175,39 +196,38 @@ def _side_by_side(operations: Sequence[NameOperation]) -> Iterator[NameOperation
             yield from (replace(each, beside=beside) for each in few)  # type: ignore[call-arg]
 
 
-class NamesEnded:
-    """Counts the names that were changed, and reports those of the release.
+_PHASES = {"drop": "drop", "create": "register", "redefine": "register", "update": "register"}
+"""By which words names are counted."""
 
-    Our own views are no objects of its plan.
+
+def execute_names(
+    work: ExecutionContext, state: State, operations: Sequence[NameOperation]
+) -> tuple[int, list[StepFailure]]:
+    """Make the schemas, then change the names: how many, and what failed.
+
+    Our own views are no objects of the release's plan, and not in its progress.
     """
+    for schema in sorted({each.wanted.name.schema for each in operations if each.wanted}):
+        try:
+            work.retrying(work.engine.ensure_schema, schema, state.lineage)
+        except MetastoreFailure as error:
+            return 0, [failure_of("create", f"the schema {schema}", error)]
+    changed: list[NameOperation] = []
+    reported = Ended(work.on_progress, _PHASES, [
+        each for each in operations
+        if not each.is_done() and OUR_SCHEMAS.match(each.identity[1]) is None
+    ])
 
-    def __init__(self, work: ExecutionContext, operations: Sequence[NameOperation]) -> None:
-        self._work = work
-        self._ended = {"drop": 0, "register": 0}
-        self._total = {"drop": 0, "register": 0}
-        self.count = 0
-        for operation in operations:
-            if not operation.is_done() and not _is_own(operation):
-                self._total[_phase(operation)] += 1
+    def on_ended(operation: NameOperation) -> None:
+        if not operation.is_done():
+            changed.append(operation)
+            reported(operation)
 
-    def __call__(self, operation: NameOperation) -> None:
-        if operation.is_done():
-            return
-        self.count += 1
-        if not _is_own(operation):
-            phase = _phase(operation)
-            self._ended[phase] += 1
-            self._work.on_progress(Progress(
-                phase, self._ended[phase], self._total[phase], operation.step.subject
-            ))
-
-
-def _is_own(operation: NameOperation) -> bool:
-    return OUR_SCHEMAS.match(operation.identity[1]) is not None
-
-
-def _phase(operation: NameOperation) -> str:
-    return "drop" if isinstance(operation, DropName) else "register"
+    failures = execute(operations, work, keep_going=True, on_ended=on_ended)
+    return len(changed), [
+        failure_of("drop" if each.step.op == "drop" else "create", each.step.subject, error)
+        for each, error in failures
+    ]
 
 
 def _moves(found: Difference, warehouse: str) -> dict[Identity, Identity]:

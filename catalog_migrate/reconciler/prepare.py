@@ -8,9 +8,8 @@ A crash leaves what the intent names.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -48,6 +47,7 @@ from catalog_migrate.reconciler.build_tables import (
 from catalog_migrate.reconciler.copy_progress import PHASE, CopyProgress
 from catalog_migrate.reconciler.copy_rows import CopyTable
 from catalog_migrate.reconciler.execution_context import (
+    Ended,
     ExecutionContext,
     NewShard,
     Progress,
@@ -64,6 +64,9 @@ from catalog_migrate.reconciler.seals import SealTable, require_sealed, seal_tab
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan_validation import Held
+
+_PHASES = {"copy": PHASE, "populate": "populate", "fill": "fill"}
+"""By which words tables are counted whose rows have come."""
 
 Asked = tuple[Target, AnyRequest, TableExpression | None]
 """Whose text it is, what Spark is asked, and which expression of a table it is."""
@@ -326,7 +329,7 @@ def seals_of(
 
 def carry_over(
     work: ExecutionContext, prepared: Prepared, steps: Iterable[Step], shards: Sequence[NewShard],
-    seals: Sequence[SealTable], populate: Populate | None = None,
+    seals: Sequence[SealTable] = (), populate: Populate | None = None,
 ) -> None:
     """Build, copy, populate, fill and seal, each step named in the intent first."""
     state, made = prepared.state, prepared.shards
@@ -348,32 +351,13 @@ def carry_over(
 
     building = [operation(step, by_item[step.id]) for step in steps if step.op != "seal"]
     with progress.watch():
-        execute(building, work, on_ended=_Ended(progress, building))
+        execute(building, work, on_ended=Ended(progress.report, _PHASES, building))
     seal_tables(work, prepared, seals)
     for identity, shard in made.items():
         if shard.read:
             made[identity] = fill_again_if_read_too_early(work, state, shard, prepared.sealed)
     require_sealed(work, prepared)
     _hand_over_to_streams(work, prepared)
-
-
-class _Ended:
-    """Counts the tables whose rows have come, by how they do."""
-
-    PHASES: ClassVar[Mapping[str, str]] = {"copy": PHASE, "populate": "populate", "fill": "fill"}
-
-    def __init__(self, progress: CopyProgress, operations: Sequence[BuildTable]) -> None:
-        self._progress = progress
-        self._total = Counter(each.step.op for each in operations)
-        self._ended: Counter[str] = Counter()
-
-    def __call__(self, operation: BuildTable) -> None:
-        op = operation.step.op
-        if op in self.PHASES:
-            self._ended[op] += 1
-            self._progress.report(Progress(
-                self.PHASES[op], self._ended[op], self._total[op], str(operation.shard)
-            ))
 
 
 def _hand_over_to_streams(work: ExecutionContext, prepared: Prepared) -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from catalog_migrate.catalog.commits import Commit, commit
-from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
     RECONCILE,
-    IntentRecord,
     ShardRecord,
     to_reconcile,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Put, RaiseSerial
-from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.program.steps import Step
 from catalog_migrate.reconciler import cleanup
-from catalog_migrate.reconciler.actions import shard_spec
-from catalog_migrate.reconciler.build_tables import Populate
+from catalog_migrate.reconciler.build_tables import Populate, Prepared
 from catalog_migrate.reconciler.commit import ReplaceShard
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
+from catalog_migrate.reconciler.in_place import target_of
+from catalog_migrate.reconciler.prepare import carry_over
 from catalog_migrate.reconciler.reconcile import finish_shared
 
 
@@ -46,54 +44,34 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         (item_id, item) for item_id, item in sorted(state.items.items())
         if item.shard is not None and state.shards[item.shard].unfilled
     ]
-    paths = {
-        item_id: shard_path(item.definition.schema, item.definition.name, work.token())
-        for item_id, item in pending
-    }
-
-    work.journal.paths.extend(paths.values())
-    work.journal.steps += [
-        Step("populate", item.definition.kind, str(item.definition.key), item_id)
+    shards = [
+        NewShard(
+            target_of(state, item_id),
+            shard_path(item.definition.schema, item.definition.name, work.token()),
+        )
         for item_id, item in pending
     ]
-
-    intent = IntentRecord(
-        epoch=work.epoch, plan_hash="", release="refill", paths=tuple(paths.values())
-    )
-    building = (
-        Put("shard", paths[item_id], ShardRecord(
-            item_id=item_id, global_id=item.global_id, state="building"
-        ))
+    steps = tuple(
+        Step("populate", item.definition.kind, str(item.definition.key), item_id)
         for item_id, item in pending
     )
-    updates = (Put("intent", str(work.epoch), intent), *building)
-    commit(work.log, Commit("intent", updates, (work.held,)))
-    versions: dict[str, int | None] = {}
+    work.journal.steps += steps
+    prepared = Prepared(
+        state, "", "refill", steps, replaced={item_id: item.shard for item_id, item in pending}
+    )
     try:
-        for number, (item_id, item) in enumerate(pending, start=1):
-            location = work.absolute(paths[item_id])
-            name = str(item.definition.item_name)
-            marks = marks_of(state, item_id, item.definition, item.shard)
-            key = item.definition.key
-            with work.executing(Step("populate", key.kind, str(key), item_id)):
-                work.engine.create_shard(shard_spec(item.definition, location, marks))
-                populate(name, location)
-            work.ensure()
-            versions[item_id] = work.engine.shard_version(location)
-            work.on_progress(Progress("populate", number, len(pending), name))
-    except Exception as error:
+        carry_over(work, prepared, steps, shards, populate=populate)
+    except Exception:
         cleanup.abandon(work)
-        raise PrepareFailed(
-            f"populate failed: {type(error).__name__}: {error}",
-            remedy="fix the callback and start again; the tables stay as they were",
-        ) from error
+        raise
     now = int(work.clock.wall())
 
     filled = (
-        ReplaceShard(paths[item_id], ShardRecord(
-            item_id=item_id, global_id=item.global_id, state="live", version=versions[item_id]
+        ReplaceShard(shard.path, ShardRecord(
+            item_id=shard.target.item_id, global_id=shard.target.global_id, state="live",
+            version=shard.version,
         ), now)
-        for item_id, item in pending
+        for shard in prepared.shards.values()
     )
     register = to_reconcile(f"register {len(pending)} filled table(s)")
     with work.journal.unlogged() as executed:
@@ -103,6 +81,6 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
                 RaiseSerial(), *filled, Delete("intent", str(work.epoch)),
                 Put("operation", RECONCILE, register),
             ),
-            (work.held,), executed=tuple(executed),
+            (work.held,), executed=executed,
         ))
     return finish_shared(work, state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.program.operations import Operation, execute
 from catalog_migrate.reconciler.build_tables import Prepared
 from catalog_migrate.reconciler.copy_rows import copy_tail
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
+from catalog_migrate.reconciler.execution_context import AfterCommit, ExecutionContext, Progress
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
 SEAL_ATTEMPTS = 10
@@ -60,6 +60,21 @@ class SealTable(Operation[ExecutionContext]):
     def is_hopeless(self, error: Exception) -> bool:
         """Anything but a lost seal."""
         return not (isinstance(error, EngineFailure) and error.condition == SEAL_CONFLICT)
+
+
+@dataclass(frozen=True)
+class UnsealTable(AfterCommit):
+    """Open the shard at ``path`` for writers again; ``properties`` take the place of its seal."""
+
+    path: str
+    properties: Mapping[str, str | None]
+    app_id: str
+
+    def run(self, context: ExecutionContext) -> None:
+        """Take the seal off, where it is still ours."""
+        context.engine.unseal(
+            context.absolute(self.path), self.properties, app_id=self.app_id, epoch=context.epoch
+        )
 
 
 def seal_tables(

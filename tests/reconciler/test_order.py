@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.history import entries
@@ -18,7 +19,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure, LeaseHeld, MetastoreFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
-from catalog_migrate.program.steps import Step
+from catalog_migrate.program.steps import NAMES, SESSION, Executed, Step
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -286,10 +287,7 @@ def test_the_program_is_what_runs(seed: int) -> None:
         assert {one.outcome for one in report.executed if one.op == "populate"} <= {
             "skipped: no populate callback was given"
         }
-        assert [
-            Step(one.op, one.kind, one.name, one.id, one.wave, one.phase)
-            for one in report.executed
-        ] == list(report.plan.steps)
+        assert steps_of(report.executed) == list(report.plan.steps)
         assert recorder.executed(place.state()) == [
             ("create" if one.op in ("redefine", "update") else one.op,
              one.id if one.phase != "names" else one.name.rpartition(":")[2].lower())
@@ -297,3 +295,45 @@ def test_the_program_is_what_runs(seed: int) -> None:
         ]
         absent = {step.name for step in report.plan.steps if step.words.absent}
         assert [each for each in recorder.broken if each[0] not in absent] == [], recorder.taken
+
+
+def steps_of(executed: Sequence[Executed]) -> list[Step]:
+    """What was executed, as the steps that it was executed for."""
+    return [Step(one.op, one.kind, one.name, one.id, one.wave, one.phase) for one in executed]
+
+
+EVERY = (
+    "CREATE TABLE copied (a INT, b STRING); CREATE TABLE evolved (a INT); CREATE TABLE old (a INT);"
+    "CREATE TABLE read (a INT); CREATE VIEW gone (a INT) AS SELECT a FROM s.old;"
+    "CREATE VIEW other (a INT) AS SELECT a FROM s.old;"
+    "CREATE VIEW said (a INT) COMMENT 'one' AS SELECT 1 AS a;",
+    "CREATE TABLE copied (a INT, b DOUBLE USING CAST(b AS DOUBLE));"
+    "CREATE TABLE evolved (a INT, b INT) WITH ('delta.enableChangeDataFeed' = 'true');"
+    "CREATE TABLE read (a INT); CREATE TABLE built (a INT);"
+    "CREATE TABLE derived (a INT) WITH (contents = 'derived');"
+    "CREATE TABLE filled (a INT) FILLED FROM (SELECT a FROM read);"
+    "CREATE VIEW other (a INT) AS SELECT a FROM s.built;"
+    "CREATE VIEW said (a INT) COMMENT 'two' AS SELECT 1 AS a;",
+)
+"""Two releases between which every kind of step of a migration is taken."""
+
+
+def test_what_is_executed_is_what_was_planned() -> None:
+    """Every kind of step, with its wave and number; in a session the names under their phase."""
+    for persistent in (True, False):
+        place = Place()
+        place.recorder.engine = SimulatedEngine(
+            place.recorder.world, persistent=persistent, on_call=place.recorder
+        )
+        place.start(EVERY[0], "1")
+        report = place.start(EVERY[1], "2")
+        assert report.plan is not None
+        planned = [
+            step if persistent or step.phase != NAMES else replace(step, phase=SESSION)
+            for step in report.plan.steps
+        ]
+        assert {step.op for step in planned} == {
+            "build", "copy", "populate", "fill", "seal", "evolve", "unseal", "properties",
+            "create", "drop", "redefine", "update",
+        }
+        assert steps_of(report.executed) == planned == list(report.steps)
