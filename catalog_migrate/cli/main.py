@@ -57,12 +57,14 @@ def _run(args: list[str], printed: Printed) -> int:
 
 
 def _verb(args: list[str]) -> int:
+    import atexit
     import gc
 
     import click
 
     # a verb makes many objects that live until it ends: looking for cycles among them costs 20 %
     gc.set_threshold(200_000, 20, 20)
+    atexit.register(gc.freeze)  # or the interpreter looks at all of them once more when it ends
     try:
         from catalog_migrate.cli.group import cli
 
