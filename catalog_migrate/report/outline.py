@@ -146,23 +146,19 @@ def _list_decisions(plan: Plan) -> Iterator[Decision]:
 def _decision(entry: Blocked) -> Decision:
     return Decision(
         _where(entry.name, entry.column), entry.code, entry.reason,
-        entry.remedy, "write" if cure(entry) == "write" else "remedy",
+        entry.remedy, cure(entry),
     )
 
 
 def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
     """Every object with an action, in the order of the plan, then the others by name."""
-    absent = describe_absences(plan.steps)
-    absent.update(
-        (each.name, "for a moment, on a metastore") for each in plan.replaced
-        if each.name not in absent
-    )
+    absent = {
+        **dict.fromkeys((each.name for each in plan.replaced), "for a moment, on a metastore"),
+        **describe_absences(plan.steps),
+    }
     waiting: dict[str, list[Decision]] = {}
-    obstacles = set[str]()
     for entry in plan.blocked:
         waiting.setdefault(entry.name, []).append(_decision(entry))
-        if cure(entry) != "write":
-            obstacles.add(entry.name)
     losing = {id(change): reasons for change, reasons in losses(plan)}
     became = _became(plan)
     changed = []
@@ -170,8 +166,9 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
         lost = losing.get(id(change), [])
         missing = tuple(waiting.get(change.name, ()))
         gone = absent.get(change.name) or absent.get(change.old_name or "", "")
-        risk: Risk = "blocked" if change.name in obstacles else "decide" if missing else (
-            "loses" if lost else "absent" if gone else ""
+        risks: tuple[tuple[Risk, object], ...] = (
+            ("blocked", any(each.verb != "write" for each in missing)), ("decide", missing),
+            ("loses", lost), ("absent", gone), ("", True),
         )
         before = became.get(change.name) if change.action == "create" else None
         kept = change.action not in ("create", "drop")
@@ -181,7 +178,7 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
             kind=change.kind,
             schema=schema_of(change.name),
             action=change.action,
-            risk=risk,
+            risk=next(risk for risk, is_there in risks if is_there),
             old_name=change.old_name,
             because=change.because,
             why=OWN_CHANGE if kept and found else "",
@@ -569,28 +566,35 @@ def _absences(plan: Plan) -> Section:
     if not drops and not standing and not plan.replaced:
         return Section("Which names are absent")
     meanwhile = sum(back is not None for *_, back in drops)
-    entries = [Entry(_interruption(*each), "-") for each in drops]
-    entries += [Entry(_moment(each), "-") for each in plan.replaced]
-    note = "No name." if not drops else (
+    notes = ["No name." if not drops else (
         f"{counted(len(drops), 'drop')} and {counted(len(creates), 'create')} among the steps;"
         f" {counted(meanwhile, 'name')} absent meanwhile,"
         f" {counted(len(drops) - meanwhile, 'name')} for good."
-    )
+    )]
     if standing:
         verbs = ("is", "stays") if standing == 1 else ("are", "stay")
-        note += (
-            f" {counted(standing, 'table')} {verbs[0]} changed in place and {verbs[1]}"
+        notes.append(
+            f"{counted(standing, 'table')} {verbs[0]} changed in place and {verbs[1]}"
             " registered all the time."
         )
     if plan.replaced:
-        verb = "is" if len(plan.replaced) == 1 else "are"
-        note += (
-            f" {counted(len(plan.replaced), 'view')} {verb} replaced: on a metastore that is a drop"
-            " and a create."
+        notes.append(
+            f"{counted(len(plan.replaced), 'view')} {'is' if len(plan.replaced) == 1 else 'are'}"
+            " replaced: on a metastore that is a drop and a create."
         )
-    shown, rest = tuple(entries[:_ABSENT_SHOWN]), tuple(entries[_ABSENT_SHOWN:])
-    title = "Which names are absent, in this order"
-    return Section(title, shown, note, len(rest), rest=rest)
+    entries = [
+        *(Entry(_interruption(*each), "-") for each in drops),
+        *(Entry(_moment(each), "-") for each in plan.replaced),
+    ]
+    return _cut_section("Which names are absent, in this order", entries, " ".join(notes))
+
+
+def _cut_section(
+    title: str, entries: Sequence[Entry], note: str | None, before: Sequence[Entry] = ()
+) -> Section:
+    """A section of which a page shows the rest on request; ``before`` is always shown."""
+    rest = tuple(entries[_ABSENT_SHOWN:])
+    return Section(title, (*before, *entries[:_ABSENT_SHOWN]), note, len(rest), rest=rest)
 
 
 def _interruption(name: str, number: int, back: int | None) -> str:
@@ -633,9 +637,8 @@ def _untouched(plan: Plan) -> str:
 def _validation(plan: Plan) -> Section:
     """What was proven, and object by object what only Spark can prove."""
     waiting = [Entry(line, "?") for line in unproven_lines(plan)]
-    shown = (*(Entry(line, "!") for line in unparsed_lines(plan)), *waiting[:_ABSENT_SHOWN])
-    rest = tuple(waiting[_ABSENT_SHOWN:])
-    return Section("Validation", shown, _proof(plan), len(rest), rest=rest)
+    unparsed = [Entry(line, "!") for line in unparsed_lines(plan)]
+    return _cut_section("Validation", waiting, _proof(plan), unparsed)
 
 
 def _proof(plan: Plan) -> str:

@@ -111,7 +111,7 @@ def incurable(plan: Plan) -> tuple[Blocked, ...]:
     return tuple(entry for entry in plan.blocked if entry.code not in DECISION_CODES)
 
 
-def cure(entry: Blocked) -> str:
+def cure(entry: Blocked) -> Literal["write", "remedy"]:
     """What stands before the remedy of ``entry``: it is to be written, or to be done."""
     return "write" if entry.code in DECISION_CODES else "remedy"
 
