@@ -616,23 +616,16 @@ def _no_text(name: str) -> Blocked:
 def _graphs(
     baseline: Baseline, difference: Difference
 ) -> tuple[DependencyGraph, DependencyGraph]:
-    """The graphs of OLD and NEW; edges that leave the release are left out."""
+    """The graphs of OLD and NEW, one where these are alike; edges that leave the release are left
+    out."""
     from catalog_migrate.model.graph import DependencyGraph
 
-    old, new = baseline.objects, difference.objects
-    return (
-        DependencyGraph(
-            {
-                identity: [used for used in held.uses if used in old]
-                for identity, held in old.items()
-            },
-            {identity: held.definition.key for identity, held in old.items()},
-        ),
-        DependencyGraph(
-            {
-                identity: [used for used in compared.uses if used in new]
-                for identity, compared in new.items()
-            },
-            {identity: compared.key for identity, compared in new.items()},
-        ),
-    )
+    sides = [
+        (
+            {name: [used for used in each.uses if used in there] for name, each in there.items()},
+            {name: each.definition.key for name, each in there.items()},
+        )
+        for there in (baseline.objects, difference.objects)
+    ]
+    old = DependencyGraph(*sides[0])
+    return old, old if sides[0] == sides[1] else DependencyGraph(*sides[1])
