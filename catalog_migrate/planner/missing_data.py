@@ -41,10 +41,11 @@ def missing_data(
     below: list[MissingData] = []
     causes: set[str] = set()
     standing = 0
+    within, is_far = shard_location(warehouse, ""), is_remote(warehouse)
     for shard, item_id in state.answers.tables.items():
-        path = shard_location(warehouse, shard)
         inside = not is_absolute(shard)
-        if is_remote(path) and item_id not in touched:
+        path = within + shard if inside else shard
+        if (is_far if inside else is_remote(path)) and item_id not in touched:
             standing += inside
             continue
         why = why_missing(path)
