@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -23,9 +24,13 @@ from catalog_migrate.administration.survey import (
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark, read_mark
-from catalog_migrate.catalog.opening import USUAL_SESSIONS, SessionSettings, first_settings
+from catalog_migrate.catalog.opening import (
+    USUAL_SESSIONS,
+    SessionSettings,
+    first_rows,
+    first_settings,
+)
 from catalog_migrate.catalog.records import (
     RECONCILE,
     AllocatorRecord,
@@ -113,34 +118,42 @@ class _Findings:
     unknown: list[str] = field(default_factory=list)
 
 
+class Answers(NamedTuple):
+    """What people say of a lost catalog.
+
+    ``named`` says for a table which directory is its own (an adopted table, or one of several);
+    ``missing`` are tables of the release that are known to have no rows. ``lineage`` chooses among
+    several installations.
+    """
+
+    named: Mapping[str, str] | None = None
+    missing: Collection[str] = ()
+    lineage: str | None = None
+
+
+_NONE = Answers()
+
+
 def rebuild(
-    log: DeltaLog, release: Release, *, warehouse: str, named: Mapping[str, str] | None = None,
-    missing: Collection[str] = (), lineage: str | None = None,
+    log: DeltaLog, release: Release, *, warehouse: str, answers: Answers = _NONE,
     registrations: Iterable[Registration] = (), sessions: SessionSettings = USUAL_SESSIONS,
     dry_run: bool = False, on_step: Callable[[str], None] = lambda _: None,
 ) -> Rebuilt:
     """Make the catalog of ``log`` again from ``warehouse`` and the ``release`` that was in force.
 
-    ``named`` says for a table which directory is its own (an adopted table, or one of several);
-    ``missing`` are tables of the release that are known to have no rows. ``lineage`` chooses among
-    several installations. ``registrations`` are names that still stand in a metastore: a table's
-    name points at the shard in force. ``sessions`` are taken for what sessions had. What is left of
-    the log is moved, never removed.
+    ``registrations`` are names that still stand in a metastore: a table's name points at the shard
+    in force. ``sessions`` are taken for what sessions had. What is left of the log is moved, never
+    removed.
 
     Raises RebuildRefused with every question; nothing was written then. Killed anywhere, the same
     call goes on.
     """
     require_lost(log)
     findings = _Findings()
-    named = {identity_text(parse_reference(n)): rows_address(p) for n, p in (named or {}).items()}
-    _look(findings, warehouse, named)
-    chosen = _lineage(findings, lineage)
-    if not findings.problems:  # else whose they are is not known yet
-        marks = (each.mark for each in findings.found)
-        require_homeless(log, marks, chosen, said=lineage is not None)
+    lineage = _survey(findings, log, warehouse, answers)
     base = _base(findings, warehouse)
-    live, retired = _choose(findings, release, named, registrations)
-    _require_all(findings, release, live, missing)
+    live, retired = _choose(findings, release, _places(answers), registrations)
+    _require_all(findings, release, live, answers.missing)
     if findings.problems:
         raise RebuildRefused(
             f"{counted(len(findings.problems), 'question')} that only people can answer; "
@@ -149,36 +162,60 @@ def rebuild(
         )
     state = _state(
         findings, release, live, retired, base,
-        first_settings(log, warehouse, sessions, lineage=chosen, serial=base),
+        first_settings(log, warehouse, sessions, lineage=lineage, serial=base),
     )
     findings.unknown += _unknown(release, sessions)
     check(state)
-    report = Rebuilt(
-        lineage=chosen,
+    moved = None
+    if not dry_run:
+        on_step("mark")
+        _mark_all(log, state, live)
+        moved = _create(findings, log, state, on_step)
+    return Rebuilt(
+        lineage=lineage,
         tables=tuple(
             (str(item.definition.item_name), item_id, str(item.shard))
             for item_id, item in sorted(state.items.items(), key=lambda pair: number_of(pair[0]))
         ),
         unknown=tuple(findings.unknown),
         left_alone=tuple(findings.left_alone),
+        set_aside=moved,
     )
-    if dry_run:
-        return report
-    on_step("mark")
+
+
+def _places(answers: Answers) -> dict[str, str]:
+    named = answers.named or {}
+    return {identity_text(parse_reference(n)): rows_address(p) for n, p in named.items()}
+
+
+def _survey(findings: _Findings, log: DeltaLog, warehouse: str, answers: Answers) -> str:
+    """Find the shards; return the lineage of those that are this catalog's."""
+    _look(findings, warehouse, _places(answers))
+    chosen = _lineage(findings, answers.lineage)
+    if not findings.problems:  # else whose they are is not known yet
+        marks = (each.mark for each in findings.found)
+        require_homeless(log, marks, chosen, said=answers.lineage is not None)
+    return chosen
+
+
+def _mark_all(log: DeltaLog, state: State, live: Mapping[Identity, FoundShard]) -> None:
+    by_path = {shard.shard: shard for shard in live.values()}
     for item_id, item in state.items.items():
-        shard = next(one for one in live.values() if one.shard == item.shard)
+        shard = by_path[str(item.shard)]
         # a mark that names another home would not keep anybody from a new catalog in ours
         if shard.mark is None or shard.mark.home != (log.home or ""):
-            _mark(shard.path, marks_of(state, item_id, item.definition), chosen)
-    rows = [
-        LogRow(collection, key, value, 1)
-        for collection, records in state.raw.items() for key, value in records.items()
-    ]
+            _mark(shard.path, marks_of(state, item_id, item.definition), state.lineage)
+
+
+def _create(
+    findings: _Findings, log: DeltaLog, state: State, on_step: Callable[[str], None]
+) -> str | None:
+    """Write the catalog; return where what was left of the old one is now."""
     on_step("move the log away")
     moved = log.move_lost_log()
     on_step("create")
     try:
-        log.recreate(rows, commit_id=uuid4().hex, serial=state.serial)
+        log.recreate(first_rows(state), commit_id=uuid4().hex, serial=state.serial)
     except CatalogWriteRefused as error:
         left = f"; what was left of the old log is in {moved}" if moved is not None else ""
         raise CatalogWriteRefused(
@@ -186,12 +223,11 @@ def rebuild(
             remedy="make the directory writable for this user, or free space on its disk, and call"
             " this again: it goes on from here",
         ) from error
-    unknown = report.unknown
     try:
         log.keep_audit()  # our own views read it
     except CatalogMigrateError as error:  # the catalog is there; every start copies what is missing
-        unknown += (f"the audit table is left to the next start: {error.message}",)
-    return Rebuilt(report.lineage, report.tables, unknown, report.left_alone, moved)
+        findings.unknown.append(f"the audit table is left to the next start: {error.message}")
+    return moved
 
 
 def _mark(path: str, marks: Mapping[str, str], lineage: str) -> None:

@@ -169,7 +169,7 @@ def rebuild(
     return rebuilding.rebuild(
         log, read_release(settings),
         warehouse=configured_rows(settings) or rows_address(default_warehouse(log)),
-        named=places, missing=missing, lineage=lineage, registrations=standing,
+        answers=rebuilding.Answers(places, missing, lineage), registrations=standing,
         sessions=sessions, dry_run=dry_run,
     )
 

@@ -67,6 +67,14 @@ def first_settings(
     return settings if log.home is None else {**settings, HOME: log.home}
 
 
+def first_rows(state: State) -> list[LogRow]:
+    """Return what a log begins with."""
+    return [
+        LogRow(collection, key, value, 1)
+        for collection, records in state.raw.items() for key, value in records.items()
+    ]
+
+
 def create_catalog(
     log: CatalogLog, *, warehouse: str, sessions: SessionSettings = USUAL_SESSIONS
 ) -> State:
@@ -96,12 +104,7 @@ def create_catalog(
     }
     state = State(0, raw)
     check(state)
-    rows = [
-        LogRow(collection, key, value, 1)
-        for collection, records in raw.items()
-        for key, value in records.items()
-    ]
-    return state.at(log.create(rows, commit_id=uuid4().hex))
+    return state.at(log.create(first_rows(state), commit_id=uuid4().hex))
 
 
 def default_warehouse(log: CatalogLog) -> str:

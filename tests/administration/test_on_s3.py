@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.export import export_catalog
-from catalog_migrate.administration.rebuild import rebuild
+from catalog_migrate.administration.rebuild import Answers, rebuild
 from catalog_migrate.administration.relocation import relocate
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import CatalogLog
@@ -129,7 +129,7 @@ def test_a_lost_catalog(place: Bucket, tmp_path: Path) -> None:
     (shard,) = tables_below(place.warehouse())
     lineage = properties(shard)["catalog_migrate.lineage"]
     rebuilt = rebuild(
-        log, release_of(ORDERS), warehouse=place.warehouse(), lineage=lineage,
+        log, release_of(ORDERS), warehouse=place.warehouse(), answers=Answers(lineage=lineage),
     )
     assert [name for name, *_ in rebuilt.tables] == ["shop.orders"]
     assert read_state(log).setting("warehouse") == place.warehouse()

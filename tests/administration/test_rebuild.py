@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.rebuild import rebuild
+from catalog_migrate.administration.rebuild import Answers, rebuild
 from catalog_migrate.administration.survey import refuse_lost
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
@@ -156,7 +156,7 @@ class TestRebuild:
 
         with pytest.raises(RebuildRefused) as refused:
             rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse(),
-                    named={"shop.orders": path}, on_step=taken)
+                    answers=Answers(named={"shop.orders": path}), on_step=taken)
         assert codes(refused.value) == ["CM0835"]
         assert properties(path)["catalog_migrate.lineage"] == place.state("other").lineage
         assert not place.log().exists()
@@ -172,7 +172,7 @@ class TestRebuild:
         assert codes(refused.value) == ["CM0835"]
         assert not (place.home / "new").exists()
         rebuild(delta_log(place, "new"), release_of(ORDERS), warehouse=place.warehouse(),
-                lineage=before.lineage)
+                answers=Answers(lineage=before.lineage))
         assert place.state("new").lineage == before.lineage
 
     def test_a_corrupt_log_is_moved_away_and_not_removed(self, place: Place) -> None:
@@ -328,7 +328,7 @@ class TestQuestions:
         assert codes(refused.value) == ["CM0834", "CM0834"]
         assert place.files() == before
         rebuild(delta_log(place), release, warehouse=place.warehouse(),
-                named={"shop.orders": adopted}, missing=["shop.none"])
+                answers=Answers(named={"shop.orders": adopted}, missing=["shop.none"]))
         assert {row.shard for row in place.state().items.values()} >= {adopted}
         assert len(place.state().items) == 2
 
@@ -348,7 +348,7 @@ class TestQuestions:
         )
         assert done.tables[0][2] == "shop/orders/" + "f" * 32
         done = rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse(),
-                       named={"shop.orders": other})
+                       answers=Answers(named={"shop.orders": other}))
         assert any("never committed" in line for line in done.left_alone)
 
     def test_an_attempt_that_was_never_committed_is_left_alone(self, place: Place) -> None:
@@ -389,7 +389,7 @@ class TestQuestions:
             rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
         assert codes(refused.value) == ["CM0832"]
         rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse(),
-                named={"shop.orders": path})
+                answers=Answers(named={"shop.orders": path}))
         after = place.state()
         assert [seal.path for intent in after.intents.values() for seal in intent.seals] == [
             str(state.items["i1"].shard)
@@ -407,7 +407,7 @@ class TestQuestions:
             rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
         assert "CM0835" in codes(refused.value)
         done = rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse(),
-                       lineage=first.lineage)
+                       answers=Answers(lineage=first.lineage))
         assert [name for name, _, _ in done.tables] == ["shop.orders"]
         assert second.lineage in done.left_alone[0]
 
