@@ -30,8 +30,8 @@ from catalog_migrate.streams.upstream import input_known
 PROBE_AGAIN = 1.0
 """Seconds between two probes of what did not work."""
 
-_LOOK = 0.01
-"""Seconds between two looks at queries that are starting."""
+LOOK = 0.02
+"""Seconds between two looks at queries that are starting; each asks the JVM about every one."""
 
 
 def list_awaited(state: State, row: OperationRecord) -> set[str]:
@@ -122,7 +122,7 @@ class Watch:
         clock = self.run.supervisor.clock
         self._deadline = clock.monotonic() + self.row.limit
         while self._waiting and self._tick():
-            clock.sleep(_LOOK)
+            clock.sleep(LOOK)
         complaints = {item_id: self._complain(item_id) for item_id in sorted(self._waiting)}
         for item_id, complaint in complaints.items():
             self._record(item_id, f"failed: {complaint}")
@@ -166,7 +166,7 @@ class Watch:
             self.run.execute([StartQuery(self._starts[item_id], self.run.follow())])
         if verdict is None or not verdict.ok:
             return ""
-        if query is not None and query.progress() is not None and query.active:
+        if query is not None and query.progress() is not None:  # it was alive just now
             return "done"
         earlier = self.row.failing.get(item_id)
         if earlier is None or not managed.failures or not is_same_failure(

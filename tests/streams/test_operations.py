@@ -37,6 +37,7 @@ from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.trial import Trial
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.operation import RestoreTable, UnsafeOperation
+from catalog_migrate.streams.watch import LOOK
 from catalog_migrate.testing.world import SimulatedClock
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
@@ -82,7 +83,7 @@ class Stage:
         self.dies_at = ""
         create_catalog(self.log, warehouse=str(directory))
         self.client(lambda: None).run(SETTING)
-        clock = Clock(self.engine.step, stretch=100 / LOOKS_A_SECOND)
+        clock = Clock(self.engine.step, stretch=1 / LOOK / LOOKS_A_SECOND)
         ports = replace(simulated_ports(world, clock), upstreams=upstreams)
         cluster = dependencies.find(self.state, "cluster", "main").item_id
         lease = acquire(
