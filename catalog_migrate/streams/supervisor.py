@@ -229,15 +229,10 @@ class Supervisor:
         for hold in state.holds.values():
             if hold.holder == FAILURE and hold.item_id in self.managed:
                 self.managed[hold.item_id].forget_failures()  # the hold has them
-        for item_id, each in self.managed.items():
-            if item_id not in self.pinned and each.fingerprint != wanted.fingerprint(item_id):
-                _call_back(each)
+        for item_id in self._changed(wanted):
+            _call_back(self.managed[item_id])
         acted = self.collect()
-        stop = [
-            item_id for item_id, each in self.managed.items()
-            if item_id not in self.pinned and each.active
-            and each.fingerprint != wanted.fingerprint(item_id)
-        ]
+        stop = [item_id for item_id in self._changed(wanted) if self.managed[item_id].active]
         if stop:
             self.stop(stop, state)
             acted = True
@@ -247,14 +242,24 @@ class Supervisor:
         for item_id in list(self.managed):
             if item_id not in state.items and self.managed[item_id].starting is None:
                 del self.managed[item_id]
-        now = self.clock.monotonic()
+        return self._start_wanted(state, wanted) or acted
+
+    def _changed(self, wanted: dependencies.WantedQueries) -> list[str]:
+        """List the queries that are to run otherwise, or not at all."""
+        return [
+            item_id for item_id, each in self.managed.items()
+            if item_id not in self.pinned and each.fingerprint != wanted.fingerprint(item_id)
+        ]
+
+    def _start_wanted(self, state: State, wanted: dependencies.WantedQueries) -> bool:
+        """Begin to start what is to run and does not, once its pause is over; whether any was."""
+        now, acted = self.clock.monotonic(), False
         for item_id in wanted:
             if item_id in self.pinned:
                 continue
             each = self.managed.setdefault(item_id, Managed(item_id))
-            if not input_known(state, item_id):
-                continue
-            if each.query is None and each.starting is None and each.next_try <= now:
+            idle = each.query is None and each.starting is None and each.next_try <= now
+            if idle and input_known(state, item_id):
                 self._begin(state, each)
                 acted = True
         return acted
