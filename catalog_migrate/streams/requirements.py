@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from catalog_migrate.catalog.commits import Commit
@@ -18,20 +16,19 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.status import runtime_lives
 
 
-def require_standing(
-    state: State, item_id: str, before: ObjectDefinition,
-    is_same: Callable[[ObjectDefinition], bool], *, again: str,
+def require_same(
+    state: State, item_id: str, before: ObjectDefinition, *, is_same: bool, again: str
 ) -> None:
-    """:class:`CommitConflict` for an item that was dropped or changed since ``before``.
+    """:class:`CommitConflict` for an item that was dropped since ``before``, or is not the same.
 
-    ``is_same`` judges its definition of now; ``again`` says what to do about another one.
+    ``again`` says what to do about another one.
     """
     item = state.items.get(item_id)
     if item is None:
         raise CommitConflict(
             f"{before.item_name} was dropped meanwhile", remedy="nothing is left to do"
         )
-    if not is_same(item.definition):
+    if not is_same:
         raise CommitConflict(
             f"{item.definition.item_name} was changed by another process meanwhile: "
             + dependencies.changed_options(before, item.definition),
@@ -47,10 +44,9 @@ class Unaltered(msgspec.Struct, frozen=True):
 
     def check(self, state: State) -> None:
         """Raise :class:`CommitConflict` when it was dropped or changed since."""
-        require_standing(
-            state, self.item_id, self.before,
-            lambda _: dependencies.is_defined_as(state, self.item_id, self.before),
-            again="run the statement again",
+        same = dependencies.is_defined_as(state, self.item_id, self.before)
+        require_same(
+            state, self.item_id, self.before, is_same=same, again="run the statement again"
         )
 
 

@@ -31,7 +31,7 @@ from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate
-from catalog_migrate.streams.requirements import require_standing
+from catalog_migrate.streams.requirements import require_same
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import first_stream, hidden, options_of, restored, spec_of
 from catalog_migrate.streams.status import held_by, runtime_lives
@@ -456,10 +456,9 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def _require_bound(state: State, part: ItemRequest) -> None:
-    require_standing(
-        state, part.item_id, part.before, lambda now: bound_hash(now) == part.bound,
-        again="plan again",
-    )
+    item = state.items.get(part.item_id)
+    same = item is not None and bound_hash(item.definition) == part.bound
+    require_same(state, part.item_id, part.before, is_same=same, again="plan again")
     stream = state.streams.get(part.item_id)
     generation = stream.generation if stream is not None else 0
     if generation != part.generation:
