@@ -103,7 +103,7 @@ def tunnel_from_options(options: Mapping[str, str | Secret], name: str = "") -> 
     )
 
 
-class Refused(Exception):
+class TunnelError(Exception):
     """A way that does not open: which option of the tunnel is at fault ("": of the target)."""
 
     def __init__(self, option: str, message: str, remedy: str) -> None:
@@ -157,12 +157,12 @@ def private_keys(tunnel: Tunnel) -> list[asyncssh.SSHKey]:
             keys.append(ssh.import_private_key(secret.reveal()))
         except (ssh.KeyImportError, ssh.KeyEncryptionError, ValueError) as error:
             if "passphrase" in str(error).lower() or isinstance(error, ssh.KeyEncryptionError):
-                raise Refused(
+                raise TunnelError(
                     option, "the key is encrypted, and nobody is here to type its passphrase",
                     "keep it without one where only this process reads it: ssh-keygen -p -N '' -f "
                     "a-copy",
                 ) from None
-            raise Refused(
+            raise TunnelError(
                 option, "the secret holds no private key of SSH (its text is not shown)",
                 "the whole file that ssh-keygen writes is expected, from -----BEGIN on",
             ) from None
@@ -175,19 +175,24 @@ def public_line(key: asyncssh.SSHKey) -> str:
     return f"{kind} {data}"
 
 
-def _no_way(host: str, port: int, error: BaseException) -> Refused:
+def _no_way(host: str, port: int, error: BaseException) -> TunnelError:
     """For errors before anybody logged in."""
     if isinstance(error, socket.gaierror):
-        return Refused("HOST", f"the name {host} is not known", "check it, from the machine where "
-                        "this runs")
+        return TunnelError(
+            "HOST", f"the name {host} is not known", "check it, from the machine where this runs"
+        )
     if isinstance(error, (asyncio.TimeoutError, TimeoutError, TookTooLong)):
-        return Refused("HOST", f"no answer from {host}:{port}", "check HOST, PORT and firewall")
+        return TunnelError("HOST", f"no answer from {host}:{port}", "check HOST, PORT and firewall")
     if isinstance(error, OSError):
-        return Refused("PORT", f"{host}:{port} takes no connection ({error})", "check HOST and "
-                        "PORT, and that the SSH server runs")
+        return TunnelError(
+            "PORT", f"{host}:{port} takes no connection ({error})",
+            "check HOST and PORT, and that the SSH server runs",
+        )
     said = str(error) or type(error).__name__
-    return Refused("HOST", f"{host}:{port} does not talk SSH with us: {said}", "check HOST and "
-                    "PORT, and the server's log")
+    return TunnelError(
+        "HOST", f"{host}:{port} does not talk SSH with us: {said}",
+        "check HOST and PORT, and the server's log",
+    )
 
 
 # -- the SSH connection ----------------------------------------------------------------------------
@@ -230,7 +235,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
             lost = error  # a server without a key of the kind may just hang up
         except ssh.PermissionDenied:
             lines = "  and  ".join(map(public_line, keys))
-            raise Refused(
+            raise TunnelError(
                 "PRIVATE KEY", f"the server refuses user {tunnel.user} with this key",
                 f"check USER, and add the public key to its authorized_keys there: {lines}",
             ) from None
@@ -240,7 +245,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
         raise _no_way(tunnel.host, tunnel.port, lost)
     found = shown or await shown_keys(tunnel.host, tunnel.port)
     said = " and ".join(f"{key.split()[0]} {fingerprint(key)}" for key in found)
-    raise Refused(
+    raise TunnelError(
         "HOST KEY", f"{tunnel.host}:{tunnel.port} shows {said}, not {pinned}",
         "somebody may stand between, or the server is a new one: compare with `ssh-keygen -lf "
         "/etc/ssh/ssh_host_…_key.pub` on the server before you SET another HOST KEY",
@@ -268,13 +273,15 @@ async def shown_keys(host: str, port: int) -> tuple[str, ...]:
     if not found and lost is not None:
         raise _no_way(host, port, lost)
     if not found:
-        raise Refused("HOST", f"{host}:{port} shows no key of a kind that we know",
-                       "give the server a key of the kind ed25519, ecdsa or rsa")
+        raise TunnelError(
+            "HOST", f"{host}:{port} shows no key of a kind that we know",
+            "give the server a key of the kind ed25519, ecdsa or rsa",
+        )
     return tuple(found)
 
 
 async def check_login(tunnel: Tunnel, subject: str) -> tuple[Finding, ...]:
-    """That a new connection logs in; Refused when it does not."""
+    """That a new connection logs in; TunnelError when it does not."""
     async with await _login(tunnel) as connection:
         key = connection.get_server_host_key()
     assert key is not None
@@ -306,12 +313,12 @@ class _SshConnection:
                 if connection is known and connection.is_closed():
                     continue  # it died unseen; a new one is tried once
                 if error.code == ssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
-                    raise Refused(
+                    raise TunnelError(
                         "USER", f"the server does not forward to {host}:{port} for "
                         f"{self.tunnel.user}", "allow it there: AllowTcpForwarding, PermitOpen, "
                         "and the options in authorized_keys",
                     ) from None
-                raise Refused(
+                raise TunnelError(
                     "", f"{host}:{port} takes no connection from the tunnel's server "
                     f"({error.reason})", "check host and port as the tunnel's server sees them, and"
                     " that the server behind it runs",
@@ -367,7 +374,7 @@ class _Forward:
         except OSError as error:
             if _listens_as_we(port):
                 return  # the runtime, say, where this is the command line: it goes the same way
-            raise Refused(
+            raise TunnelError(
                 "", f"the local port {port} is taken ({error.strerror}), and the brokers behind a "
                 "tunnel are reached by their own port numbers", f"end what listens on {port} here, "
                 "or give the broker's listener another port",
@@ -403,7 +410,7 @@ class _Forward:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
             to_far.close()
-        except Refused as error:
+        except TunnelError as error:
             # Whoever asks for an endpoint is told why; a client sees that its connection ends.
             logging.getLogger(__name__).debug("no way for a connection: %s", error)
         finally:
@@ -447,14 +454,16 @@ class Forwards:
         self._loop.run_forever()
 
     def ask(self, act: Coroutine[Any, Any, Result]) -> Result:
-        """Run on the loop's thread; Refused also when it takes too long."""
+        """Run on the loop's thread; TunnelError also when it takes too long."""
         asked = asyncio.run_coroutine_threadsafe(act, self._loop)
         try:
             return asked.result(_SECONDS + 1)
         except TookTooLong:
             asked.cancel()
-            raise Refused("HOST", f"no way through within {_SECONDS:.0f} s", "check HOST, PORT "
-                           "and firewall, and that both servers are well") from None
+            raise TunnelError(
+                "HOST", f"no way through within {_SECONDS:.0f} s",
+                "check HOST, PORT and firewall, and that both servers are well",
+            ) from None
 
     async def forward(self, tunnel: Tunnel, host: str, port: int) -> int:
         """A local port for a target, shared; the way was gone to its end just now."""
@@ -556,7 +565,7 @@ def endpoint(
             forwards.forward(tunnel, host, port)
         )
         return LOOPBACK, forwards.ask(way)
-    except Refused as error:
+    except TunnelError as error:
         raise failed(error.finding(tunnel, subject, option)) from None
 
 
@@ -565,7 +574,7 @@ def try_tunnel(resolved: Mapping[str, str | Secret], *, subject: str) -> tuple[F
     tunnel = tunnel_from_options(resolved)
     try:
         return of_this_process().ask(check_login(tunnel, subject))
-    except Refused as error:
+    except TunnelError as error:
         return (error.finding(tunnel, subject, "HOST"),)
 
 
@@ -576,7 +585,7 @@ def shown_host_keys(host: str, port: int) -> tuple[str, ...]:
     """
     try:
         return of_this_process().ask(shown_keys(host, port))
-    except Refused as error:
+    except TunnelError as error:
         raise failed(Finding("tunnel", error.option, False, error.message, error.remedy)) from None
 
 
@@ -588,5 +597,5 @@ def public_keys(resolved: Mapping[str, str | Secret]) -> tuple[str, ...]:
     tunnel = tunnel_from_options(resolved)
     try:
         return tuple(public_line(key) for key in private_keys(tunnel))
-    except Refused as error:
+    except TunnelError as error:
         raise failed(error.finding(tunnel, "tunnel", "HOST")) from None

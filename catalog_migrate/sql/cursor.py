@@ -2,7 +2,8 @@
 
 Whatever the grammar tries at a place and does not find is noted, so that the error at this place
 lists exactly what could have stood there without a list being kept anywhere by hand. Both grammars,
-that of the statements and that of a release, read by it; each reports :class:`Refused` in its way.
+that of the statements and that of a release, read by it; each reports :class:`ParseError` in its
+way.
 
 An error says what cannot stand at an offset, with its place, source line and caret.
 """
@@ -23,7 +24,7 @@ _LIKENESS = 0.6
 _BEFORE_THE_KIND = frozenset({"EXPLAIN", "CREATE", "OR", "REPLACE", "ALTER"})
 
 
-class Refused(Exception):
+class ParseError(Exception):
     """What cannot stand at an offset: why, what could stand there, and what does."""
 
     def __init__(
@@ -47,7 +48,7 @@ class Source:
         self._masked = [(t.start + 1, t.end - 1) for t in tokens if t.kind == "string"]
         self._masked += [(t.start, t.end) for t in _behind_as_of_secrets(tokens)]
 
-    def problem(self, refused: Refused, *, masked_from: int | None = None) -> SyntaxProblem:
+    def problem(self, refused: ParseError, *, masked_from: int | None = None) -> SyntaxProblem:
         """The error for what a cursor refused.
 
         Text from ``masked_from`` on is masked too: where a quote is missing, nobody can tell what
@@ -291,13 +292,13 @@ class Cursor:
         if what not in self._expected:
             self._expected.append(what)
 
-    def unexpected(self, *what: str, remedy: str | None = None) -> Refused:
+    def unexpected(self, *what: str, remedy: str | None = None) -> ParseError:
         """The error for a token that cannot stand here; ``what`` adds to what was noted."""
         for entry in what:
             self.note(entry)
         return self.expected(*self._expected, remedy=remedy)
 
-    def expected(self, *what: str, remedy: str | None = None) -> Refused:
+    def expected(self, *what: str, remedy: str | None = None) -> ParseError:
         """The error for a token that cannot stand here, where ``what`` says it all."""
         token = self.token
         if token.kind == "error":
@@ -307,16 +308,16 @@ class Cursor:
         message = f"expected {one_of(what)}, found {found}"
         if nearest is not None:
             message += f"; did you mean {nearest}?"
-        return Refused(
+        return ParseError(
             token.start, message, expected=what, found=found, nearest=nearest, remedy=remedy
         )
 
     def problem(
         self, message: str, *, token: Token | None = None, remedy: str | None = None
-    ) -> Refused:
+    ) -> ParseError:
         """The error for a token that is wrong for a reason of its own."""
         at = self.token if token is None else token
-        return Refused(at.start, message, found=self._found(at), remedy=remedy)
+        return ParseError(at.start, message, found=self._found(at), remedy=remedy)
 
     def need_end(self) -> None:
         """Fail unless the whole statement was read."""

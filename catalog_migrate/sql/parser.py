@@ -17,7 +17,7 @@ import msgspec
 from catalog_migrate.model.objects import External
 from catalog_migrate.sql import clauses
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.cursor import Cursor, Refused, Source
+from catalog_migrate.sql.cursor import Cursor, ParseError, Source
 from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
     CONNECTORS,
@@ -61,7 +61,7 @@ def parse_one(text: str) -> st.Statement:
     tokens = _tokens(text)
     groups = split_statements(tokens) or [[]]
     if len(groups) > 1:
-        raise Source(text, tokens).problem(Refused(
+        raise Source(text, tokens).problem(ParseError(
             groups[1][0].start, "only one statement can stand here",
             remedy="send the statements one by one",
         ))
@@ -74,7 +74,7 @@ def _tokens(text: str) -> list[Token]:
         open_ = tokens[-1]
         quote = re.search("['\"]", text)
         masked_from = open_.start if quote is None else min(quote.start(), open_.start)
-        refused = Refused(open_.start, open_.value, remedy="close it")
+        refused = ParseError(open_.start, open_.value, remedy="close it")
         raise Source(text).problem(refused, masked_from=masked_from)
     return tokens
 
@@ -84,7 +84,7 @@ def _parsed(text: str, tokens: Sequence[Token]) -> Parsed:
     try:
         statement = _statement(cursor)
         cursor.need_end()
-    except Refused as refused:
+    except ParseError as refused:
         raise Source(text, tokenise(text)).problem(refused) from None
     start, end = tokens[0].start, tokens[-1].end
     return Parsed(statement, start, text[start:end])

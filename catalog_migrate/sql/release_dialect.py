@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.errors import Problem
 from catalog_migrate.model.names import Identity, ItemName, identity_of, quote_part
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
-from catalog_migrate.sql.cursor import Cursor, Refused
+from catalog_migrate.sql.cursor import Cursor, ParseError
 from catalog_migrate.sql.statements import KINDS
 from catalog_migrate.sql.tokens import LineIndex, Token, split_statements, tokenise
 
@@ -95,7 +95,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                 dropped += parser.dropped_tables()
             else:
                 statements.append(parser.statement())
-        except Refused as error:
+        except ParseError as error:
             parser.problems.append((SYNTAX, error))
             if parser.declares is not None:
                 unread.append(parser.declares)
@@ -238,7 +238,7 @@ class _Parser(Cursor):
         self.places: dict[str, tuple[int, int]] = {}
         self.property_places: dict[str, tuple[int, int]] = {}
         self.text_place: tuple[int, int] | None = None
-        self.problems: list[tuple[str, Refused]] = []
+        self.problems: list[tuple[str, ParseError]] = []
         self.declares: Identity | None = None
 
     # -- text as written -----------------------------------------------------------------------
@@ -367,7 +367,7 @@ class _Parser(Cursor):
             )))
         return schema or "", name
 
-    def unknown_clause(self, kind: str) -> Refused:
+    def unknown_clause(self, kind: str) -> ParseError:
         broken = self.peek(1)
         if broken.kind == "error":  # the clause's text: its quote is not closed
             return self.problem(broken.value, token=broken, remedy="close it")
