@@ -6,6 +6,7 @@ import pytest
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import parse_type
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,20 @@ def test_queries_know_no_lengths():
     """CHAR and VARCHAR are strings at any depth."""
     assert datatypes.without_lengths("ARRAY<VARCHAR(7)>") == "ARRAY<STRING>"
     assert datatypes.without_lengths("CHAR(1)") == "STRING"
+
+
+def test_a_type_is_found_at_any_depth():
+    """In an element, a key, a value and any field."""
+    for text in ("CHAR(1)", "ARRAY<CHAR(1)>", "MAP<CHAR(1), INT>", "MAP<INT, CHAR(1)>",
+                 "STRUCT<a: INT, b: ARRAY<CHAR(1)>>"):
+        assert datatypes.holds(parse_type(text), "CHAR", "VARCHAR")
+        assert not datatypes.holds(parse_type(text), "VARCHAR")
+
+
+def test_what_is_inside_may_be_null():
+    """An element and a value have no word of their own for it."""
+    assert datatypes.json_type("ARRAY<MAP<INT, INT>>") == {
+        "type": "array", "containsNull": True, "elementType": {
+            "type": "map", "keyType": "integer", "valueType": "integer", "valueContainsNull": True,
+        },
+    }

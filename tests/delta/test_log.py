@@ -163,3 +163,12 @@ def test_a_commit_is_given_up(
     else:
         with pytest.raises(EngineFailure, match="others took every version"):
             put_commit(str(shard), [], follows=3, operation="TEST")
+
+
+def test_why_no_log_is_seen(tmp_path: Path) -> None:
+    """In the system's words, where it has any."""
+    (tmp_path / "_delta_log").write_text("")
+    assert log.why_no_log(str(tmp_path)) == "Not a directory"
+    assert log.why_no_log(str(tmp_path / "other")) == "No such file or directory"
+    (tmp_path / "empty/_delta_log").mkdir(parents=True)
+    assert log.why_no_log(str(tmp_path / "empty")) == "its log is empty"

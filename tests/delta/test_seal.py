@@ -169,3 +169,29 @@ def test_the_first_epoch_is_none_too_late(path: str) -> None:
     seals.fence(path, APP, 0)
     with pytest.raises(EngineFailure, match="epoch 0"):
         seals.fence(path, APP, -1)
+
+
+def test_a_refused_seal_names_the_table(path: str) -> None:
+    """And says who came before it."""
+    seals.fence(path, APP, 5)
+    follows = version_of(path)
+    with pytest.raises(EngineFailure) as refused:
+        seals.seal(path, follows=follows, app_id=APP, epoch=4)
+    assert refused.value.message == (
+        f"cannot seal {path}: a holder of an epoch above 4 has fenced it"
+    )
+    assert refused.value.transient
+
+
+def test_a_seal_that_is_not_taken_off_names_the_table(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another commit came between the look and the seal's own."""
+    earlier = seals.seal_properties(path)
+    seals.seal(path, follows=version_of(path), app_id=APP, epoch=1)
+    stale = seals.view_table(path)
+    seals.fence(path, APP, 1)
+    monkeypatch.setattr(seals, "view_table", lambda _: stale)
+    with pytest.raises(EngineFailure) as refused:
+        seals.unseal(path, earlier)
+    assert refused.value.message == f"cannot seal {path}: another commit came between"

@@ -13,9 +13,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from catalog_migrate.errors import EngineFailure, InvalidPosition, LeaseLost
 from catalog_migrate.store.address import is_remote
+from catalog_migrate.streams.checkpoint import delta_tables
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     FENCE,
+    carry_batch,
     commit_batch,
     delta_batch,
     delta_bounds,
@@ -193,6 +195,22 @@ class TestFence:
         assert fence_delta(str(tmp_path / "none"), QUERY, NEW) is None
         assert not (tmp_path / "none").exists()
 
+    def test_a_writer_that_comes_between(
+        self, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The fence is made on what it wrote, and is there when it has returned."""
+        commit, others = delta_tables.commit_transactions, iter([2])
+
+        def race(*args: Any, **named: Any) -> bool:
+            for batch in others:
+                append(path, batch)
+            return commit(*args, **named)
+
+        monkeypatch.setattr(delta_tables, "commit_transactions", race)
+        assert fence_delta(path, QUERY) == 2
+        assert DeltaTable(path).transaction_version(QUERY) == FENCE
+        assert delta_batch(path, QUERY) == 2
+
     def test_a_partitioned_table(self, tmp_path: Path) -> None:
         """The empty commit keeps the partitioning."""
         place = str(tmp_path / "sink")
@@ -254,3 +272,21 @@ class TestNewQueryId:
             assert new_query_id(checkpoint, fences) == {"a": 0}
             assert delta_batch(place, str(checkpoint.query_id)) == 0
         assert at > (1 if is_remote(checkpoint.address) else 2)
+
+
+class TestCarry:
+    def test_writers_do_not_keep_it_from_coming(
+        self, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The batch is entered behind whatever rows come meanwhile, at the first attempt."""
+        new, commit = str(tmp_path / "new"), delta_tables.commit_transactions
+        append(new)
+
+        def race(*args: Any, **named: Any) -> bool:
+            append(new)
+            return commit(*args, **named)
+
+        monkeypatch.setattr(delta_tables, "commit_transactions", race)
+        assert carry_batch(path, new, QUERY) == 1
+        assert delta_batch(new, QUERY) == 1
+        assert DeltaTable(new).version() == 2

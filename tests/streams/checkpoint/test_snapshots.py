@@ -104,6 +104,16 @@ class TestTake:
         with pytest.raises(UsageError, match="at least one"):
             snapshots.take("r", keep=0)
 
+    def test_files_of_other_names(self, build: Build) -> None:
+        """What somebody put beside them is no snapshot."""
+        snapshots = Snapshots(build([[A]], 0))
+        snapshots.take("r")
+        (name,) = snapshots.store.names()
+        snapshots.store.put_if_absent(name.replace("1", "copy"), b"")
+        snapshots.store.put_if_absent(name.replace("1", "²"), b"")
+        assert [each.number for each in taken(snapshots)] == [1]
+        assert snapshots.take("r").number == 2
+
     def test_a_checkpoint_that_does_not_exist(self, tmp_path: Path) -> None:
         """It is copied as nothing, and restored as nothing."""
         snapshots = Snapshots(Checkpoint(tmp_path / "new"))
