@@ -54,6 +54,17 @@ def decode(data: bytes) -> list[dict[str, Any]]:
     return [_DECODER.decode(line) for line in data.splitlines() if line.strip()]
 
 
+def info_in(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a commit says of itself, empty where it says nothing."""
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def transactions_in(actions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the versions of applications that actions carry, the last of each."""
+    marks = [action["txn"] for action in actions if "txn" in action]
+    return {str(mark.get("appId", "")): int(mark.get("version", 0)) for mark in marks}
+
+
 def versions_of(names: Iterable[str]) -> tuple[set[int], set[int]]:
     """(versions that have a commit, versions that have a checkpoint) among names of a log."""
     commits, checkpoints = set(), set()
@@ -153,7 +164,7 @@ class Change(NamedTuple):
 def read_change(path: str, version: int) -> Change:
     """What a version of the table at ``path`` did; EngineFailure when it cannot be read."""
     actions = read_actions(path, version)
-    info = _info_of(actions)
+    info = info_in(actions)
     marks = [action["txn"] for action in actions if "txn" in action]
     before = {action["remove"]["path"] for action in actions if "remove" in action}
     return Change(
@@ -176,10 +187,6 @@ def read_actions(path: str, version: int) -> list[dict[str, Any]]:
         return decode(store_at(path).read(commit_name(version)))
     except (OSError, ValueError, RecursionError) as error:
         raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
-
-
-def _info_of(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
 
 
 def is_same_commit(one: str, other: str, version: int) -> bool:
@@ -237,7 +244,7 @@ def transaction(app_id: str, version: int) -> dict[str, Any]:
 def _next_time(table: Store, path: str, version: int, now: int) -> int:
     """The in-commit timestamp of a version: now, and above that of the version before."""
     try:
-        said = _info_of(decode(table.read(commit_name(version - 1)))).get("inCommitTimestamp")
+        said = info_in(decode(table.read(commit_name(version - 1)))).get("inCommitTimestamp")
     except FileNotFoundError:
         try:  # a log that was cleaned up
             said = json.loads(table.read(checksum_name(version - 1))).get("inCommitTimestampOpt")
@@ -408,8 +415,7 @@ class CommitLog:
             return {}
         except ValueError as error:
             self._damaged(self.place(version), f"is truncated or damaged: {error}", error)
-        marks = [action["txn"] for action in actions if "txn" in action]
-        return {str(mark.get("appId", "")): int(mark.get("version", 0)) for mark in marks}
+        return transactions_in(actions)
 
     def place(self, version: int) -> str:
         """The file of one version, for messages."""
@@ -430,11 +436,9 @@ class CommitLog:
             self._damaged(place, f"is truncated or damaged: {error}", error)
         if not all(map(_is_action, actions)):
             self._damaged(place, "is damaged: it holds something else than actions")
-        info: Mapping[str, Any] | None = next(
-            (action["commitInfo"] for action in actions if "commitInfo" in action), None
-        )
-        if info is None:
+        if not any("commitInfo" in action for action in actions):
             self._damaged(place, "is truncated or damaged: it holds no commit")
+        info = info_in(actions)
         self._check_files(place, info, actions)
         return info
 

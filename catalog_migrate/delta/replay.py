@@ -16,7 +16,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta.files import Sizes, reconcile, size_of
-from catalog_migrate.delta.log import LOG, commit_name, decode, versions_of
+from catalog_migrate.delta.log import (
+    LOG,
+    commit_name,
+    decode,
+    info_in,
+    transactions_in,
+    versions_of,
+)
 from catalog_migrate.store.address import spelled, storage_of
 from catalog_migrate.store.object_store import ObjectStore, object_store_at
 
@@ -208,9 +215,7 @@ def _replay(
     metadata = newest.get("metaData", held.metadata_action)
     if not protocol or not metadata:
         return None
-    marks = [action["txn"] for action in every if "txn" in action]
     return ReplayedTable(
-        address, versions[-1], protocol, metadata,
-        {**held.transactions, **{str(mark["appId"]): int(mark["version"]) for mark in marks}},
-        files, next((each["commitInfo"] for each in commits[-1] if "commitInfo" in each), {}),
+        address, versions[-1], protocol, metadata, {**held.transactions, **transactions_in(every)},
+        files, info_in(commits[-1]),
     )

@@ -5,7 +5,6 @@ A start without a change needs just this module of the planner: it imports none 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,20 +15,12 @@ from catalog_migrate.planner.plan import (
     ACTIONS,
     PLAN_FORMAT,
     Base,
-    Blocked,
-    Change,
-    GraphObject,
     Migration,
     Plan,
     PlanTarget,
-    Question,
-    Replaced,
-    Unproven,
-    Validation,
     point_of_no_return,
 )
 from catalog_migrate.planner.planfile import plan_hash
-from catalog_migrate.program.steps import Step
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
@@ -37,50 +28,24 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
 
 
-def assemble(
-    base: Base,
-    target: PlanTarget,
-    *,
-    unchanged: int,
-    changes: Sequence[Change] = (),
-    drops: Sequence[str] = (),
-    creates: Sequence[str] = (),
-    steps: Sequence[Step] = (),
-    validations: Sequence[Validation] = (),
-    questions: Sequence[Question] = (),
-    blocked: Sequence[Blocked] = (),
-    approved: Sequence[str] = (),
-    locks_out: str | None = None,
-    unproven: Sequence[Unproven] = (),
-    replaced: Sequence[Replaced] = (),
-    graph: Sequence[GraphObject] = (),
-) -> Plan:
-    """The plan of these parts with its summary and its hash; ``unchanged`` counts the others."""
+def empty_plan(base: Base, target: PlanTarget) -> Plan:
+    """Return a plan in which nothing is to be done; :func:`complete` what is made of it."""
+    return Plan(PLAN_FORMAT, __version__, "", base, target, {}, (), (), (), ())
+
+
+def complete(plan: Plan, *, unchanged: int) -> Plan:
+    """Return a plan with what follows from its parts; ``unchanged`` counts the other objects.
+
+    Its summary, whether it is applyable, its point of no return, and its hash.
+    """
     summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
-    for change in changes:
+    for change in plan.changes:
         summary[change.action] += 1
     summary["unchanged"] = unchanged
-    plan = Plan(
-        format_version=PLAN_FORMAT,
-        tool_version=__version__,
-        plan_hash="",
-        base=base,
-        target=target,
-        summary=summary,
-        changes=tuple(changes),
-        drops=tuple(drops),
-        creates=tuple(creates),
-        steps=tuple(steps),
-        validations=tuple(validations),
-        questions=tuple(questions),
-        blocked=tuple(blocked),
-        approved=tuple(approved),
-        applyable=not blocked and all(validation.ok for validation in validations),
-        point_of_no_return=point_of_no_return(changes),
-        locks_out=locks_out,
-        unproven=tuple(unproven),
-        replaced=tuple(replaced),
-        graph=tuple(graph),
+    plan = replace(
+        plan, summary=summary,
+        applyable=not plan.blocked and all(validation.ok for validation in plan.validations),
+        point_of_no_return=point_of_no_return(plan.changes),
     )
     return replace(plan, plan_hash=plan_hash(plan))
 
@@ -96,7 +61,9 @@ def nothing_to_do(
 ) -> Migration:
     """The migration to a release of ``unchanged`` objects that all stand as they should."""
     return Migration(
-        plan=assemble(baseline.base, PlanTarget(release, manifest_hash), unchanged=unchanged),
+        plan=complete(
+            empty_plan(baseline.base, PlanTarget(release, manifest_hash)), unchanged=unchanged
+        ),
         targets=(),
         drops=(),
         creates=(),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.model.sizes import TableSize
-from catalog_migrate.planner.assembly import assemble, nothing_to_do
+from catalog_migrate.planner.assembly import complete, empty_plan, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.column_ids import planned_column_ids
 from catalog_migrate.planner.contents import (
@@ -346,29 +346,29 @@ class _Planning:
         self._blocked.extend(map(_no_text, without_text))
         if self._back is None:
             self._questions.extend(self._probable_renames(decided))
-        return assemble(
-            self._baseline.base,
-            PlanTarget(
-                self._release.name, self._release.manifest_hash,
-                msgspec.UNSET if self._back is None else self._back.serial,
-            ),
-            unchanged=sum(one.action is None for one in decided),
-            changes=changes,
-            drops=[str(self._old(identity).definition.key) for identity in order.drops],
-            creates=[str(self._key(identity)) for identity in order.creates],
+        target = PlanTarget(
+            self._release.name, self._release.manifest_hash,
+            msgspec.UNSET if self._back is None else self._back.serial,
+        )
+        plan = replace(
+            empty_plan(self._baseline.base, target),
+            changes=tuple(changes),
+            drops=tuple(str(self._old(identity).definition.key) for identity in order.drops),
+            creates=tuple(str(self._key(identity)) for identity in order.creates),
             steps=steps,
-            validations=[Validation(name, False, _NO_TEXT) for name in without_text],
-            questions=self._questions,
-            blocked=self._blocked,
-            approved=sorted(self._approvals.used),
+            validations=tuple(Validation(name, False, _NO_TEXT) for name in without_text),
+            questions=tuple(self._questions),
+            blocked=tuple(self._blocked),
+            approved=tuple(sorted(self._approvals.used)),
             locks_out=self._locks_out(targets),
             # what was in force before was proven then
             unproven=unproven(targets) if self._back is None else (),
             replaced=self._replaced(steps),
             graph=self._graph(),
         )
+        return complete(plan, unchanged=sum(one.action is None for one in decided))
 
-    def _graph(self) -> list[GraphObject]:
+    def _graph(self) -> tuple[GraphObject, ...]:
         """Every object of OLD and NEW once, by name, with what it uses in each."""
         objects = self._difference.objects
         continued = {compared.old_identity for compared in objects.values()}
@@ -382,27 +382,27 @@ class _Planning:
         nodes.sort(key=lambda node: (node[0], node[3] is not None, node[3] or node[2]))
         old = {before: place for place, (_, _, before, _) in enumerate(nodes)}
         new = {after: place for place, (_, _, _, after) in enumerate(nodes)}
-        return [
+        return tuple(
             GraphObject(
                 name, kind, _places(self._old_graph, before, old),
                 _places(self._new_graph, after, new),
             )
             for name, kind, before, after in nodes
-        ]
+        )
 
-    def _replaced(self, steps: Sequence[Step]) -> list[Replaced]:
+    def _replaced(self, steps: Sequence[Step]) -> tuple[Replaced, ...]:
         """The views that are replaced, each with who reads it, directly or through others."""
         names = (
             parse_reference(step.name) for step in steps
             if step.op in {"redefine", "update"} and step.kind == "view"
         )
-        return [
+        return tuple(
             Replaced(str(self._key(name)), tuple(sorted(
                 str(self._key(each)) for each in self._new_graph.dependents([name])
                 if each != name
             )))
             for name in names
-        ]
+        )
 
     def _locks_out(self, targets: Sequence[Target]) -> str | None:
         """Which versions the commit locks out: those that would misread what it puts on record."""
