@@ -292,19 +292,10 @@ def _happens(plan: Plan, differences: _Differences) -> Section:
             folded.setdefault(change.because[0] if change.because else "", []).append(change)
     entries: list[tuple[tuple[int, int, int, str], Entry]] = []
     for change in roots:
-        below = folded.pop(change.name, [])
-        if not below and change.old_name:
-            below = folded.pop(change.old_name, [])
-        words, lines = _details(change, differences[id(change)])
-        details = [*words, *_dependents(below)]
-        rank = (*_weight(change, below), change.name)
-        head, sign = _head(change), find_sign(change.action)
-        before = became.get(change.name)
-        if before is not None and change.action == "create":
-            head, sign = f"{change.name} ({change.kind}) create, {_former(before)}", "~"
-            if change.kind == "table" and change.contents == "none":
-                details.insert(0, f"starts empty: a {before.kind} has no rows of its own")
-        entries.append((rank, Entry(head, sign, tuple(details), tuple(lines))))
+        below = folded.pop(change.name, []) or folded.pop(change.old_name or change.name, [])
+        before = became.get(change.name) if change.action == "create" else None
+        entry = _root(change, below, before, differences[id(change)])
+        entries.append(((*_weight(change, below), change.name), entry))
     for root, below in folded.items():
         head = f"because of {root}" if root else "without a named cause"
         heaviest = (0, 0, -len(below), root)
@@ -312,6 +303,19 @@ def _happens(plan: Plan, differences: _Differences) -> Section:
     ordered = sorted(entries, key=lambda pair: pair[0])
     shown = tuple(entry for _, entry in ordered)
     return Section("What will happen", shown, _work(plan), part="objects")
+
+
+def _root(
+    change: Change, below: list[Change], before: Change | None, differences: Sequence[Difference]
+) -> Entry:
+    words, lines = _details(change, differences)
+    details = [*words, *_dependents(below)]
+    head, sign = _head(change), find_sign(change.action)
+    if before is not None:
+        head, sign = f"{change.name} ({change.kind}) create, {_former(before)}", "~"
+        if change.kind == "table" and change.contents == "none":
+            details.insert(0, f"starts empty: a {before.kind} has no rows of its own")
+    return Entry(head, sign, tuple(details), tuple(lines))
 
 
 def _became(plan: Plan) -> dict[str, Change]:
@@ -363,18 +367,21 @@ def _work(plan: Plan) -> str | None:
     rows = sum(max(change.rows or 0, 0) for change in copied)
     volume = describe_size(sum(change.bytes or 0 for change in copied))
     some = "at least " if others else ""
-    lacking = ""
-    if others:
-        largest = max(others, key=lambda change: change.bytes or 0).name
-        lacking = f"; no measure for {counted(len(others), 'table')}, the largest {largest}"
-        if len(others) == 1:
-            lacking = f"; no measure for {largest}"
+    lacking = _unmeasured(others)
     apart = "" if len(measured) == 1 else " one after the other"
     return (
         f"{counted(len(copied), 'table')} {'is' if len(copied) == 1 else 'are'} copied:"
         f" {counted(rows, 'row')}, {volume}, {some}{describe_duration(sum(measured))}{apart}"
         f" by the last copies of this catalog{lacking}."
     )
+
+
+def _unmeasured(others: Sequence[Change]) -> str:
+    if not others:
+        return ""
+    largest = max(others, key=lambda change: change.bytes or 0).name
+    several = f"{counted(len(others), 'table')}, the largest " if len(others) > 1 else ""
+    return f"; no measure for {several}{largest}"
 
 
 def _moves(change: Change) -> str:
