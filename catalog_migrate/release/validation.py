@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -713,29 +713,42 @@ def decision_problems(
     definition: ObjectDefinition, place: Place, columns: Mapping[str, Place]
 ) -> list[Problem]:
     """Decisions and column lists that contradict the object they stand in."""
-    found: list[Problem] = []
+    return [
+        Problem(BAD_DECISION, message, at.file, at.line, at.column, text, remedy)
+        for rule in (_dropped, _renamed, _laid_out, _without_rows)
+        for message, text, remedy, at in rule(definition, place, columns)
+    ]
 
-    def report(message: str, text: str, remedy: str, at: Place = place) -> None:
-        found.append(Problem(BAD_DECISION, message, at.file, at.line, at.column, text, remedy))
 
-    present = {column.name.lower(): column for column in definition.columns}
+_Wrong = Iterator[tuple[str, str, str, Place]]
+"""What is wrong, the text that it is about, what to do, and where."""
+
+
+def _dropped(definition: ObjectDefinition, place: Place, _: Mapping[str, Place]) -> _Wrong:
+    present = {column.name.lower() for column in definition.columns}
     for name in definition.dropped:
         if name.lower() in present:
-            report(
+            yield (
                 f"{definition.key} drops column {quote_part(name)}, which it also declares",
-                name, "take the column out of the list, or out of DROPPED",
+                name, "take the column out of the list, or out of DROPPED", place,
             )
+
+
+def _renamed(
+    definition: ObjectDefinition, place: Place, columns: Mapping[str, Place]
+) -> _Wrong:
+    present = {column.name.lower(): column for column in definition.columns}
     for column in definition.columns:
         at = columns.get(column.name.lower(), place)
         for old in column.earlier_names:
             other = present.get(old.lower())
             if other is column:
-                report(
+                yield (
                     f"column {quote_part(column.name)} of {definition.key} is renamed from itself",
                     old, "leave RENAMED FROM out", at,
                 )
             elif other is not None and other.renamed_from is None:
-                report(
+                yield (
                     f"column {quote_part(column.name)} of {definition.key} is renamed from "
                     f"{quote_part(old)}, which {definition.key} still declares",
                     old, f"take {quote_part(old)} out of the list, or RENAMED FROM", at,
@@ -747,37 +760,46 @@ def decision_problems(
     for one, another in find_clashes(earlier):
         first, second = present[one], present[another]
         old = second.earlier_names[0]
-        report(
+        yield (
             f"columns {quote_part(first.name)} and {quote_part(second.name)} of "
             f"{definition.key} are both renamed from {quote_part(old)}",
             old, "one column can have only one successor", columns.get(another, place),
         )
+
+
+def _laid_out(definition: ObjectDefinition, place: Place, _: Mapping[str, Place]) -> _Wrong:
+    present = {column.name.lower() for column in definition.columns}
     for clause, names in (
         ("partitioned", definition.partitioned_by), ("clustered", definition.clustered_by)
     ):
         for name in names:
             if name.lower() not in present:
-                report(
+                yield (
                     f"{definition.key} is {clause} by {quote_part(name)}, which is not one of its "
-                    "columns", name, "name a column of the table",
+                    "columns", name, "name a column of the table", place,
                 )
+
+
+def _without_rows(
+    definition: ObjectDefinition, place: Place, columns: Mapping[str, Place]
+) -> _Wrong:
     if definition.filled_from is not None and (definition.is_derived or definition.kind != "table"):
-        report(
+        yield (
             f"{definition.kind} {definition.key} has FILLED FROM", "FILLED FROM",
             "leave it out: the application's populate callback fills a derived table"
-            if definition.is_derived else "leave it out: only tables hold rows",
+            if definition.is_derived else "leave it out: only tables hold rows", place,
         )
-    if definition.kind != "table":
-        if definition.contents is not None:
-            report(
-                f"{definition.kind} {definition.key} has contents {definition.contents}",
-                definition.contents, "only tables have contents",
+    if definition.kind == "table":
+        return
+    if definition.contents is not None:
+        yield (
+            f"{definition.kind} {definition.key} has contents {definition.contents}",
+            definition.contents, "only tables have contents", place,
+        )
+    for column in definition.columns:
+        if column.using is not None or column.renamed_from is not None:
+            yield (
+                f"column {quote_part(column.name)} of {definition.kind} {definition.key} has "
+                "USING or RENAMED FROM", column.name, "only columns of tables hold rows",
+                columns.get(column.name.lower(), place),
             )
-        for column in definition.columns:
-            if column.using is not None or column.renamed_from is not None:
-                report(
-                    f"column {quote_part(column.name)} of {definition.kind} {definition.key} has "
-                    "USING or RENAMED FROM", column.name, "only columns of tables hold rows",
-                    columns.get(column.name.lower(), place),
-                )
-    return found
