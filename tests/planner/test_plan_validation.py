@@ -56,7 +56,7 @@ class TestRowsOfNow:
 class TestBodies:
     """Texts are read before a plan is shown, where the object changes by itself."""
 
-    UNREADABLE = "CREATE VIEW v (a INT) AS SELECT a FROM t WHERE;"
+    UNREADABLE = "CREATE VIEW v (a INT) AS SELECT a FROM t ORDER BY;"
 
     def test_of_what_changes(self) -> None:
         """A new view that no Spark parses is refused with its place."""
