@@ -15,7 +15,6 @@ from typing import Any
 import networkx
 
 from catalog_migrate.errors import DependencyCycle, UsageError
-from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
 from catalog_migrate.model.walks import group_in_waves, measure_depths
@@ -52,11 +51,10 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
                 remedy="give a key for every object that is used", identity=stranger,
             )
         ranked = sorted(keys, key=lambda node: order_key(keys[node]))
-        with collector_paused():
-            self.add_nodes_from((node, {"key": keys[node]}) for node in ranked)
-            self.add_edges_from(
-                (used, user) for user in ranked if user in uses for used in self._ranked(uses[user])
-            )
+        self.add_nodes_from((node, {"key": keys[node]}) for node in ranked)
+        self.add_edges_from(
+            (used, user) for user in ranked if user in uses for used in self._ranked(uses[user])
+        )
         for user, roles in links.items():
             for role, used in sorted(roles.items()):
                 if self.has_edge(used, user):

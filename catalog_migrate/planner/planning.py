@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.assembly import complete, empty_plan, nothing_to_do
@@ -627,5 +628,6 @@ def _graphs(
         )
         for there in (baseline.objects, difference.objects)
     ]
-    old = DependencyGraph(*sides[0])
-    return old, old if sides[0] == sides[1] else DependencyGraph(*sides[1])
+    with collector_paused():
+        old = DependencyGraph(*sides[0])
+        return old, old if sides[0] == sides[1] else DependencyGraph(*sides[1])
