@@ -30,6 +30,7 @@ from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
     NotReconciled,
+    StalePlan,
 )
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.pipeline.options import BootstrapOptions
@@ -44,7 +45,11 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration, Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE, blocked
 from catalog_migrate.planner.planfile import same_plan, stale
-from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES, fenced_out
+from catalog_migrate.planner.policy_evaluation import (
+    POLICY_ASKS,
+    POLICY_REFUSES,
+    fenced_out,
+)
 from catalog_migrate.program.steps import Executed, Step
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.cleanup import RETENTION_SECONDS, expired
@@ -77,6 +82,7 @@ from catalog_migrate.reconciler.reconcile import (
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
+from catalog_migrate.reconciler.reshape import Rehearsed, rehearse
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.updates import Update
@@ -421,7 +427,9 @@ def _brought_in(
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
         try:
-            prepared = prepare(work, state, migration, populate=options.populate)
+            rehearsed = _rehearsed(work, part, options, state, migration)
+            migration = rehearsed.migration
+            prepared = prepare(work, state, migration, rehearsed.shapes, populate=options.populate)
             state = put_in_force(
                 work, state, migration, prepared, owner=part.owner,
                 beside=() if examination is None else _predict_users(
@@ -442,6 +450,23 @@ def _brought_in(
         found = None if examination is None else examination.found
         return finish_shared(work, state), migration, "migration", found
     raise AssertionError("unreachable")
+
+
+def _rehearsed(
+    work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
+    migration: Migration,
+) -> Rehearsed:
+    """The migration once its changes in place were tried: another plan where tables are copied.
+
+    Raises StalePlan where a table refuses what was approved.
+    """
+    rehearsed = rehearse(work, state, migration)
+    if rehearsed.refused and part.owner == "release" and options.plan is not None:
+        raise StalePlan(
+            "tables refuse the changes in place that the plan has", changes=rehearsed.refused,
+            remedy="start without the plan file, so that they are copied; or do without the change",
+        )
+    return rehearsed
 
 
 # -- users' objects ----------------------------------------------------------------------------

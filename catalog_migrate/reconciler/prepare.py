@@ -26,6 +26,7 @@ from catalog_migrate.engine.port import (
     ViewSpec,
 )
 from catalog_migrate.errors import CommitConflict, PrepareFailed
+from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, identity_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
@@ -33,7 +34,6 @@ from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Fill, Migration, Target
 from catalog_migrate.planner.plan_validation import Proof, blocked, with_proofs
-from catalog_migrate.planner.program import program
 from catalog_migrate.planner.proofs import TableExpression, expressions
 from catalog_migrate.program.operations import execute
 from catalog_migrate.program.steps import PREPARE, Op, Step
@@ -59,7 +59,6 @@ from catalog_migrate.reconciler.fill_tables import (
     read_shards,
 )
 from catalog_migrate.reconciler.others import describe_holder, find_installation
-from catalog_migrate.reconciler.reshape import ReshapeDecision, choose
 from catalog_migrate.reconciler.seals import SealTable, require_sealed, seal_tables
 
 if TYPE_CHECKING:
@@ -226,9 +225,12 @@ def _require_applyable(migration: Migration) -> Migration:
 
 
 def prepare(
-    work: ExecutionContext, state: State, migration: Migration, *, populate: Populate | None
+    work: ExecutionContext, state: State, migration: Migration, shapes: Mapping[Identity, Shape],
+    *, populate: Populate | None,
 ) -> Prepared:
     """Build the new shards and seal the old ones; see the module's docstring for the order.
+
+    ``shapes`` are what becomes of tables in place, as a rehearsal found them.
 
     Raises PrepareFailed (the old release stays in force and what was begun is undone by
     :func:`catalog_migrate.reconciler.cleanup.abandon`), and CommitConflict when the world moved
@@ -241,12 +243,9 @@ def prepare(
                 f"{definition.key} has no SQL, so it can be planned but not applied",
                 remedy="add its `sql` to the manifest",
             )
-    choice = choose(work, state, migration)
-    steps = _program(state, migration, choice)
-    prepared = Prepared(
-        state, migration.plan.plan_hash, migration.plan.target.release, steps, choice.shapes
-    )
-    begin = [step for step in steps if step.phase == PREPARE]
+    plan = migration.plan
+    prepared = Prepared(state, plan.plan_hash, plan.target.release, plan.steps, dict(shapes))
+    begin = [step for step in plan.steps if step.phase == PREPARE]
     if begin:
         work.journal.steps += begin
         _execute(work, prepared, begin, migration, populate)
@@ -273,27 +272,6 @@ def _execute(
         each.path for each in seals if each.path not in gone and each.step.id not in replaced
     )
     _verify_empty(work, migration, prepared)
-
-
-def _program(state: State, migration: Migration, choice: ReshapeDecision) -> tuple[Step, ...]:
-    """The plan's steps; made again where tables are copied that were to be changed in place."""
-    if not choice.copied:
-        return migration.plan.steps
-    from catalog_migrate.model.graph import DependencyGraph
-
-    targets = [
-        replace(target, contents="copy") if target.identity in choice.copied else target
-        for target in migration.targets
-    ]
-    there = {target.identity: target.definition.key for target in targets}
-    new = DependencyGraph(
-        {target.identity: [use for use in target.uses if use in there] for target in targets}, there
-    )
-    return program(
-        targets,
-        {mapping.identity: (mapping.key, mapping.item_id) for mapping in state.mappings.values()},
-        migration.drops, migration.creates, (state.graph, new),
-    )
 
 
 def _require_no_backfill(

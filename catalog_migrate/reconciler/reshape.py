@@ -8,7 +8,9 @@ may hang on the shard, and an empty shadow table of it must have taken the very 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.records import IntentRecord, ItemRecord
@@ -33,10 +35,43 @@ _NEVER_DONE = "UnsupportedOperationException"
 
 @dataclass(slots=True)
 class ReshapeDecision:
-    """Shapes of tables that keep their shard, and why others are copied instead, by identity."""
+    """Shapes of tables that keep their shard, and why others are copied instead, by identity.
+
+    Those that are ``barred`` would take the change, but for those who use them.
+    """
 
     shapes: dict[Identity, Shape] = field(default_factory=dict)
     copied: dict[Identity, str] = field(default_factory=dict)
+    barred: set[Identity] = field(default_factory=set)
+
+
+class Rehearsed(NamedTuple):
+    """A migration whose changes in place were tried.
+
+    It is another one where tables are copied; ``refused`` says which of them, and why, that the
+    plan could not know of by the sessions and streams on record.
+    """
+
+    migration: Migration
+    shapes: Mapping[Identity, Shape]
+    refused: tuple[str, ...] = ()
+
+
+def rehearse(work: ExecutionContext, state: State, migration: Migration) -> Rehearsed:
+    """Try changes in place, and plan again where they are refused."""
+    choice = choose(work, state, migration)
+    if not choice.copied:
+        return Rehearsed(migration, choice.shapes)
+    from catalog_migrate.planner.copied_instead import copied_instead
+
+    names = {target.identity: target.definition.key for target in migration.targets}
+    return Rehearsed(
+        copied_instead(migration, choice.copied, state), choice.shapes,
+        tuple(
+            f"{names[identity]} has to be copied: {reason}"
+            for identity, reason in choice.copied.items() if identity not in choice.barred
+        ),
+    )
 
 
 def choose(work: ExecutionContext, state: State, migration: Migration) -> ReshapeDecision:
@@ -51,6 +86,8 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
     tried: list[tuple[Target, str, str, Shape]] = []
     for target in wanted:
         reason = barred(work, state, target.item_id)
+        if reason is not None:
+            choice.barred.add(target.identity)
         path = state.items[target.item_id].shard
         if reason is None and path is not None:
             layout = work.retrying(work.engine.shard_layout, work.absolute(path))

@@ -13,10 +13,11 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ItemRecord, SessionRecord
 from catalog_migrate.catalog.sessions import remove_sessions
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import EngineFailure, NotReconciled
+from catalog_migrate.errors import EngineFailure, NotReconciled, StalePlan
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.plan import Plan
 from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -66,16 +67,22 @@ class Place:
 
     def start(
         self, wanted: Release, *, on_call: Callable[[str], None] | None = None,
-        session: bool = False, holder: str | None = None,
+        session: bool = False, holder: str | None = None, **said: Any,
     ) -> BootstrapReport:
         self.engine = SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
         report = migrate(
             self.engine, self.log.attach(on_call), wanted, warehouse="/w", clock=self.clock,
             holder=holder or f"process {next(self.processes)}", timeout=600.0, session=session,
-            token=lambda: f"{next(self.tokens):08d}", on_progress=self._hear,
+            token=lambda: f"{next(self.tokens):08d}", on_progress=self._hear, **said,
         )
         self.engine.on_call = lambda _: None
         return report
+
+    def planned(self, wanted: Release) -> Plan:
+        """The plan as it is made without looking at the tables."""
+        plan = self.start(wanted, read_only=True).plan
+        assert plan is not None
+        return plan
 
     def _hear(self, progress: Progress) -> None:
         if progress.phase == "copy, not in place":
@@ -207,13 +214,56 @@ def test_an_unchanged_start_of_one_process_commits_nothing() -> None:
 @pytest.mark.parametrize("at", range(1, STATEMENTS + 1))
 def test_what_the_shadow_table_refuses_is_copied(at: int) -> None:
     """A refusal of any statement before the commit: the same release by a copy, no shadow table
-    left."""
+    left. That is another plan, which is reported and executed."""
     place = Place()
+    before = place.planned(TWO)
+    assert [step.op for step in before.steps if step.name == "s.t"] == ["evolve"]
     report = place.start(TWO, on_call=refuse(at))
     assert (report.outcome, report.rows_copied) == ("migrated", 2)
+    assert report.plan is not None
+    assert report.plan.plan_hash != before.plan_hash
+    (table,) = [change for change in report.plan.changes if change.kind == "table"]
+    assert table.contents == "copy"
+    assert "an empty shadow table refused it" in table.copied_because[-1]
+    assert [(one.op, one.wave) for one in report.executed if one.phase == "prepare"] == [
+        (step.op, step.wave) for step in report.plan.steps if step.phase == "prepare"
+    ] == [("copy", 1), ("seal", 2)]
     (said,) = place.said
     assert "an empty shadow table refused it: no such change [DELTA_UNSUPPORTED]" in said
     assert len(place.world.shards) == 2
+    place.settled()
+
+
+def test_a_copy_is_not_what_was_approved() -> None:
+    """An approved plan that counts on a change in place stops where that is refused, and says why;
+    the old release stays, nothing is left over, and without the plan the table is copied."""
+    place = Place()
+    approved = place.planned(TWO)
+    with pytest.raises(StalePlan) as caught:
+        place.start(TWO, on_call=refuse(1), plan=approved)
+    (change,) = caught.value.changes
+    assert change.startswith("s.t has to be copied: an empty shadow table refused it")
+    held = place.state.release_in_force()
+    assert held is not None
+    assert (held.name, dict(place.state.intents), len(place.world.shards)) == ("1", {}, 1)
+    assert place.start(TWO, plan=approved).rows_copied == 0
+    place.settled()
+
+    other = Place()
+    assert other.start(TWO, on_call=refuse(1)).rows_copied == 2
+
+
+def test_a_copy_because_of_a_session_is_a_plan_of_its_own() -> None:
+    """Who uses the old names keeps them, whatever was approved; the plan that is executed is
+    reported."""
+    place = Place()
+    approved = place.planned(TWO)
+    place.start(ONE, session=True, holder="app")
+    report = place.start(TWO, plan=approved, holder="upgrade")
+    assert (report.outcome, report.rows_copied) == ("migrated", 2)
+    assert report.plan is not None
+    assert report.plan.plan_hash != approved.plan_hash
+    assert "other session" in report.plan.changes[0].copied_because[-1]
     place.settled()
 
 

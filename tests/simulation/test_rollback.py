@@ -559,7 +559,7 @@ def test_a_drop_that_was_copied_after_all() -> None:
     """Where the shadow table refuses the drop the old directory has the values, and a rollback
     finds them.
 
-    The plan was made before that, and spoke of the commit.
+    That is another plan, which says so; the one that was made before it spoke of the commit.
     """
     place = Place()
     place.start("1", T1)
@@ -573,7 +573,7 @@ def test_a_drop_that_was_copied_after_all() -> None:
     assert report.rows_copied == 1
     assert report.plan is not None
     assert report.plan.point_of_no_return is not None
-    assert report.plan.point_of_no_return.after == "commit"
+    assert report.plan.point_of_no_return.after == "retention"
     place.append("t", {"id": 2})
     place.back(1)
     assert place.read("t") == [{"id": 1, "b": "b1"}, {"id": 2, "b": None}]
