@@ -135,33 +135,41 @@ class PutInForce(msgspec.Struct, frozen=True):
     epoch: int
     now: int
 
-    def apply(self, state: State) -> Iterator[Edit]:
+    def apply(self, state: State) -> list[Edit]:
         """Return all that changes of the release's own objects, and what is to be reconciled."""
         migration, serial = self.migration, state.serial + 1
-        yield RaiseSerial()
-        yield from _leave_tombstones(state, migration)
+        later = [step for step in self.prepared.steps if step.phase in (IN_PLACE, NAMES)]
+        return [
+            RaiseSerial(),
+            *_leave_tombstones(state, migration),
+            *self._raise_format(state),
+            *self._put_targets(state),
+            *self._remove(state),
+            *self._free_names(),
+            *_remember_schemas(state, migration, self.owner),
+            Put("allocator", "i", AllocatorRecord(next=migration.next_item)),
+            Put("allocator", "s", AllocatorRecord(next=migration.next_global)),
+            Delete("intent", str(self.epoch)),
+            *self._keep_seals(state),
+            Put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later))),
+            *_record_release(state, migration, self.owner, serial),
+        ]
+
+    def _raise_format(self, state: State) -> Iterator[Edit]:
         needed = find_record_format(
-            migration.targets,
+            self.migration.targets,
             lambda target: None if target.old is None else state.items[target.item_id].definition,
         )
         if needed > int(state.setting("format_version")):
             yield Put("config", "format_version", ConfigRecord(value=str(needed)))
-        yield from self._put_targets(state)
-        for identity in migration.removed:
-            yield from self._remove(state, identity)
-        kept = {target.identity for target in migration.targets}
-        for left in (*(target.old for target in migration.targets), *migration.removed):
+
+    def _free_names(self) -> Iterator[Edit]:
+        """Mappings of names that no target has any more."""
+        targets, removed = self.migration.targets, self.migration.removed
+        kept = {target.identity for target in targets}
+        for left in (*(target.old for target in targets), *removed):
             if left is not None and left not in kept:
                 yield Delete("mapping", identity_text(left))
-        yield from _remember_schemas(state, migration, self.owner)
-        yield Put("allocator", "i", AllocatorRecord(next=migration.next_item))
-        yield Put("allocator", "s", AllocatorRecord(next=migration.next_global))
-        yield Delete("intent", str(self.epoch))
-        if self.prepared.unsealing:
-            yield self._keep_seals(state)
-        later = [step for step in self.prepared.steps if step.phase in (IN_PLACE, NAMES)]
-        yield Put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later)))
-        yield from _record_release(state, migration, self.owner, serial)
 
     def _put_targets(self, state: State) -> Iterator[Edit]:
         item_of = {target.identity: target.item_id for target in self.migration.targets}
@@ -210,11 +218,12 @@ class PutInForce(msgspec.Struct, frozen=True):
         if old is not None and shard != old_shard:
             yield from self._retire(state, old)
 
-    def _remove(self, state: State, identity: Identity) -> Iterator[Edit]:
-        mapping = state.mappings.get(identity_text(identity))
-        if mapping is not None:
-            yield Delete("item", mapping.item_id)
-            yield from self._retire(state, state.items[mapping.item_id])
+    def _remove(self, state: State) -> Iterator[Edit]:
+        for identity in self.migration.removed:
+            mapping = state.mappings.get(identity_text(identity))
+            if mapping is not None:
+                yield Delete("item", mapping.item_id)
+                yield from self._retire(state, state.items[mapping.item_id])
 
     def _retire(self, state: State, item: ItemRecord) -> Iterator[Edit]:
         if item.shard is not None:
@@ -224,13 +233,15 @@ class PutInForce(msgspec.Struct, frozen=True):
                 self.now, state.serial + 1, sealed, item.name_of
             ))
 
-    def _keep_seals(self, state: State) -> Edit:
+    def _keep_seals(self, state: State) -> Iterator[Edit]:
         """Which tables stay in force sealed, until their changes in place are made."""
-        intent = state.intents[str(self.epoch)]
-        kept = tuple(seal for seal in intent.seals if seal.path in self.prepared.unsealing)
-        return Put("intent", f"{self.epoch}/sealed", msgspec.structs.replace(
-            intent, paths=(), seals=kept, committed=True
-        ))
+        unsealing = self.prepared.unsealing
+        if unsealing:
+            intent = state.intents[str(self.epoch)]
+            kept = tuple(seal for seal in intent.seals if seal.path in unsealing)
+            yield Put("intent", f"{self.epoch}/sealed", msgspec.structs.replace(
+                intent, paths=(), seals=kept, committed=True
+            ))
 
 
 def _remember_schemas(state: State, migration: Migration, owner: Owner) -> Iterator[Edit]:
