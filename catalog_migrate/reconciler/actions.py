@@ -121,7 +121,7 @@ def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> Desi
     )
     return DesiredName(
         identity=mapping.identity,
-        name=definition.item_name,
+        name=ItemName(definition.schema, definition.name),
         kind="table" if mapping.kind in SHARD_KINDS else mapping.kind,
         item_id=mapping.item_id,
         global_id=item.global_id,
