@@ -9,7 +9,7 @@ on: an outage's backlog takes longer than any limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -138,17 +138,19 @@ class Watch:
             if outcome:
                 self._record(item_id, outcome)
                 del self._waiting[item_id]
-        waiting = {item_id: probed.get(item_id) for item_id in self._waiting}
-        bad = {item_id: each for item_id, each in waiting.items() if each and not each.ok}
-        final = [item_id for item_id, each in sorted(bad.items()) if each.final]
+        bad = {item_id: each for item_id, each in probed.items() if not each.ok}
+        final = [each for each in sorted(self._waiting) if each in bad and bad[each].final]
         if final:
             self._waiting = {item_id: self._waiting[item_id] for item_id in final}
+        if final or not self._waiting or self._is_over(probed, now):
             return False
-        if not waiting or self._is_over(probed, now):
-            return False
-        if bad and now >= self._probe_again and self.probing.ask_again(self.state, bad):
-            self._probe_again = now + PROBE_AGAIN
+        self._ask_again(self._waiting.keys() & bad.keys(), now)
         return True
+
+    def _ask_again(self, item_ids: Collection[str], now: float) -> None:
+        """Probe once more what did not work, when it is time."""
+        if item_ids and now >= self._probe_again and self.probing.ask_again(self.state, item_ids):
+            self._probe_again = now + PROBE_AGAIN
 
     def _not_late(self) -> list[str]:
         """List those that can start: what they read is known."""
