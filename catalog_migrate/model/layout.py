@@ -9,7 +9,7 @@ names, the names alone could not tell whether it has begun. Pure.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -74,17 +74,10 @@ def steps_to(standing: Layout, shape: Shape) -> tuple[Alter, ...]:
     behind its own. Raises EngineFailure (``SHARD_LAYOUT_CHANGED``) when a column that the shape
     keeps is gone, has another type, or one that is not the shape's has a name it needs.
     """
-    kept = {column.physical: column for column in shape.columns if column.physical}
     found = {column.physical: column for column in standing.columns}
-    for physical, column in kept.items():
-        if physical not in found or found[physical].type != column.type:
-            raise _changed(f"the column {column.name} is not there as {column.type} any more")
+    kept = _require_kept(found, shape)
     gone = tuple(found[physical].name for physical in shape.gone if physical in found)
-    names = {
-        column.physical: column.name
-        for column in standing.columns
-        if column.physical not in shape.gone
-    }
+    names = {each.physical: each.name for each in found.values() if each.physical not in shape.gone}
     steps = [Alter("drop", gone)] if gone else []
     steps += _renames(names, kept)
     if steps and not standing.mapped:
@@ -93,6 +86,17 @@ def steps_to(standing: Layout, shape: Shape) -> tuple[Alter, ...]:
     steps += _additions(order, shape)
     steps += _moves(order, [column.name for column in shape.columns])
     return tuple(steps)
+
+
+def _require_kept(
+    found: Mapping[str, PlacedColumn], shape: Shape
+) -> dict[str, PlacedColumn]:
+    """The columns that the shape keeps; EngineFailure where one is missing or of another type."""
+    kept = {column.physical: column for column in shape.columns if column.physical}
+    for physical, column in kept.items():
+        if physical not in found or found[physical].type != column.type:
+            raise _changed(f"the column {column.name} is not there as {column.type} any more")
+    return kept
 
 
 def _renames(names: dict[str, str], kept: dict[str, PlacedColumn]) -> list[Alter]:

@@ -299,12 +299,15 @@ def change_of(key: str, before: str | None, after: str | None) -> Change:
     if known is None or known.key == APPEND_ONLY or not (known.features or known.copied):
         return "metadata"
     if known.key == MAPPING_MODE:
-        modes = tuple((value or "none").lower() for value in (before, after))
-        if modes[0] == modes[1]:
-            return "metadata"
-        return "spark" if modes == ("none", "name") else "copy"
+        return _change_of_mapping((before or "none").lower(), (after or "none").lower())
     for_good = known.key == _ICEBERG + "V3" and known.is_on(before)  # Delta never turns it off
     return "copy" if for_good or (known.copied and known.is_on(after)) else "spark"
+
+
+def _change_of_mapping(before: str, after: str) -> Change:
+    if before == after:
+        return "metadata"
+    return "spark" if (before, after) == ("none", "name") else "copy"
 
 
 def is_made_by_spark(properties: Mapping[str, str]) -> bool:
@@ -447,11 +450,7 @@ def _clashes(values: Mapping[str, str]) -> Iterator[_Clash]:
         if key.lower() in KNOWN and KNOWN[key.lower()].is_on(value)
     }
     iceberg = sorted(key for key in on if key.startswith(_ICEBERG))
-    for key in iceberg[1:]:
-        yield key, f"cannot be on beside {iceberg[0]}", "keep one of them"
-    if iceberg and values.get(MAPPING_MODE) == "none":
-        reason = f"is 'none' beside {iceberg[0]}, which needs 'name' or 'id'"
-        yield MAPPING_MODE, reason, "leave it out"
+    yield from _clashes_of_iceberg(iceberg, values)
     vectors = "delta.enableDeletionVectors"
     old = [key for key in (*iceberg, _MANIFEST) if key in on and not key.endswith("V3")]
     if vectors in on and old:
@@ -459,6 +458,15 @@ def _clashes(values: Mapping[str, str]) -> Iterator[_Clash]:
     tracking = "delta.enableRowTracking"
     if _ICEBERG + "V3" in on and tracking in values and tracking not in on:
         yield tracking, f"is off beside {_ICEBERG}V3, which needs it", "leave it out"
+
+
+def _clashes_of_iceberg(iceberg: Sequence[str], values: Mapping[str, str]) -> Iterator[_Clash]:
+    """Versions of Iceberg beside the first, and a table without column mapping."""
+    for key in iceberg[1:]:
+        yield key, f"cannot be on beside {iceberg[0]}", "keep one of them"
+    if iceberg and values.get(MAPPING_MODE) == "none":
+        reason = f"is 'none' beside {iceberg[0]}, which needs 'name' or 'id'"
+        yield MAPPING_MODE, reason, "leave it out"
 
 
 def _short_log(values: Mapping[str, str]) -> Iterator[_Clash]:
