@@ -45,6 +45,11 @@ _FOLLOWED_BY = {
     "intersect": frozenset({"all", "distinct", "select"}),
     "lateral": frozenset({"view"}),
 }
+_BEHIND = {
+    "by": frozenset({"group", "order", "partition"}),
+    "view": frozenset({"lateral"}),
+    "when": frozenset({"case"}),
+}
 _SET_WORDS = frozenset({"union", "except", "intersect"})
 _LITERALS = frozenset({"null", "true", "false"})
 _CASTS = frozenset({"cast", "try_cast"})
@@ -196,7 +201,7 @@ class _Words:
         return self.tokens[at + 1] if at + 1 < len(self.tokens) else end_token(0)
 
     def _is_keyword(self, at: int, token: Token) -> bool:
-        word, following, frame = token.value, self._following(at), self.frames[-1]
+        word, following = token.value, self._following(at)
         if following.text in (".", ":", "->", "=>") or self.before in (".", ":"):
             return False
         if self.before == "as":  # an alias, but for a cast's type, which is no keyword either
@@ -205,54 +210,59 @@ class _Words:
             following.kind == "word" and following.value not in _BEHIND_ALIAS
         )
         if self.behind_operand:
-            if frame.cases and word in ("when", "then", "else", "end"):
-                frame.cases -= word == "end"
-                return True
-            if word in _FOLLOWED_BY:
-                return following.kind == "word" and following.value in _FOLLOWED_BY[word]
-            if word == "not":
-                return _is_word(following, "in", "like", "ilike", "rlike", "between")
-            if word == "using":
-                return following.text == "("
-            if word == "select":
-                return self.before == ")" and (begins or following.text == "*")
-            return word in _BETWEEN_OPERANDS and (
-                begins or following.text in ("-", "+", "~")
-                or (word in ("and", "or") and _is_word(following, "case", "not"))
-            )
+            return self._is_between(word, following, begins)
+        if word in _BEHIND:
+            return self.before in _BEHIND[word]
+        if word in ("partition", "order", "with"):
+            return self._opens_list(at, word, following)
+        return word in _LITERALS or self._opens_operand(at, word, following, begins)
+
+    def _is_between(self, word: str, following: Token, begins: bool) -> bool:
+        """Whether a word behind an operand is no alias of it."""
+        frame = self.frames[-1]
+        if frame.cases and word in ("when", "then", "else", "end"):
+            frame.cases -= word == "end"
+            return True
+        if word in _FOLLOWED_BY:
+            return following.kind == "word" and following.value in _FOLLOWED_BY[word]
+        if word == "not":
+            return _is_word(following, "in", "like", "ilike", "rlike", "between")
+        if word == "using":
+            return following.text == "("
+        if word == "select":
+            return self.before == ")" and (begins or following.text == "*")
+        return word in _BETWEEN_OPERANDS and (
+            begins or following.text in ("-", "+", "~")
+            or (word in ("and", "or") and _is_word(following, "case", "not"))
+        )
+
+    def _opens_operand(self, at: int, word: str, following: Token, begins: bool) -> bool:
+        """Whether a word that could be an operand itself stands before one."""
         if word == "select":
             return (begins or following.text in ("*", "-", "+")) and (
                 self.before in ("", "(", "|>", "all", "distinct", "return", *_SET_WORDS)
             )
         if word == "case":
             if (begins or _is_word(following, "when")) and self._is_closed(at):
-                frame.cases += 1
+                self.frames[-1].cases += 1
                 return True
             return False
-        if word == "when":
-            return self.before == "case"
-        if word == "by":
-            return self.before in ("group", "order", "partition")
         if word in ("all", "distinct"):
             return begins and self.before in ("select", "(", *_SET_WORDS)
+        if word in ("join", "outer", "semi", "anti"):
+            return begins or _is_word(following, "join")
+        return begins and word in ("not", "exists", *_CASTS)
+
+    def _opens_list(self, at: int, word: str, following: Token) -> bool:
+        """Whether what OVER ( has, or common table expressions, follow."""
         third = self.tokens[at + 2] if at + 2 < len(self.tokens) else end_token(0)
-        if word in ("partition", "order"):
-            return _is_word(following, "by") and self.before == "(" and third.kind != "end" and (
-                third.text not in (",", ")")
-            )
         if word == "with":
             return following.kind in ("word", "quoted") and self.before in ("", "(", "return") and (
                 _is_word(third, "as") or _is(third, "(")
             )
-        if word in ("join", "outer", "semi", "anti"):
-            return begins or _is_word(following, "join")
-        if word == "view":
-            return self.before == "lateral"
-        if word in _LITERALS:
-            return True
-        if word in ("not", "exists", *_CASTS):
-            return begins
-        return False
+        return _is_word(following, "by") and self.before == "(" and third.kind != "end" and (
+            third.text not in (",", ")")
+        )
 
     def _is_closed(self, at: int) -> bool:
         """Whether WHEN, THEN and END follow a CASE on its own level."""
