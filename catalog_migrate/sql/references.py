@@ -6,7 +6,7 @@ a parse, and does not refuse Spark SQL that a parser library does not know yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from catalog_migrate.sql.tokens import Token, string_value, tokenise
@@ -218,41 +218,12 @@ def _body_of(tokens: Sequence[Token], index: int) -> str | None:
 def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
     """How many tokens a keyword that steers the scan takes; 0 when the word is just a name."""
     word = tokens[index].value
-    first = not frame.started
-    before = tokens[index - 1] if index else None
     following = tokens[index + 1] if index + 1 < len(tokens) else None
-    if frame.in_values and before is not None and (
-        word == "as" or before.is_operator(")") or before.is_string or before.kind == "number"
-    ):
+    if frame.in_values and index and (word == "as" or _ends_value(tokens[index - 1])):
         frame.in_values, frame.in_from = False, True
-    if word == "from":
-        distinct = index >= 2 and tokens[index - 1].is_word("distinct")
-        if (frame.has_query or first) and not (distinct and tokens[index - 2].is_word("is", "not")):
-            frame.in_from = frame.awaits = frame.started = frame.has_query = True
-            frame.with_ = False
-        return 1
-    if word == "join":
-        frame.in_from = frame.awaits = True
-        return 1
-    if word == "with" and first:
-        frame.with_ = frame.started = True
-        frame.awaits = frame.in_from = False
-        frame.recursive = following is not None and following.is_word("recursive")
-        return 2 if frame.recursive else 1
-    if word == "lateral":
-        if following is not None and following.is_word("view"):
-            frame.in_from = frame.awaits = False
-            return 2
-        return 1
-    if word == "table" and _is_table_query(tokens, index, frame):
-        frame.started = frame.awaits = True
-        frame.with_ = False
-        return 1
-    if word == "values" and (first or frame.awaits):
-        frame.started = True
-        frame.in_values = frame.in_from
-        frame.in_from = frame.awaits = False
-        return 1
+    enter = _ENTERS.get(word)
+    if enter is not None and (taken := enter(tokens, index, frame)):
+        return taken
     if word in _ENDS_FROM and not (following is None or following.is_operator(".", ",", ")")):
         frame.started = True
         frame.in_from = frame.awaits = False
@@ -260,9 +231,66 @@ def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
             frame.has_query = True
             frame.with_ = False
         return 1
-    if word == "as" and frame.cast and following is not None:
-        return 1
-    return 0
+    return int(word == "as" and frame.cast and following is not None)
+
+
+def _ends_value(token: Token) -> bool:
+    return token.is_operator(")") or token.is_string or token.kind == "number"
+
+
+def _enter_from(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
+    distinct = index >= 2 and tokens[index - 1].is_word("distinct") and (
+        tokens[index - 2].is_word("is", "not")
+    )
+    if (frame.has_query or not frame.started) and not distinct:
+        frame.in_from = frame.awaits = frame.started = frame.has_query = True
+        frame.with_ = False
+    return 1
+
+
+def _enter_join(_tokens: Sequence[Token], _index: int, frame: _Frame) -> int:
+    frame.in_from = frame.awaits = True
+    return 1
+
+
+def _enter_with(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
+    if frame.started:
+        return 0
+    frame.with_ = frame.started = True
+    frame.awaits = frame.in_from = False
+    frame.recursive = index + 1 < len(tokens) and tokens[index + 1].is_word("recursive")
+    return 2 if frame.recursive else 1
+
+
+def _enter_lateral(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
+    if index + 1 < len(tokens) and tokens[index + 1].is_word("view"):
+        frame.in_from = frame.awaits = False
+        return 2
+    return 1
+
+
+def _enter_table(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
+    if not _is_table_query(tokens, index, frame):
+        return 0
+    frame.started = frame.awaits = True
+    frame.with_ = False
+    return 1
+
+
+def _enter_values(_tokens: Sequence[Token], _index: int, frame: _Frame) -> int:
+    if frame.started and not frame.awaits:
+        return 0
+    frame.started = True
+    frame.in_values = frame.in_from
+    frame.in_from = frame.awaits = False
+    return 1
+
+
+_ENTERS: Mapping[str, Callable[[Sequence[Token], int, _Frame], int]] = {
+    "from": _enter_from, "join": _enter_join, "with": _enter_with, "lateral": _enter_lateral,
+    "table": _enter_table, "values": _enter_values,
+}
+"""What a keyword changes of its level; how many tokens it takes, 0 where it is just a name."""
 
 
 def _is_table_query(tokens: Sequence[Token], index: int, frame: _Frame) -> bool:
