@@ -534,7 +534,7 @@ def _look_at_users(
     work.journal.users += looked.failures
     work.journal.repaired += looked.replaced
     try:
-        return record_look(work.log, looked, epoch=work.epoch)
+        return record_look(work.log, looked, work.held)
     except CatalogMigrateError as error:
         _left_to_the_next_start(work, "users' objects", error)
         return state

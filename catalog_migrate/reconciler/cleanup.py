@@ -108,10 +108,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         Amend("shard", path, {"state": "gone"}, where={"state": "building"})
         for path in intent.paths
     )
-    with work.journal.unlogged() as executed:
-        state = commit(work.log, Commit(
-            "clean up", (*gone, Delete("intent", key)), (work.held,), executed=executed
-        ))
+    state = work.commit(Commit("clean up", (*gone, Delete("intent", key))))
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state
 
@@ -183,7 +180,4 @@ def remove_data(work: ExecutionContext, state: State) -> State:
     retired = [RetireShard(step) for step in steps]
     execute(retired, work, on_ended=Ended(work.on_progress, {"retire": "remove"}, retired))
     removed = tuple(Amend("shard", path, {"removing": False}) for path in paths)
-    with work.journal.unlogged() as executed:
-        return commit(work.log, Commit(
-            "remove", removed, (work.held,), executed=executed
-        ))
+    return work.commit(Commit("remove", removed))

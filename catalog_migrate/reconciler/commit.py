@@ -74,14 +74,9 @@ def put_in_force(
         work.streams.follow(migration), Relink(migration), *beside,
     )
     alone = (NoOtherSession(work.holder),) if prepared.shapes else ()
-    with work.journal.unlogged() as executed:
-        return commit(work.log, _of_migration(
-            migration,
-            Commit(
-                _verb(MIGRATE, owner), updates, (work.held, SerialIs(base.serial), *alone),
-                reason=reason, executed=tuple(executed),
-            ),
-        ))
+    return work.commit(_of_migration(migration, Commit(
+        _verb(MIGRATE, owner), updates, (SerialIs(base.serial), *alone), reason=reason
+    )))
 
 
 def put_release(

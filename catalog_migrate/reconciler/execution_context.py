@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.lease import MIGRATION, Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.requirements import Epoch
@@ -264,6 +265,13 @@ class ExecutionContext:
     def holder(self) -> str:
         """The name under which this process holds the lease; empty for local work."""
         return "" if self.lease is None else self.lease.holder
+
+    def commit(self, wanted: Commit) -> State:
+        """Commit under the lease, with what was executed and is in no commit yet."""
+        with self.journal.unlogged() as executed:
+            return commit(self.log, msgspec.structs.replace(
+                wanted, requirements=(self.held, *wanted.requirements), executed=executed
+            ))
 
     def ensure(self) -> None:
         """Prove, before an act on the world, that the lease is ours (no-op for local work)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from catalog_migrate.catalog.commits import Commit, commit
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import RECONCILE, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, Delete, RaiseSerial
@@ -257,10 +257,7 @@ def _copy_instead(work: ExecutionContext, state: State, path: str) -> State:
         # its name moves too: the stored program does not have that
         Amend("operation", RECONCILE, {"program": ()}),
     )
-    with work.journal.unlogged() as executed:
-        committed = commit(work.log, Commit(
-            "copy after a refusal", updates, (work.held,), executed=executed
-        ))
+    committed = work.commit(Commit("copy after a refusal", updates))
     work.on_progress(Progress("copy, not in place", 1, 1, name))
     return committed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from catalog_migrate.catalog.commits import Commit, commit
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import FAILED
 from catalog_migrate.catalog.records import RECONCILE
@@ -229,10 +229,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     )
     end = EndReconcile(names_last)
     if updates or end.apply(state):
-        with work.journal.unlogged() as executed:
-            state = commit(work.log, Commit(
-                "reconcile", (*updates, end), (work.held,), executed=executed
-            ))
+        state = work.commit(Commit("reconcile", (*updates, end)))
     return remove_data(work, state)
 
 

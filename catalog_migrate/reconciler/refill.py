@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog_migrate.catalog.commits import Commit, commit
+from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import (
     RECONCILE,
     ShardRecord,
@@ -74,13 +74,8 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         for shard in prepared.shards.values()
     )
     register = to_reconcile(f"register {len(pending)} filled table(s)")
-    with work.journal.unlogged() as executed:
-        state = commit(work.log, Commit(
-            "refill",
-            (
-                RaiseSerial(), *filled, Delete("intent", str(work.epoch)),
-                Put("operation", RECONCILE, register),
-            ),
-            (work.held,), executed=executed,
-        ))
+    state = work.commit(Commit("refill", (
+        RaiseSerial(), *filled, Delete("intent", str(work.epoch)),
+        Put("operation", RECONCILE, register),
+    )))
     return finish_shared(work, state)

@@ -15,9 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.commits import Commit, commit
-from catalog_migrate.catalog.lease import MIGRATION
 from catalog_migrate.catalog.records import UserObjectRecord, identity_text
-from catalog_migrate.catalog.requirements import Epoch
+from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.updates import Delete, Edit, Put
 from catalog_migrate.engine.port import QueryAnalysis, UserDefinition
 from catalog_migrate.users.asking import ask, guard, is_dropped, request_stored, shorten
@@ -188,13 +187,12 @@ def bind_again(
     return Look(looked, state.serial, tuple(failures), tuple(replaced))
 
 
-def record_look(log: CatalogLog, looked: Look, *, epoch: int | None = None) -> State:
+def record_look(log: CatalogLog, looked: Look, *requirements: Requirement) -> State:
     """Put on record what was found; what is no reader any more goes. Nothing where all is so.
 
     Needs no lease: of two that looked at once, what the later one found counts.
     """
-    fences = () if epoch is None else (Epoch(MIGRATION, epoch),)
-    return commit(log, Commit("users", (looked,), fences))
+    return commit(log, Commit("users", (looked,), requirements))
 
 
 def _bind(
