@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_FROZEN = "Nothing sets a field of it, which mypy holds; nor is it a key."
+
 EQUIVALENT: Mapping[str, str] = {
+    "planner/earlier_state.py:_Walk._columns_in: constant: True -> False":
+        "A table has as many ids as columns, which every commit is checked for.",
+    "planner/planning.py:_Decided: constant: True -> False": _FROZEN,
+    "planner/program.py:program: arguments: _sealed(changed, targets, old, drops)"
+    " -> _sealed(targets, changed, old, drops)":
+        "Only what changes is copied, and a name that is dropped is that of no table that stays as"
+        " it is.",
+    "planner/rollback.py:GoingBack: constant: True -> False": _FROZEN,
     "streams/checkpoint/targets.py:_bare.read: constant: 0 -> 1":
         "What a target of one word comes to is told by its kind: its number is never read.",
 }

@@ -474,6 +474,26 @@ def test_what_the_rows_are_laid_out_by_is_not_dropped_in_place(make: Any) -> Non
         assert plan.point_of_no_return.after == "retention"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "dropped", "checks", "reasons"),
+    [
+        ([Column("a", "INT"), Column("g", "INT", generated="a + 1")], [Column("a", "INT")], ("g",),
+         (), ("generated column g is dropped",)),
+        ([Column("a", "INT")], [renamed("k", "a")], (), (Check("c", "a > 0"),),
+         ("column a is renamed to k, and a CHECK, a generated column or the partitioning uses that"
+          " name",)),
+    ],
+)
+def test_a_copy_says_what_it_is_for(
+    make: Any, old: Any, new: Any, dropped: tuple[str, ...], checks: tuple[Check, ...],
+    reasons: tuple[str, ...],
+) -> None:
+    """Each reason names the column, and no other reason is given beside it."""
+    before, after = make.table("t", old, checks=checks), make.table("t", new, dropped=dropped)
+    plan, _ = move(make, before, after)
+    assert [(each.contents, each.copied_because) for each in plan.changes] == [("copy", reasons)]
+
+
 def test_insertion_in_the_middle_moves_nothing(make: Any) -> None:
     """A new column between two others shifts positions, not the relative order."""
     plan, _ = move(make, make.table("t", "a INT, b INT"), make.table("t", "a INT, n INT, b INT"))

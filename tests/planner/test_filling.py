@@ -77,6 +77,20 @@ def test_a_name_that_is_not_in_force_leads_to_the_one_that_it_continues() -> Non
         assert counted == ("relation", "s", "notes")
 
 
+def test_a_name_from_before_the_release_in_force_leads_nowhere() -> None:
+    """Where the rename is behind it, the table has one name in force, and the query gives that."""
+    renamed = NEW.replace("CREATE TABLE notes (id BIGINT, note STRING);", "") + (
+        "CREATE TABLE remarks (id BIGINT, note STRING) RENAMED FROM notes;"
+    )
+    (entry,) = planned(
+        renamed.format("SELECT id, note FROM notes"), old=OLD.replace("notes", "remarks")
+    ).plan.blocked
+    assert (entry.name, entry.code, entry.reason) == (
+        "s.made", "CM0334",
+        "FILLED FROM reads s.notes, which the release in force does not have",
+    )
+
+
 def test_what_is_missing_in_force_is_asked_for() -> None:
     """A table of the new release alone is not read; by an approval the other one starts empty."""
     new = NEW.format("SELECT id, note FROM fresh") + "CREATE TABLE fresh (id BIGINT, note STRING);"

@@ -8,8 +8,9 @@ from catalog_migrate.errors import InvalidRelease, StalePlan
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.missing_data import MissingData
 from catalog_migrate.planner.plan import Migration
-from catalog_migrate.planner.plan_validation import with_bodies, with_rows_of_now
+from catalog_migrate.planner.plan_validation import Proof, with_bodies, with_rows_of_now
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.planner.proofs import TableExpression
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 
@@ -76,3 +77,14 @@ class TestBodies:
             ("s.t", "self"), ("s.v", "dependency")
         ]
         assert with_bodies(migration, new).plan == migration.plan
+
+
+@pytest.mark.parametrize(("role", "column"), [
+    ("check", None), ("default", "p"), ("generated", "p"), ("using", "p"),
+])
+def test_a_text_that_is_refused_names_its_column(role: str, column: str | None) -> None:
+    """All but a CHECK, which is of no column."""
+    expression = TableExpression(role, "p", "1 / 0", "1 / 0", "INT")  # type: ignore[arg-type]
+    entry = Proof("s.t", "table", "no", expression).as_blocked("1")
+    assert (entry.name, entry.code, entry.column) == ("s.t", "CM0337", column)
+    assert entry.reason == f"{expression.label} (1 / 0) cannot be in force: no"

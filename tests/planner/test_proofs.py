@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Unproven
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.planner.proofs import rows_at_risk
+from catalog_migrate.planner.proofs import TableExpression, expressions, rows_at_risk, unproven
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 
@@ -61,3 +62,30 @@ def test_a_check_that_comes_with_a_copy() -> None:
     risk = rows_at_risk(target, before.objects[0].checks)
     assert risk.columns == ()
     assert [each.expression for each in risk.checks] == ["a < 9"]
+
+
+def test_a_default_is_proven_where_it_fills_rows() -> None:
+    """Of a column that comes with a DEFAULT; not of one that stands, nor of one without any."""
+    old = load("CREATE TABLE t (a INT, b INT DEFAULT 1);", "1")
+    new = load("CREATE TABLE t (a INT, b INT DEFAULT 1, c INT NOT NULL DEFAULT 2);", "2")
+    (target,) = plan_migration(Baseline.from_release(old), new).targets
+    assert [*expressions(replace(target, decided=("a", "c")))] == [
+        TableExpression("default", "c", "2", "2", "INT")
+    ]
+
+
+def test_what_only_spark_proves() -> None:
+    """The query of a view that has one, the body of a function, the expressions of a table."""
+    new = load(
+        f"CREATE TABLE t (a INT, {POSITIVE}); CREATE VIEW v (a INT) AS SELECT a FROM t;"
+        "CREATE FUNCTION f(x INT) RETURNS INT RETURN x;", "1",
+    )
+    targets = {each.definition.name: each for each in plan_migration(
+        Baseline.empty(), new
+    ).targets}
+    without = replace(targets["v"], definition=replace(targets["v"].definition, sql=None))
+    assert unproven((*targets.values(), without)) == (
+        Unproven("function:s.f", "function", "its body"),
+        Unproven("s.t", "table", "CHECK check_1 (a > 0)"),
+        Unproven("s.v", "view", "its query"),
+    )

@@ -92,6 +92,21 @@ def test_chain_loses_a_name_before_it_is_given(make: Any) -> None:
     assert steps(migration) == ["drop s.a, drop s.b", "create s.b, create s.c"]
 
 
+def test_a_renamed_view_waits_for_nothing(make: Any) -> None:
+    """A table never has two names; a view is another one under its new name, in the same wave."""
+    old, new = make.view("v", ["s.t"]), make.view("w", ["s.t"], renamed_from=("v",))
+    table = make.table("t")
+    migration = plan_migration(make.baseline(table, old), make.release(table, new))
+    assert [(step.wave, step.op, step.name) for step in migration.plan.steps] == [
+        (1, "drop", "s.v"), (1, "create", "s.w"),
+    ]
+    again = make.table("u", renamed_from=("t",))
+    migration = plan_migration(make.baseline(table), make.release(again))
+    assert [(step.wave, step.op, step.name) for step in migration.plan.steps] == [
+        (1, "drop", "s.t"), (2, "create", "s.u"),
+    ]
+
+
 def test_name_goes_to_another_kind(make: Any) -> None:
     """A table is renamed, and a view takes its name, for those who still use that."""
     old = [make.table("a")]

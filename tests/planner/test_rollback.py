@@ -181,6 +181,15 @@ def test_a_later_column_of_the_shard_of_then_is_a_loss() -> None:
         assert codes(planned(then, now, {"a": "a"}, origin, "s.t.c")) == []
 
 
+def test_a_field_that_the_shard_of_then_got_later_is_a_loss() -> None:
+    """Its values there go with it, so it is asked; a type that is still that of then is not."""
+    then, grown = column("b", "STRUCT<x: INT>"), column("b", "STRUCT<x: INT, y: INT>")
+    for held, wanted in ((grown, [("CM0301", "b")]), (then, [])):
+        origin = Origin(Source("p", None, 7, {"b": held}, (), 4))
+        migration = planned(release("1", then), release("2", grown), {"b": "b"}, origin)
+        assert codes(migration) == wanted
+
+
 @pytest.mark.parametrize(
     ("dropped", "rows", "blocked"),
     [("b", 3, [(IRREVERSIBLE, "b")]), ("b", -1, [(IRREVERSIBLE, "b")]), ("b", 0, []), ("", 3, [])],

@@ -157,3 +157,16 @@ def test_a_circle_among_a_sessions_names_is_named() -> None:
     first, second = keys
     with pytest.raises(DependencyCycle, match=r"circle: s\.a -> s\.b -> s\.a"):
         order_creates({first: [second], second: [first]}, keys, keys)
+
+
+def test_only_what_is_on_a_circle_is_dropped_and_created() -> None:
+    """``o3`` is redefined before ``o1`` goes, and behind ``o2``, which waits until that is back;
+    ``o0`` has nothing to do with it."""
+    name = {number: ("relation", "s", f"o{number}") for number in range(4)}
+    order = order_steps(
+        _graph({0: set(), 1: set(), 3: {1}}), _graph({0: set(), 1: set(), 2: {1}, 3: {2}}),
+        drops={name[1]}, creates={name[1], name[2]}, redefines={name[0], name[3]},
+    )
+    assert order.drops == (name[3], name[1])
+    assert order.creates == (name[1], name[2], name[3])
+    assert order.recreated == {name[3]}
