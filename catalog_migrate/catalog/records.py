@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import Hashes, ObjectDefinition
 from catalog_migrate.program.steps import Executed
 
 FORMAT_VERSION = 5

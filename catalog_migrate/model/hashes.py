@@ -38,7 +38,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from xxhash import xxh3_128_hexdigest
 
@@ -62,21 +61,6 @@ _BLANK_OR_QUOTED = re.compile(
     re.DOTALL,
 )
 _NESTED_COMMENT = re.compile(r"/\*(?!\+)(?:(?!\*/).)*/\*", re.DOTALL)
-
-
-class Hashes(NamedTuple):
-    """What two definitions of an object are compared by.
-
-    ``definition`` and ``text`` are empty for a table: it has no SQL. ``text`` is that of the raw
-    SQL, which says only whether ``definition`` has to be made again: it is no part of what two
-    definitions have in common.
-    """
-
-    fingerprint: str = ""
-    definition: str = ""
-    storage: str = ""
-    comment: str = ""
-    text: str = ""
 
 
 def schema_fingerprint(columns: Iterable[Column]) -> str:

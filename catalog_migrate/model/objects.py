@@ -7,7 +7,7 @@ reaches outside the catalog (secret, connection, source, sink) declares the same
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -228,3 +228,18 @@ def order_key(key: ItemKey) -> tuple[int, str, str, str]:
     return (
         KIND_RANK.get(key.kind, len(KIND_RANK)), key.kind, key.schema.lower(), key.name.lower()
     )
+
+
+class Hashes(NamedTuple):
+    """What two definitions of an object are compared by.
+
+    ``definition`` and ``text`` are empty for a table: it has no SQL. ``text`` is that of the raw
+    SQL, which says only whether ``definition`` has to be made again: it is no part of what two
+    definitions have in common.
+    """
+
+    fingerprint: str = ""
+    definition: str = ""
+    storage: str = ""
+    comment: str = ""
+    text: str = ""

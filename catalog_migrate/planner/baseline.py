@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.model.hashes import Hashes, restamped_decisions, restamped_storage
+from catalog_migrate.model.hashes import restamped_decisions, restamped_storage
 from catalog_migrate.model.names import Allocator, Identity
 from catalog_migrate.planner.plan import Base
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ColumnIds, Owner
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.model.objects import ObjectDefinition
+    from catalog_migrate.model.objects import Hashes, ObjectDefinition
     from catalog_migrate.release.release import Release
 
 

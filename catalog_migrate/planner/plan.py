@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, split_name
-from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.objects import Column, Hashes, ObjectDefinition
 from catalog_migrate.program.steps import Step
 
 if TYPE_CHECKING:

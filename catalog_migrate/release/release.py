@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from catalog_migrate.model.hashes import (
-    Hashes,
     comment_hash,
     decision_hashes,
     definition_hash,
@@ -21,7 +20,7 @@ from catalog_migrate.model.hashes import (
     text_hash,
 )
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.objects import Column, Hashes, ObjectDefinition
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph

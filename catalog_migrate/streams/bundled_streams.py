@@ -23,9 +23,8 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Put, RaiseSerial, Update, find_effects, preview
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import External, ObjectDefinition
+from catalog_migrate.model.objects import External, Hashes, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.sql.parser import parse_one

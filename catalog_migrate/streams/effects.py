@@ -28,9 +28,9 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial, Update, preview
 from catalog_migrate.errors import RefusedStatement
-from catalog_migrate.model.hashes import Hashes, schema_fingerprint
+from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import Allocator, spark_refuses
-from catalog_migrate.model.objects import External, ObjectDefinition
+from catalog_migrate.model.objects import External, Hashes, ObjectDefinition
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.streams import dependencies
 

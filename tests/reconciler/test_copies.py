@@ -13,7 +13,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.engine.port import CopyResult, Engine
 from catalog_migrate.hook import BootstrapReport
-from catalog_migrate.model.hashes import Hashes
+from catalog_migrate.model.objects import Hashes
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Change, Target
 from catalog_migrate.reconciler.copy_progress import CopyProgress

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from catalog_migrate.catalog.records import ItemRecord, ShardRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.model.hashes import Hashes
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.objects import Hashes, ObjectDefinition
 from catalog_migrate.release.release import Release, facts_of
 from catalog_migrate.testing.world import Shard, World
 from tests.simulation.draft import DraftedRelease
