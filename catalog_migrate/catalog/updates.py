@@ -7,7 +7,7 @@ wherever another writer came before it. Anything that prints, compares and has t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -15,38 +15,32 @@ from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, find_differences
 
 
-class Put(msgspec.Struct, frozen=True):
+class _Fixed(msgspec.Struct, frozen=True):
+    def apply(self, _: State) -> tuple[Edit]:
+        """Return itself."""
+        return (cast("Edit", self),)
+
+
+class Put(_Fixed, frozen=True):
     """Set the record of a key."""
 
     collection: str
     key: str
     record: Record
 
-    def apply(self, _: State) -> tuple[Edit]:
-        """Return itself."""
-        return (self,)
 
-
-class Delete(msgspec.Struct, frozen=True):
+class Delete(_Fixed, frozen=True):
     """Remove the record of a key; nothing happens where there is none."""
 
     collection: str
     key: str
 
-    def apply(self, _: State) -> tuple[Edit]:
-        """Return itself."""
-        return (self,)
 
-
-class RaiseSerial(msgspec.Struct, frozen=True):
+class RaiseSerial(_Fixed, frozen=True):
     """Count the commit: it changes mappings, items or committed shards.
 
     Without any other effective edit the serial stays too.
     """
-
-    def apply(self, _: State) -> tuple[Edit]:
-        """Return itself."""
-        return (self,)
 
 
 Edit = Put | Delete | RaiseSerial
