@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -162,30 +163,12 @@ def execute(
     is raised when its wave has ended. ``undo`` takes them back instead, the last wave first; their
     record stays as it is. ``on_ended`` hears of each that has ended, however.
     """
-    execution, wall = context.execution, context.wall
+    execution = context.execution
     failures: list[Failure] = []
     left_out: set[Hashable] = set()
-
-    def attempt(operation: Operation[C]) -> _Attempt:
-        began = wall()
-
-        def act() -> str | None:
-            if undo:
-                return operation.undo(context)
-            return operation.is_done(context) or operation.run(context)
-
-        try:
-            skipped = act() if operation.ONCE else context.attempt(act)
-        except BaseException as error:  # noqa: BLE001 - handed on as a value
-            return _Attempt(began, wall(), operation.outcome_of(error), error)
-        return _Attempt(began, wall(), f"skipped: {skipped}" if skipped else "done")
-
+    attempt = partial(_attempt, context, context.wall, undo)
     for group in _groups(operations, last_first=undo):
-        if left_out:
-            ready = [each for each in group if not left_out & {each.key, *each.needs}]
-            left_out.update(each.key for each in group if left_out & each.needs)
-            group = ready
-        for operation, ended in context.spread(group, attempt):
+        for operation, ended in context.spread(_ready(group, left_out), attempt):
             if not (undo or (operation.GOES_ON and ended.outcome == "done")):
                 execution.record(operation.step, ended.began, ended.ended, ended.outcome)
             if not isinstance(ended.error, Exception | None):
@@ -199,6 +182,31 @@ def execute(
         if failures and not keep_going:
             raise failures[0].error
     return failures
+
+
+def _attempt(
+    context: C, wall: Callable[[], float], undo: bool, operation: Operation[C]
+) -> _Attempt:
+    def act() -> str | None:
+        if undo:
+            return operation.undo(context)
+        return operation.is_done(context) or operation.run(context)
+
+    began = wall()
+    try:
+        skipped = act() if operation.ONCE else context.attempt(act)
+    except BaseException as error:  # noqa: BLE001 - handed on as a value
+        return _Attempt(began, wall(), operation.outcome_of(error), error)
+    return _Attempt(began, wall(), f"skipped: {skipped}" if skipped else "done")
+
+
+def _ready(group: Sequence[Operation[C]], left_out: set[Hashable]) -> Sequence[Operation[C]]:
+    """Those of a group that need none of what was left out; the others are left out, too."""
+    if not left_out:
+        return group
+    ready = [each for each in group if not left_out & {each.key, *each.needs}]
+    left_out.update(each.key for each in group if left_out & each.needs)
+    return ready
 
 
 def _groups(

@@ -5,7 +5,7 @@ All of it is pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -323,58 +323,64 @@ def difference(
     if held_views is not None:
         own = {m.identity for m in state.mappings.values() if m.owner == "system"}
         desired = {key: name for key, name in desired.items() if key not in own}
-    standing: set[Identity] = set()
-    foreign: list[Registration] = []
-    drops: dict[Identity, Registration] = {}
-    replaced: dict[Identity, Registration] = {}
-    drift: list[Drift] = []
+    found: dict[str, dict[Identity, Registration]] = {
+        "foreign": {}, "standing": {}, "replaced": {}, "dropped": {},
+    }
+    drift = [] if held_views is None else [held_views]
     to_drop = {tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
     for registration, ours in whose:
         identity = _identity(registration)
         wanted = desired.get(identity)
         if not ours:
             if wanted is not None:
-                foreign.append(registration)
+                found["foreign"][identity] = registration
                 drift.append(_foreign(registration))
             continue
-        if wanted is not None and matches(wanted, registration, warehouse):
-            standing.add(identity)
-        elif wanted is not None and _replaceable(wanted, registration):
-            drift.append(
-                Drift("different", str(wanted.name), "its definition is not the committed one",
-                      "catalog-migrate drift --repair", wanted.kind)
-            )
-            if to_drop.get(identity) == wanted.global_id:
-                drops[identity] = registration
-            else:
-                replaced[identity] = registration
-        else:
-            drops[identity] = registration
-            drift.append(
-                Drift("leftover" if wanted is None else "different", str(registration.name),
-                      "nothing committed has this name" if wanted is None
-                      else f"it points at {registration.location or 'an earlier definition'}",
-                      "catalog-migrate drift --repair", registration.kind)
-            )
-    drift += [] if held_views is None else [held_views]
-    in_the_way = {_identity(registration) for registration in foreign}
-    mentioned = {entry.name for entry in drift}
-    missing: set[Identity] = set()
-    for identity, wanted in desired.items():
-        if identity in standing or identity in in_the_way or identity in replaced:
-            continue
-        missing.add(identity)
-        if str(wanted.name) not in mentioned:
-            drift.append(
-                Drift("missing", str(wanted.name), "the name is not registered",
-                      "catalog-migrate drift --repair", wanted.kind)
-            )
+        what, entry = _judge(wanted, registration, warehouse)
+        if what == "replaced" and to_drop.get(identity) == desired[identity].global_id:
+            what = "dropped"
+        found[what][identity] = registration
+        drift += [] if entry is None else [entry]
+    missing = desired.keys() - (
+        found["standing"].keys() | found["foreign"].keys() | found["replaced"].keys()
+    )
+    drift += _missing(desired, missing, {entry.name for entry in drift})
     return Difference(
-        desired, drops, replaced, frozenset(missing),
-        foreign=tuple(foreign),
+        desired, found["dropped"], found["replaced"], frozenset(missing),
+        foreign=tuple(found["foreign"].values()),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
         held_views=held_views,
     )
+
+
+def _missing(
+    desired: Mapping[Identity, DesiredName], missing: Iterable[Identity], mentioned: set[str]
+) -> Iterator[Drift]:
+    for identity in missing:
+        name, kind = str(desired[identity].name), desired[identity].kind
+        if name not in mentioned:
+            yield Drift("missing", name, "the name is not registered", _REPAIR, kind)
+
+
+_REPAIR = "catalog-migrate drift --repair"
+
+
+def _judge(
+    wanted: DesiredName | None, registration: Registration, warehouse: str
+) -> tuple[str, Drift | None]:
+    """What becomes of a registration of ours, and in words why."""
+    if wanted is not None and matches(wanted, registration, warehouse):
+        return "standing", None
+    if wanted is not None and _replaceable(wanted, registration):
+        return "replaced", Drift(
+            "different", str(wanted.name), "its definition is not the committed one", _REPAIR,
+            wanted.kind,
+        )
+    name, kind = str(registration.name), registration.kind
+    if wanted is None:
+        return "dropped", Drift("leftover", name, "nothing committed has this name", _REPAIR, kind)
+    where = registration.location or "an earlier definition"
+    return "dropped", Drift("different", name, f"it points at {where}", _REPAIR, kind)
 
 
 def _held_views(state: State, foreign: Iterable[Registration]) -> Drift | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from catalog_migrate.catalog.commits import Commit
-from catalog_migrate.catalog.records import RECONCILE, ShardRecord
+from catalog_migrate.catalog.records import RECONCILE, SealedShard, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, Delete, RaiseSerial
 from catalog_migrate.engine.port import ShardSpec
@@ -107,22 +108,30 @@ def change_in_place(
     places = {each.step.id: each.path for each in operations if each.step.op == "evolve"}
     failures: list[StepFailure] = []
     for step, error, failure in failed:
-        if step.op == "unseal" or not is_refusal(error):
-            failures.append(failure)
-            continue
-        try:
-            state = _copy_instead(work, state, places[step.id])
-        except (EngineFailure, PrepareFailed) as again:
-            also = f"{failure.reason}; the copy instead failed too: {again.message}"
-            failures.append(StepFailure(
-                "evolve", failure.name, also, failure.condition, failure.attempts
-            ))
+        left: StepFailure | None = failure
+        if step.op != "unseal" and is_refusal(error):
+            state, left = _try_a_copy(work, state, places[step.id], failure)
+        if left is not None:
+            failures.append(left)
     if failures:
         raise NotReconciled(
             f"committed, but {counted(len(failures), 'table')} could not be changed: {failures[0]}",
             failures=failures, remedy=remedy_of(failures),
         )
     return state, [path for item_id, path in places.items() if item_id not in unchanged]
+
+
+def _try_a_copy(
+    work: ExecutionContext, state: State, path: str, refused: StepFailure
+) -> tuple[State, StepFailure | None]:
+    """The state with a copy in the place of a table that refuses its change; what failed else."""
+    try:
+        return _copy_instead(work, state, path), None
+    except (EngineFailure, PrepareFailed) as error:
+        also = f"{refused.reason}; the copy instead failed too: {error.message}"
+        return state, StepFailure(
+            "evolve", refused.name, also, refused.condition, refused.attempts
+        )
 
 
 def _operations(
@@ -137,12 +146,7 @@ def _operations(
         record.item_id: path for path, record in state.shards.items()
         if record.evolve and record.item_id in state.items
     }
-    sealed = {
-        state.shards[seal.path].item_id: seal
-        for intent in state.intents.values() if intent.committed
-        for seal in intent.seals
-        if seal.path in state.shards and state.shards[seal.path].state == "live"
-    }
+    sealed = _sealed(state)
     steps = _steps(state, program, evolving, sealed)
     apart = {step.id for step in steps if step.op == "properties"}
     for step in steps:
@@ -161,6 +165,18 @@ def _operations(
         else:
             declared = step.id not in apart and (spec.properties or spec.unset)
             yield EvolveTable(step, path, state, spec, properties_of if declared else None)
+
+
+def _sealed(state: State) -> dict[str, SealedShard]:
+    """The seals that a commit left on tables in force, by item id."""
+    seals = chain.from_iterable(
+        intent.seals for intent in state.intents.values() if intent.committed
+    )
+    records = ((state.shards.get(seal.path), seal) for seal in seals)
+    return {
+        record.item_id: seal for record, seal in records
+        if record is not None and record.state == "live"
+    }
 
 
 def _steps(

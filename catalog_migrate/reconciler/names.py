@@ -19,7 +19,7 @@ from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import MetastoreFailure
 from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.program.operations import execute
-from catalog_migrate.program.order import Wave, order_creates, order_waves
+from catalog_migrate.program.order import order_creates, order_waves
 from catalog_migrate.program.steps import NAMES, SESSION, Op, Step
 from catalog_migrate.reconciler.actions import DesiredName, Difference, tombstoned
 from catalog_migrate.reconciler.execution_context import (
@@ -118,38 +118,10 @@ def name_operations(
     """
     if not (found.drops or found.replaced or found.missing or program):
         return []
-    uses, keys = list_uses(found.desired)
-    old = _old_graph(state, found) if found.drops or found.replaced else None
-    moves = _moves(found, warehouse)
-    left = {
-        *(("drop", name) for name in found.drops), *(("create", name) for name in found.missing),
-        *(("redefine", name) for name in found.replaced),
-    }
-
-    def operation(step: Step, what: str, identity: Identity) -> NameOperation:
-        made = _CLASSES[step.op]
-        if (what, identity) not in called_for:
-            return made(step, identity)
-        if what == "drop":
-            after = frozenset() if old is None else frozenset(old.used_by(identity))
-            return made(step, identity, after, found.drops[identity])
-        after = frozenset({*uses[identity], *filter(None, [moves.get(identity)])})
-        return made(step, identity, after, found.replaced.get(identity), found.desired[identity])
-
-    called_for = frozenset(left)
-    operations = []
-    for step in program:
-        if step.phase == NAMES:
-            what = "redefine" if step.op == "update" else step.op
-            identity = parse_reference(step.name)
-            left.discard((what, identity))
-            operations.append(operation(step, what, identity))
-    if left:
-        waves = _waves(found, old, uses, keys, moves)
-        operations = [
-            operation(_step(found, what, identity, number), what, identity)
-            for number, wave in enumerate(waves, start=1) for what, identity in wave
-        ]
+    called_for = _CalledFor(state, found, warehouse)
+    operations = called_for.by(program)
+    if operations is None:
+        operations = called_for.anew()
     if session:
         operations = [
             replace(each, step=replace_step(each.step, phase=SESSION)) for each in operations
@@ -157,20 +129,59 @@ def name_operations(
     return list(_side_by_side(operations))
 
 
-def _waves(
-    found: Difference, old: DependencyGraph | None,
-    uses: Mapping[Identity, Collection[Identity]], keys: Mapping[Identity, ItemKey],
-    moves: Mapping[Identity, Identity],
-) -> tuple[Wave, ...]:
-    """The one order, of what is observed to be missing."""
-    if old is None:
-        return order_creates(uses, keys, found.missing)
-    from catalog_migrate.model.graph import DependencyGraph
+class _CalledFor:
+    """What is called for of names, each as what happens and to which name."""
 
-    return order_waves(
-        old, DependencyGraph(uses, keys),
-        drops=found.drops, creates=found.missing, redefines=found.replaced, renames=moves,
-    )
+    def __init__(self, state: State, found: Difference, warehouse: str) -> None:
+        self._found = found
+        self._uses, self._keys = list_uses(found.desired)
+        self._old = _old_graph(state, found) if found.drops or found.replaced else None
+        self._moves = _moves(found, warehouse)
+        self._all = frozenset({
+            *(("drop", name) for name in found.drops),
+            *(("create", name) for name in found.missing),
+            *(("redefine", name) for name in found.replaced),
+        })
+
+    def by(self, program: Sequence[Step]) -> list[NameOperation] | None:
+        """The operations of a program, also of what is done already; None if it has not all."""
+        steps = [
+            (step, "redefine" if step.op == "update" else step.op, parse_reference(step.name))
+            for step in program if step.phase == NAMES
+        ]
+        if not self._all <= {(what, identity) for _, what, identity in steps}:
+            return None
+        return [self._operation(*each) for each in steps]
+
+    def anew(self) -> list[NameOperation]:
+        """The operations in the one order, made of what is observed to be missing."""
+        found = self._found
+        if self._old is None:
+            waves = order_creates(self._uses, self._keys, found.missing)
+        else:
+            from catalog_migrate.model.graph import DependencyGraph
+
+            waves = order_waves(
+                self._old, DependencyGraph(self._uses, self._keys), drops=found.drops,
+                creates=found.missing, redefines=found.replaced, renames=self._moves,
+            )
+        return [
+            self._operation(_step(found, what, identity, number), what, identity)
+            for number, wave in enumerate(waves, start=1) for what, identity in wave
+        ]
+
+    def _operation(self, step: Step, what: str, identity: Identity) -> NameOperation:
+        made, found = _CLASSES[step.op], self._found
+        if (what, identity) not in self._all:
+            return made(step, identity)
+        if what == "drop":
+            after = () if self._old is None else self._old.used_by(identity)
+            return made(step, identity, frozenset(after), found.drops[identity])
+        first = {*self._uses[identity], *filter(None, [self._moves.get(identity)])}
+        return made(
+            step, identity, frozenset(first), found.replaced.get(identity),
+            found.desired[identity],
+        )
 
 
 def _step(found: Difference, what: str, identity: Identity, wave: int) -> Step:
@@ -246,38 +257,41 @@ def _old_graph(state: State, found: Difference) -> DependencyGraph:
     """Who uses whom among the names that stand there and go or are replaced."""
     from catalog_migrate.model.graph import DependencyGraph
 
-    drops, there = found.drops, {**found.drops, **found.replaced}
+    there = {**found.drops, **found.replaced}
     serials: dict[Identity, int] = {}
     tombstones = [(tombstoned(each), each) for each in state.tombstones]
     for used, tombstone in tombstones:  # the oldest first: what is there is of that serial
         serials.setdefault(used, tombstone.serial)
     uses = _used_by_tombstones(tombstones, there, serials)
     by_item = {name.item_id: identity for identity, name in found.desired.items()}
-    tables = [identity for identity, each in drops.items() if each.kind == "table"]
-    anew = [name for name in tables if name not in serials and name in found.desired]
-    oldest = min(serials.values(), default=0)
-    later = [identity for identity in tables if serials.get(identity, oldest) > oldest]
     for identity, standing in there.items():
         if identity in serials:
             if standing.kind == "view":
-                # what it reads may be registered anew, or have gone with a later release
-                uses[identity].update(
-                    anew, (used for used in later if serials[used] > serials[identity])
-                )
-        elif identity in found.replaced:
-            continue
+                uses[identity].update(_changed_since(found, serials, serials[identity]))
         elif identity in found.desired:
-            used_now = {by_item[i] for i in found.desired[identity].uses if i in by_item}
-            uses[identity].update(used_now & (drops.keys() - serials.keys()))
+            if identity not in found.replaced:
+                used_now = {by_item[i] for i in found.desired[identity].uses if i in by_item}
+                uses[identity].update(used_now & (found.drops.keys() - serials.keys()))
         elif standing.kind == "view":  # left over: what it reads is not on record
             uses[identity].update(
-                used for used, each in drops.items()
+                used for used, each in found.drops.items()
                 if each.kind != "view" and used not in found.desired
             )
     return DependencyGraph(uses, {
         identity: ItemKey(each.name.schema, each.kind, each.name.name)
         for identity, each in there.items()
     })
+
+
+def _changed_since(
+    found: Difference, serials: Mapping[Identity, int], serial: int
+) -> Iterator[Identity]:
+    """Tables that a view of ``serial`` may read: registered anew, or gone with a later release."""
+    for identity, each in found.drops.items():
+        if each.kind == "table":
+            gone = serials.get(identity)
+            if (identity in found.desired) if gone is None else gone > serial:
+                yield identity
 
 
 def _used_by_tombstones(

@@ -8,7 +8,7 @@ A crash leaves what the intent names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -73,59 +73,76 @@ Asked = tuple[Target, AnyRequest, TableExpression | None]
 
 def bind_requests(migration: Migration) -> list[Asked]:
     """What Spark must bind: every object that changes and every dependent, text by text."""
-    from catalog_migrate.model.graph import DependencyGraph
-
-    by_identity = {target.identity: target for target in migration.targets}
-    functions = {
-        identity: function_spec(target.definition, {})
-        for identity, target in by_identity.items()
-        if target.definition.kind == "function"
-    }
-    calls = DependencyGraph(
-        {name: [use for use in by_identity[name].uses if use in functions] for name in functions},
-        {name: by_identity[name].definition.key for name in functions},
-    )
-
-    def callees(target: Target) -> list[Identity]:
-        own = functions.keys() & set(target.uses)
-        # what a function calls comes before it
-        return [name for wave in calls.waves(own | calls.dependencies(own)) for name in wave]
-
-    def parents(target: Target, called: list[Identity]) -> dict[ItemName, tuple[Column, ...]]:
-        found: dict[ItemName, tuple[Column, ...]] = {}
-        for reader in (*called, target.identity):
-            for use in by_identity[reader].uses:
-                if use in by_identity and use not in functions:
-                    parent = by_identity[use].definition
-                    if parent.columns:
-                        found[parent.item_name] = parent.columns
-        return found
-
+    texts = _Texts(migration)
     requests: list[Asked] = []
     for target in migration.targets:
-        definition = target.definition
         if target.fill is not None:
             requests.append((target, _fill_request(target, target.fill), None))
         if target.action is None:
             continue
-        if definition.kind == "table":
-            requests += [
-                (target, ExpressionRequest(
-                    definition.item_name, each.role, each.sql, each.type, each.columns
-                ), each)
-                for each in expressions(target)
-            ]
-            continue
-        called = callees(target)
-        read = parents(target, called)
-        callable_ = tuple(functions[name] for name in called)
-        if definition.kind == "view" and definition.sql is not None:
-            view = view_spec(definition, {})
-            requests.append((target, BindRequest(view, read, callable_), None))
-        elif target.identity in functions and definition.body is not None:
-            function = functions[target.identity]
-            requests.append((target, FunctionRequest(function, read, callable_), None))
+        if target.definition.kind == "table":
+            requests += _expression_requests(target)
+        else:
+            requests += texts.requests(target)
     return requests
+
+
+class _Texts:
+    """The texts of views and functions, each with what it reads and calls."""
+
+    def __init__(self, migration: Migration) -> None:
+        from catalog_migrate.model.graph import DependencyGraph
+
+        self._targets = {target.identity: target for target in migration.targets}
+        self._functions = {
+            identity: function_spec(target.definition, {})
+            for identity, target in self._targets.items()
+            if target.definition.kind == "function"
+        }
+        self._calls = DependencyGraph(
+            {
+                name: [use for use in self._targets[name].uses if use in self._functions]
+                for name in self._functions
+            },
+            {name: self._targets[name].definition.key for name in self._functions},
+        )
+
+    def requests(self, target: Target) -> Iterator[Asked]:
+        """What is asked of a view or function, if it has a text."""
+        definition, function = target.definition, self._functions.get(target.identity)
+        if (definition.sql if function is None else definition.body) is None:
+            return
+        own = self._functions.keys() & set(target.uses)
+        # what a function calls comes before it
+        called = [
+            name for wave in self._calls.waves(own | self._calls.dependencies(own))
+            for name in wave
+        ]
+        read = self._read(target, called)
+        callable_ = tuple(self._functions[name] for name in called)
+        if function is not None:
+            yield target, FunctionRequest(function, read, callable_), None
+        elif definition.kind == "view":
+            yield target, BindRequest(view_spec(definition, {}), read, callable_), None
+
+    def _read(
+        self, target: Target, called: Sequence[Identity]
+    ) -> dict[ItemName, tuple[Column, ...]]:
+        found: dict[ItemName, tuple[Column, ...]] = {}
+        for reader in (*called, target.identity):
+            for use in self._targets[reader].uses:
+                if use in self._targets and use not in self._functions:
+                    parent = self._targets[use].definition
+                    if parent.columns:
+                        found[parent.item_name] = parent.columns
+        return found
+
+
+def _expression_requests(target: Target) -> Iterator[Asked]:
+    for each in expressions(target):
+        yield target, ExpressionRequest(
+            target.definition.item_name, each.role, each.sql, each.type, each.columns
+        ), each
 
 
 def _fill_request(target: Target, fill: Fill) -> BindRequest:

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.opening import read_state
@@ -53,21 +54,30 @@ def shared_pending(
     ``given_up`` are paths of shards whose retention is over
     (:func:`~catalog_migrate.reconciler.cleanup.expired`).
     """
-    pending = [
-        f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values() if not i.committed
-    ]
-    pending += [
-        f"unsealing of {seal.path}"
-        for intent in state.intents.values() if intent.committed for seal in intent.seals
-    ]
-    pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
-    pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
-    pending += [f"removal of {path}" for path in removing(state)]
-    pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
-                if o.kind == RECONCILE and o.state in {"pending", FAILED}
-                and (session or not is_of_session(o))]
-    pending += [f"removal of {path}" for path in given_up]
-    return pending
+    return list(_pending(state, given_up, session=session))
+
+
+_UNFINISHED = frozenset({"pending", FAILED})
+
+
+def _pending(state: State, given_up: Sequence[str], *, session: bool) -> Iterator[str]:
+    yield from _pending_of_attempts(state)
+    yield from (f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones)
+    yield from (f"evolve of {path}" for path, record in state.shards.items() if record.evolve)
+    yield from (f"removal of {path}" for path in removing(state))
+    rows = [row for row in state.operations.values() if row.kind == RECONCILE]
+    yield from (
+        f"{row.kind}: {row.detail.get('step', '')}" for row in rows
+        if row.state in _UNFINISHED and (session or not is_of_session(row))
+    )
+    yield from (f"removal of {path}" for path in given_up)
+
+
+def _pending_of_attempts(state: State) -> Iterator[str]:
+    intents = state.intents.values()
+    yield from (f"unfinished attempt of epoch {i.epoch}" for i in intents if not i.committed)
+    kept = chain.from_iterable(intent.seals for intent in intents if intent.committed)
+    yield from (f"unsealing of {seal.path}" for seal in kept)
 
 
 def observe(work: ExecutionContext, state: State) -> list[Registration]:
@@ -124,14 +134,7 @@ def reconcile_names(
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them,
     and names that are not ours where ``keep_foreign_names``.
     """
-    try:
-        found = compare(work, state)
-    except MetastoreFailure as error:
-        failure = failure_of("look at", "the names", error)
-        raise NotReconciled(
-            f"committed, but the names in Spark's catalog could not be read: {error.message}",
-            failures=[failure], remedy=remedy_of([failure]),
-        ) from error
+    found = _compare_or_tell(work, state)
     if found.drops or found.replaced:
         _confirm(work)
     failures = [
@@ -165,6 +168,17 @@ def reconcile_names(
         )
     _drop_schemas(work, state, found)
     return steps
+
+
+def _compare_or_tell(work: ExecutionContext, state: State) -> Difference:
+    try:
+        return compare(work, state)
+    except MetastoreFailure as error:
+        failure = failure_of("look at", "the names", error)
+        raise NotReconciled(
+            f"committed, but the names in Spark's catalog could not be read: {error.message}",
+            failures=[failure], remedy=remedy_of([failure]),
+        ) from error
 
 
 def _confirm(work: ExecutionContext) -> None:

@@ -82,28 +82,12 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
     The shadow tables are named in the intent while they stand. Nothing that users see is touched.
     """
     choice = ReshapeDecision()
-    wanted = [target for target in migration.targets if target.reshape]
-    tried: list[tuple[Target, str, str, Shape]] = []
-    for target in wanted:
-        reason = barred(work, state, target.item_id)
-        if reason is not None:
-            choice.barred.add(target.identity)
-        path = state.items[target.item_id].shard
-        if reason is None and path is not None:
-            layout = work.retrying(work.engine.shard_layout, work.absolute(path))
-            shape = shape_of(layout, state.items[target.item_id], target)
-            if shape is None:
-                reason = "its columns are not the committed ones"
-            else:
-                tried.append((target, path, _shadow_of(work, target), shape))
-        if reason is not None:
-            choice.copied[target.identity] = reason
+    tried = _not_barred(work, state, migration, choice)
     set_on = [
         (target, state.items[target.item_id].shard, _shadow_of(work, target))
         for target in migration.targets
         if target.sets_properties and target.identity not in choice.copied
     ]
-    wanted += [target for target, _, _ in set_on if not target.reshape]
     if tried or set_on:
         shadows = [shadow for _, _, shadow, _ in tried] + [shadow for _, _, shadow in set_on]
         _declare(work, migration, shadows)
@@ -120,6 +104,39 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
         if reason is not None:
             choice.shapes.pop(target.identity, None)
             choice.copied[target.identity] = reason
+    _report(work, migration, choice)
+    return choice
+
+
+def _not_barred(
+    work: ExecutionContext, state: State, migration: Migration, choice: ReshapeDecision
+) -> list[tuple[Target, str, str, Shape]]:
+    """Tables that are to be reshaped, each with its shard, a shadow's path, and its shape."""
+    tried: list[tuple[Target, str, str, Shape]] = []
+    for target in migration.targets:
+        if not target.reshape:
+            continue
+        reason, shape = barred(work, state, target.item_id), None
+        path = state.items[target.item_id].shard
+        if reason is not None:
+            choice.barred.add(target.identity)
+        elif path is not None:
+            layout = work.retrying(work.engine.shard_layout, work.absolute(path))
+            shape = shape_of(layout, state.items[target.item_id], target)
+            reason = "its columns are not the committed ones" if shape is None else None
+        if reason is not None:
+            choice.copied[target.identity] = reason
+        elif path is not None and shape is not None:
+            tried.append((target, path, _shadow_of(work, target), shape))
+    return tried
+
+
+def _report(work: ExecutionContext, migration: Migration, choice: ReshapeDecision) -> None:
+    wanted = [target for target in migration.targets if target.reshape]
+    wanted += [
+        target for target in migration.targets
+        if target.sets_properties and not target.reshape
+    ]
     for number, target in enumerate(wanted, start=1):
         reason = choice.copied.get(target.identity)
         if reason is not None:
@@ -127,7 +144,6 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Reshap
             work.on_progress(
                 Progress("copy, not in place", number, len(wanted), f"{name}: {reason}")
             )
-    return choice
 
 
 def barred(work: ExecutionContext, state: State, item_id: str) -> str | None:
