@@ -94,7 +94,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
         one among the objects and what they use.
         """
         chosen, within = set(self.nbunch_iter(None if subset is None else [*subset])), self
-        if subset is not None:
+        if len(chosen) < len(self):
             within = self.subgraph(chosen | self.dependencies(chosen))
         try:
             depths = measure_depths(networkx.topological_sort(within), self._pred, chosen)
