@@ -382,7 +382,7 @@ class DeltaLog:
     @property
     def longest_pause(self) -> float:
         """See :meth:`CatalogLog.longest_pause`."""
-        return 1.0 if self._is_remote else 0.03
+        return 1.0 if self._is_remote else 0.01
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

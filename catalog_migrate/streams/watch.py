@@ -30,7 +30,7 @@ from catalog_migrate.streams.upstream import input_known
 PROBE_AGAIN = 1.0
 """Seconds between two probes of what did not work."""
 
-LOOK = 0.02
+LOOK = 0.01
 """Seconds between two looks at queries that are starting; each asks the JVM about every one."""
 
 
