@@ -321,36 +321,48 @@ def difference(
     whose = [(each, is_ours(state, warehouse, each)) for each in observed]
     held_views = _held_views(state, [each for each, ours in whose if not ours])
     if held_views is not None:
-        own = {m.identity for m in state.mappings.values() if m.owner == "system"}
-        desired = {key: name for key, name in desired.items() if key not in own}
-    found: dict[str, dict[Identity, Registration]] = {
-        "foreign": {}, "standing": {}, "replaced": {}, "dropped": {},
+        desired = _without_own(state, desired)
+    foreign = {
+        identity: each for each, ours in whose
+        if not ours and (identity := _identity(each)) in desired
     }
-    drift = [] if held_views is None else [held_views]
-    to_drop = {tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
-    for registration, ours in whose:
-        identity = _identity(registration)
-        wanted = desired.get(identity)
-        if not ours:
-            if wanted is not None:
-                found["foreign"][identity] = registration
-                drift.append(_foreign(registration))
-            continue
-        what, entry = _judge(wanted, registration, warehouse)
-        if what == "replaced" and to_drop.get(identity) == desired[identity].global_id:
-            what = "dropped"
-        found[what][identity] = registration
-        drift += [] if entry is None else [entry]
+    found, drift = _sorted(state, desired, [each for each, ours in whose if ours], warehouse)
+    drift += [*map(_foreign, foreign.values()), *filter(None, [held_views])]
     missing = desired.keys() - (
-        found["standing"].keys() | found["foreign"].keys() | found["replaced"].keys()
+        found["standing"].keys() | foreign.keys() | found["replaced"].keys()
     )
     drift += _missing(desired, missing, {entry.name for entry in drift})
     return Difference(
         desired, found["dropped"], found["replaced"], frozenset(missing),
-        foreign=tuple(found["foreign"].values()),
+        foreign=tuple(foreign.values()),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
         held_views=held_views,
     )
+
+
+def _without_own(
+    state: State, desired: Mapping[Identity, DesiredName]
+) -> dict[Identity, DesiredName]:
+    own = {mapping.identity for mapping in state.mappings.values() if mapping.owner == "system"}
+    return {identity: name for identity, name in desired.items() if identity not in own}
+
+
+def _sorted(
+    state: State, desired: Mapping[Identity, DesiredName], ours: Iterable[Registration],
+    warehouse: str,
+) -> tuple[dict[str, dict[Identity, Registration]], list[Drift]]:
+    """Registrations of ours by what becomes of them, and in words why."""
+    found: dict[str, dict[Identity, Registration]] = {"standing": {}, "replaced": {}, "dropped": {}}
+    drift: list[Drift] = []
+    to_drop = {tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
+    for registration in ours:
+        identity = _identity(registration)
+        what, entry = _judge(desired.get(identity), registration, warehouse)
+        if what == "replaced" and to_drop.get(identity) == desired[identity].global_id:
+            what = "dropped"
+        found[what][identity] = registration
+        drift += filter(None, [entry])
+    return found, drift
 
 
 def _missing(

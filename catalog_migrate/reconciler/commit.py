@@ -192,26 +192,31 @@ class PutInForce(msgspec.Struct, frozen=True):
             uses=tuple(sorted({item_of[use] for use in target.uses if use in item_of})),
             shard=shard, column_ids=target.column_ids,
         ))
+        if shard is not None:
+            yield Put("shard", shard, self._shard(state, target, shard))
+        if old is not None and shard != old_shard:
+            yield from self._retire(state, old)
+
+    def _shard(self, state: State, target: Target, path: str) -> ShardRecord:
+        """What the shard of a target is now: a new one, or that which it had."""
+        new = self.prepared.shards.get(target.identity)
         if new is not None:
             size = new.size or TableSize(0, 0)
-            yield Put("shard", new.path, ShardRecord(
+            return ShardRecord(
                 item_id=target.item_id, global_id=target.global_id, state="live",
                 source=new.source, source_version=new.source_version, version=new.version,
                 unfilled=new.unfilled, rows_of=_rows_of(state, new), copied_bytes=size.bytes,
                 copy_seconds=size.seconds or 0.0,
-            ))
-        elif shard is not None:
-            record = state.shards[shard]
-            evolve = record.evolve or (
-                target.action is not None and target.contents == "evolve"
-            ) or (target.action == "update" and definition.kind == "table")
-            yield Put("shard", shard, msgspec.structs.replace(
-                record, global_id=target.global_id, evolve=evolve,
-                unset=_unset(record, state.items.get(target.item_id), definition) if evolve else (),
-                shape=self.prepared.shapes.get(target.identity, record.shape),
-            ))
-        if old is not None and shard != old_shard:
-            yield from self._retire(state, old)
+            )
+        record, definition = state.shards[path], target.definition
+        evolve = record.evolve or (
+            target.action is not None and target.contents == "evolve"
+        ) or (target.action == "update" and definition.kind == "table")
+        return msgspec.structs.replace(
+            record, global_id=target.global_id, evolve=evolve,
+            unset=_unset(record, state.items.get(target.item_id), definition) if evolve else (),
+            shape=self.prepared.shapes.get(target.identity, record.shape),
+        )
 
     def _remove(self, state: State) -> Iterator[Edit]:
         for identity in self.migration.removed:
@@ -389,24 +394,9 @@ class Relink(msgspec.Struct, frozen=True):
         }
         if not back:
             return
-        gone = {
-            state.mappings[identity_text(identity)].item_id
-            for identity in migration.removed if identity_text(identity) in state.mappings
-        }
-        present = {key for key, item in state.items.items() if item.quarantined is None} - gone
-        present |= {target.item_id for target in migration.targets}
-        waiting: dict[str, ItemRecord] = {
-            key: msgspec.structs.replace(
-                item,
-                uses=tuple(sorted({back.get(use, use) for use in item.uses})),
-                links={role: back.get(use, use) for role, use in item.links.items()},
-                quarantined=None,
-            )
-            for key, item in state.items.items() if item.quarantined is not None
-        }
-        touched: set[str] = {
-            key for key in waiting if not set(back).isdisjoint(state.items[key].uses)
-        }
+        waiting = _linked_to(state, back)
+        present = self._present(state)
+        touched = {key for key in waiting if not back.keys().isdisjoint(state.items[key].uses)}
         names = {state.items[key].definition.identity: key for key in waiting}
         for name in chain(*state.graph.part(names).waves()):  # users after what they use
             key = names[name]
@@ -418,6 +408,26 @@ class Relink(msgspec.Struct, frozen=True):
             yield Put("item", key, item)
             present.add(key)
             touched.add(key)
+
+    def _present(self, state: State) -> set[str]:
+        """Items that are there after the migration and not quarantined, by their ids."""
+        removed = map(identity_text, self.migration.removed)
+        gone = {state.mappings[text].item_id for text in removed if text in state.mappings}
+        kept = {key for key, item in state.items.items() if item.quarantined is None}
+        return (kept - gone) | {target.item_id for target in self.migration.targets}
+
+
+def _linked_to(state: State, back: Mapping[str, str]) -> dict[str, ItemRecord]:
+    """What is quarantined, as it is when it uses the tables that come ``back``, by their ids."""
+    return {
+        key: msgspec.structs.replace(
+            item,
+            uses=tuple(sorted({back.get(use, use) for use in item.uses})),
+            links={role: back.get(use, use) for role, use in item.links.items()},
+            quarantined=None,
+        )
+        for key, item in state.items.items() if item.quarantined is not None
+    }
 
 
 def pending_bundled(

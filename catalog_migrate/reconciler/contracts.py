@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from catalog_migrate.engine.port import BindRequest
 from catalog_migrate.model.names import Identity, ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.actions import function_spec, view_spec
 from catalog_migrate.release.manifest import creation_order
 
@@ -32,22 +32,15 @@ def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequen
             waiting[definition.identity] = BindRequest(view_spec(definition, {}), {})
         else:
             columns[definition.item_name] = definition.columns
-    calls = release.graph.part(
-        identity for identity, each in release.by_identity.items() if each.kind == "function"
-    )
+    calls = release.graph.part(_functions(release))
     reached = {identity: _reached(release, calls, identity) for identity in waiting}
     while ready := [one for one in waiting if waiting.keys().isdisjoint(reached[one])]:
-        requests = []
-        for identity in ready:
-            read = [release.by_identity[one] for one in reached[identity]]
-            requests.append(replace(
-                waiting[identity],
-                parents={
-                    each.item_name: columns[each.item_name]
-                    for each in read if each.kind in ("table", "view")
-                },
-                functions=[function_spec(each, {}) for each in read if each.kind == "function"],
-            ))
+        requests = [
+            _asked(
+                waiting[identity], [release.by_identity[one] for one in reached[identity]], columns
+            )
+            for identity in ready
+        ]
         for identity, result in zip(ready, engine.bind(requests), strict=True):
             if result.columns is None:  # it stays waiting, and so does what reads it
                 found[identity] = result.reason or "it does not analyse"
@@ -56,6 +49,25 @@ def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequen
                 found[identity] = columns[result.name] = result.columns
                 del waiting[identity]
     return found
+
+
+def _functions(release: Release) -> Iterator[Identity]:
+    return (one for one, each in release.by_identity.items() if each.kind == "function")
+
+
+def _asked(
+    request: BindRequest, read: Sequence[ObjectDefinition],
+    columns: Mapping[ItemName, Sequence[Column]],
+) -> BindRequest:
+    """The request of a view with what it reads and calls."""
+    return replace(
+        request,
+        parents={
+            each.item_name: columns[each.item_name]
+            for each in read if each.kind in ("table", "view")
+        },
+        functions=[function_spec(each, {}) for each in read if each.kind == "function"],
+    )
 
 
 def _reached(release: Release, calls: DependencyGraph, identity: Identity) -> set[Identity]:

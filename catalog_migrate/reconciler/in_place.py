@@ -99,9 +99,7 @@ def change_in_place(
     work.journal.steps += [each.step for each in operations]
     ended = Ended(work.on_progress, {"evolve": "evolve"}, operations)
     failed = [
-        (operation.step, error, failure_of(
-            "unseal" if operation.step.op == "unseal" else "evolve", operation.step.subject, error
-        ))
+        (operation.step, error, _failure(operation.step, error))
         for operation, error in execute(operations, work, keep_going=True, on_ended=ended)
     ]
     unchanged = {step.id for step, *_ in failed}
@@ -119,6 +117,10 @@ def change_in_place(
             failures=failures, remedy=remedy_of(failures),
         )
     return state, [path for item_id, path in places.items() if item_id not in unchanged]
+
+
+def _failure(step: Step, error: Exception) -> StepFailure:
+    return failure_of("unseal" if step.op == "unseal" else "evolve", step.subject, error)
 
 
 def _try_a_copy(

@@ -272,15 +272,19 @@ def _old_graph(state: State, found: Difference) -> DependencyGraph:
             if identity not in found.replaced:
                 used_now = {by_item[i] for i in found.desired[identity].uses if i in by_item}
                 uses[identity].update(used_now & (found.drops.keys() - serials.keys()))
-        elif standing.kind == "view":  # left over: what it reads is not on record
-            uses[identity].update(
-                used for used, each in found.drops.items()
-                if each.kind != "view" and used not in found.desired
-            )
+        elif standing.kind == "view":
+            uses[identity].update(_left_over(found))
     return DependencyGraph(uses, {
         identity: ItemKey(each.name.schema, each.kind, each.name.name)
         for identity, each in there.items()
     })
+
+
+def _left_over(found: Difference) -> Iterator[Identity]:
+    """What a view that is left over may read: it is not on record."""
+    for used, each in found.drops.items():
+        if each.kind != "view" and used not in found.desired:
+            yield used
 
 
 def _changed_since(
