@@ -85,10 +85,6 @@ class BuildTable(Operation[ExecutionContext]):
         """Return what the directory is once its rows are there."""
         return self.shard
 
-    def undo(self, context: ExecutionContext) -> None:
-        """Delete the directory."""
-        context.engine.delete_shard(context.absolute(self.shard.path))
-
 
 @dataclass(frozen=True)
 class PopulateTable(BuildTable):
