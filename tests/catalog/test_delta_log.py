@@ -19,6 +19,7 @@ from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
+    CatalogNotFound,
     CatalogWriteRefused,
     CommitConflict,
     CommitOutcomeUnknown,
@@ -76,6 +77,11 @@ class TestAddress:
         """Opening a log writes nothing, not even a directory."""
         open_log(str(tmp_path / "catalog"))
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_version_of_nothing(self, tmp_path: Path) -> None:
+        """Where no catalog is, none is damaged."""
+        with pytest.raises(CatalogNotFound, match="there is no catalog at"):
+            open_log(str(tmp_path / "catalog")).read_at(0)
 
 
 class TestNotOurs:

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from catalog_migrate.catalog import side_tables
+from catalog_migrate.catalog import commits, side_tables
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.history import (
+    MANY,
     entries,
     object_history,
     state_at,
@@ -24,7 +25,12 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.catalog.records import OperationRecord, ReleaseRecord, identity_text
+from catalog_migrate.catalog.records import (
+    AllocatorRecord,
+    OperationRecord,
+    ReleaseRecord,
+    identity_text,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused, UnknownSerial
 from catalog_migrate.store.address import Storage
@@ -160,6 +166,29 @@ class TestObjects:
                  for e in object_history(users.second, key_z)]
         assert found == [("dropped", "s.z", 3), ("renamed", "s.z", 2), ("created", "s.a", 1)]
         assert list(object_history(users.first, identity_text(("relation", "s", "no")))) == []
+
+    def test_commits_of_many_others(
+        self, users: Any, build: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that says no more than that it touched many items is looked into: it made others."""
+        log = users.first
+        create_catalog(log, warehouse="w")
+
+        def one(_: State) -> Changes:
+            changes = Changes()
+            changes.raise_serial()
+            build.table(changes, 2, "b")
+            for counter in ("i", "s"):
+                changes.put("allocator", counter, AllocatorRecord(3))
+            return changes
+
+        with monkeypatch.context() as few:
+            few.setattr(commits, "touched_items", lambda _: MANY)
+            commit(log, build.tables("a"), kind="migrate")
+        commit(log, one, kind="migrate")
+        key = identity_text(("relation", "s", "b"))
+        found = [(each.happening, each.entry.serial_after) for each in object_history(log, key)]
+        assert found == [("created", 2)]
 
 
 @pytest.fixture
@@ -338,6 +367,15 @@ class TestAudit:
         assert log.keep_audit() == 6
         assert log.keep_audit() == 0
         assert [entry.version for entry in log.audit] == [0, 1, 2, 3, 4, 5]
+
+    def test_memory_says_when_it_is_kept(self, build: Any) -> None:
+        """Who watches the calls hears of it before and behind it, to be killed at either."""
+        log = MemoryLog()
+        some_history(log, build)
+        heard: list[tuple[str, int]] = []
+        log.on_call = lambda call: heard.append((call, len(log.audit)))
+        log.keep_audit()
+        assert (heard[0], heard[-1]) == (("audit", 0), ("audit.done", 6))
 
 
 def test_who_cannot_write_a_table_beside_the_log_is_told_why(tmp_path: Path) -> None:

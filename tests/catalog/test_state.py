@@ -34,13 +34,14 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     StreamRecord,
     TombstoneRecord,
+    UnsafeAct,
     UserObjectRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.layout import PlacedColumn, Shape
-from catalog_migrate.model.objects import Check, Column, ObjectDefinition
+from catalog_migrate.model.objects import Check, Column, External, ObjectDefinition
 from tests.decisions import Changes, commit
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -317,6 +318,39 @@ class TestState:
         )
         order = [(row.serial, row.position) for row in state.tombstones]
         assert order == [(9, 2), (9, 11), (10, 0)]
+
+    def test_an_unsafe_act_that_says_no_numbers(self) -> None:
+        """It did nothing to any record or row."""
+        act = UnsafeAct("w", "h", "2027-01-15T08:00:00+00:00", "because", "skip 2")
+        assert {getattr(act, name) for name in (
+            "injected", "doubled", "skipped", "expired", "removed", "brought_back",
+            "backfill_records",
+        )} == {0}
+
+    def test_items_of_a_kind(self) -> None:
+        """Their shards, sorted, of those that have one; a kind is not found in another's text."""
+        def item(kind: str, name: str, shard: str | None) -> ItemRecord:
+            properties = {"like": '"kind":"table"'}
+            definition = ObjectDefinition("s", kind, name, (), properties=properties)  # type: ignore[arg-type]
+            return ItemRecord("release", "s1", definition, shard=shard)
+
+        state = _state(item={
+            "i1": item("table", "b", "s/b/1"), "i2": item("table", "a", "s/a/1"),
+            "i3": item("table", "c", None), "i4": item("view", "v", "s/v/1"),
+        })
+        assert state.shards_of_kind("table") == ("s/a/1", "s/b/1")
+        assert state.shards_of_kind("view") == ("s/v/1",)
+        assert state.shards_of_kind("sink") == ()
+
+    @pytest.mark.parametrize("registry", [None, "team"])
+    def test_registries(self, registry: str | None) -> None:
+        """A source that reads by a schema registry is told from one that does not."""
+        definition = ObjectDefinition(
+            "s", "source", "o", (), external=External("kafka", {}, registry=registry)
+        )
+        state = _state(item={"i1": ItemRecord("user", "s1", definition)})
+        assert state.has_registries is (registry is not None)
+        assert not _state().has_registries
 
     def test_lazy(self) -> None:
         """A record that cannot be read harms nobody who does not look at its collection."""

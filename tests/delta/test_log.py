@@ -22,6 +22,7 @@ from catalog_migrate.delta.table import commit_transactions
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import Storage
+from catalog_migrate.store.local import LocalStore
 
 
 @pytest.fixture
@@ -172,3 +173,33 @@ def test_why_no_log_is_seen(tmp_path: Path) -> None:
     assert log.why_no_log(str(tmp_path / "other")) == "No such file or directory"
     (tmp_path / "empty/_delta_log").mkdir(parents=True)
     assert log.why_no_log(str(tmp_path / "empty")) == "its log is empty"
+
+
+def test_the_commit_of_a_checkpoint_is_wanted(shard: Path) -> None:
+    """Its file has the id of the commit; those before it are history, which only some ask for."""
+    commits = log.CommitLog(LocalStore(str(shard)), lambda *said: AssertionError(said))
+    DeltaTable(shard).create_checkpoint()
+    commit(shard, 2).unlink()
+    assert commits.newest() == 3
+    with pytest.raises(AssertionError, match=f"{commit(shard, 2).name}.*is missing"):
+        commits.whole()
+    commit(shard, 3).unlink()
+    with pytest.raises(AssertionError, match=f"{commit(shard, 3).name}.*is missing"):
+        commits.newest()
+
+
+def test_a_store_is_listed_from_the_newest_commit_on(shard: Path) -> None:
+    """All of it once, and then what came since, with the commit that is known."""
+    asked = []
+
+    class Listed(LocalStore):
+        def names(self, folder: str = "", after: str = "") -> list[str]:
+            asked.append(after)
+            return super().names(folder, after)
+
+    commits = log.RemoteCommitLog(Listed(str(shard)), lambda *said: AssertionError(said))
+    assert commits.newest() == 3
+    rows = Table.from_pydict({"id": Array([4], DataType.int64())})
+    write_deltalake(shard, rows, mode="append")
+    assert [commits.newest(), commits.newest()] == [4, 4]
+    assert asked == ["", commit(shard, 2).name, commit(shard, 3).name]
