@@ -7,14 +7,17 @@ from itertools import count
 import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.errors import MigrationBlocked, NotReconciled
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.reconciler.execution_context import Progress
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, Workers
+from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World
@@ -94,3 +97,24 @@ def test_a_start_leaves_bodies_to_the_engine() -> None:
             warehouse="/w", clock=SimulatedClock(), holder="start",
         )
     assert [entry.code for entry in caught.value.plan.blocked] == ["CM0330"]
+
+
+def test_a_name_of_others_is_told_unless_it_is_to_be_kept() -> None:
+    """One that came in the place of ours since: a failure of names, with who has it."""
+    engine, log, clock = SimulatedEngine(World(), persistent=True), MemoryLog(), SimulatedClock()
+    release = load_texts([("all.sql", "CREATE TABLE t (id INT);")], name="1", default_schema="s")
+    migrate(engine, log, release, warehouse="/w", clock=clock, holder="start")
+    engine.create_shard(ShardSpec("/theirs/t", (Column("id", "INT"),)))
+    name = ItemName("s", "t")
+    engine.drop(next(each for each in engine.observe("s") if each.name == name))
+    engine.register_table(name, "/theirs/t")
+    work = ExecutionContext(
+        engine, log, clock, "/w", MigratedStreams(), workers=Workers(1)
+    )
+    state = State.from_snapshot(log.read())
+    with pytest.raises(NotReconciled) as caught:
+        reconcile_names(work, state)
+    assert [(each.step, each.name, each.held) for each in caught.value.failures] == [
+        ("create", "s.t", True)
+    ]
+    assert reconcile_names(work, state, keep_foreign_names=True) == 0

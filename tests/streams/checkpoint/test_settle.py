@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +24,7 @@ from catalog_migrate.streams.checkpoint.edit import (
     write_commit,
 )
 from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.operations import OperationRun
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
@@ -160,3 +162,20 @@ class TestPerform:
         assert checkpoint.state() == State("first", 0)
         with pytest.raises(UnsettledCheckpoint, match="cannot be settled: because"):
             perform(checkpoint, Refuse(1, "because"))
+
+
+def test_a_stateless_query_needs_no_runtime_to_end_its_batch(build_on_disk: Build) -> None:
+    """One that all sinks have is committed by hand; with state, it is run once more."""
+    def settle(checkpoint: Checkpoint, *, stateless: bool) -> bool:
+        run = SimpleNamespace(supervisor=SimpleNamespace(
+            ports=SimpleNamespace(checkpoint=lambda _: checkpoint),
+            engine=SimpleNamespace(last_batch=lambda _spec, _query: {"a": 1}),
+        ))
+        spec = SimpleNamespace(checkpoint=checkpoint.address)
+        return OperationRun.settle(cast(Any, run), cast(Any, spec), stateless=stateless)
+
+    checkpoint = build_on_disk([[A], [B]], 0)
+    assert not settle(checkpoint, stateless=False)
+    assert checkpoint.state() == State("uncommitted", 1)
+    assert settle(checkpoint, stateless=True)
+    assert checkpoint.state() == State("settled", 1)

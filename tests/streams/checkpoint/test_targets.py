@@ -26,6 +26,7 @@ BOUNDS = PartitionBounds(current=50, low=10, high=100, later={1_799_992_800_000:
     ("text", "offset"),
     [
         ("0", 0), ("123", 123), ("earliest", 10), ("LATEST", 100), ("committed", 50),
+        (str(2**63 - 1), 2**63 - 1),
         ("shift -20", 30), ("shift +3", 53), ("shift 0", 50), ("duration PT2H", 70),
         ("timestamp 2027-01-15T06:00:00Z", 70), ("duration P0DT120M", 70),
     ],
