@@ -3,8 +3,8 @@
 An operation is made for a step (of the plan, of a record, or of what is observed to be missing) by
 the room that knows how to do it: tables and names by :mod:`catalog_migrate.reconciler`, queries by
 :mod:`catalog_migrate.streams`. :func:`execute` walks the waves of a program and puts on record what
-was executed. Modelled on Django's migration operations (``database_forwards`` and
-``database_backwards``).
+was executed; what takes a program back is a program of the inverse steps
+(:data:`~catalog_migrate.program.steps.WORDS`). Modelled on Django's migration operations.
 """
 
 from __future__ import annotations
@@ -118,10 +118,6 @@ class Operation(ABC, Generic[C]):
     def run(self, context: C) -> str | None:
         """Do it; return why nothing was done, if so."""
 
-    def undo(self, context: C) -> str | None:
-        """Take it back; return why nothing was done, if so."""
-        raise NotImplementedError(f"nothing takes back: {self.describe()}")
-
     def describe(self) -> str:
         """``copy table shop.orders``."""
         return self.step.describe()
@@ -153,23 +149,22 @@ class _Attempt:
 
 
 def execute(
-    operations: Iterable[Operation[C]], context: C, *, undo: bool = False, keep_going: bool = False,
+    operations: Iterable[Operation[C]], context: C, *, keep_going: bool = False,
     on_ended: Callable[[Any], None] = lambda _: None,
 ) -> list[Failure]:
     """Run operations wave by wave, and put on record what became of each; returns the failures.
 
     Those of one wave are run side by side, in the order given. What is done already is skipped.
     ``keep_going``: what needs none of those that failed is run nevertheless; else the first error
-    is raised when its wave has ended. ``undo`` takes them back instead, the last wave first; their
-    record stays as it is. ``on_ended`` hears of each that has ended, however.
+    is raised when its wave has ended. ``on_ended`` hears of each that has ended, however.
     """
     execution = context.execution
     failures: list[Failure] = []
     left_out: set[Hashable] = set()
-    attempt = partial(_attempt, context, context.wall, undo)
-    for group in _groups(operations, last_first=undo):
+    attempt = partial(_attempt, context, context.wall)
+    for group in _groups(operations):
         for operation, ended in context.spread(_ready(group, left_out), attempt):
-            if not (undo or (operation.GOES_ON and ended.outcome == "done")):
+            if not (operation.GOES_ON and ended.outcome == "done"):
                 execution.record(operation.step, ended.began, ended.ended, ended.outcome)
             if not isinstance(ended.error, Exception | None):
                 raise ended.error
@@ -184,12 +179,8 @@ def execute(
     return failures
 
 
-def _attempt(
-    context: C, wall: Callable[[], float], undo: bool, operation: Operation[C]
-) -> _Attempt:
+def _attempt(context: C, wall: Callable[[], float], operation: Operation[C]) -> _Attempt:
     def act() -> str | None:
-        if undo:
-            return operation.undo(context)
         return operation.is_done(context) or operation.run(context)
 
     began = wall()
@@ -209,11 +200,9 @@ def _ready(group: Sequence[Operation[C]], left_out: set[Hashable]) -> Sequence[O
     return ready
 
 
-def _groups(
-    operations: Iterable[Operation[C]], *, last_first: bool
-) -> Iterator[Sequence[Operation[C]]]:
+def _groups(operations: Iterable[Operation[C]]) -> Iterator[Sequence[Operation[C]]]:
     """What is run side by side: a wave, by kinds that bear only so many at once."""
-    ordered = sorted(operations, key=lambda each: each.step.wave, reverse=last_first)
+    ordered = sorted(operations, key=lambda each: each.step.wave)
     for _, wave in groupby(ordered, key=lambda each: each.step.wave):
         for most, alike in groupby(wave, key=lambda each: each.TOGETHER):
             group = list(alike)

@@ -73,10 +73,6 @@ class Heard(Operation[Place]):
             raise KeyboardInterrupt
         return None
 
-    def undo(self, context: Place) -> str | None:
-        context.heard.append(f"-{self.step.name}")
-        return None
-
     def is_hopeless(self, error: Exception) -> bool:
         return self.step.name == "hopeless"
 
@@ -162,14 +158,6 @@ def test_what_must_not_be_repeated_is_tried_once() -> None:
     place = Place()
     execute([NotAgain(Step("seal", "table", "a")), on("b", 2)], place)
     assert (place.heard, place.attempts) == (["a", "b"], 1)
-
-
-def test_undo_goes_backwards() -> None:
-    """The last wave is taken back first; the record of what was executed stays."""
-    place = Place()
-    execute([on("a"), on("b", 2), on("c", 2)], place, undo=True)
-    assert place.heard == ["-b", "-c", "-a"]
-    assert place.execution.executed == []
 
 
 def test_what_goes_on_is_put_on_record_by_what_ends_it() -> None:
