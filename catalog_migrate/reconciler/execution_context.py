@@ -359,7 +359,8 @@ class NewShard(msgspec.Struct, frozen=True):
 
 
 class AfterCommit(Operation[ExecutionContext]):
-    """One step behind a commit: what fails of it is told, and the others are done nevertheless."""
+    """One step behind a commit. Run with ``keep_going``: what the engine refuses of one does not
+    stop the others."""
 
     def is_hopeless(self, error: Exception) -> bool:
         """What is not the engine's is about this process: its lease, or a fault."""
