@@ -56,7 +56,9 @@ def adopt(
     if not is_remote(uri):
         uri = os.path.abspath(local_path(uri))
     log = open_log(uri, settings.storage)
-    warehouse = configured_rows(settings) or rows_address(default_warehouse(log))
+    warehouse = configured_rows(settings) or rows_address(
+        default_warehouse(log), settings.untried_stores
+    )
     release = read_release(settings)
     wanted, left = _looked_up(settings, schemas, tables, on_note)
     if dry_run:
@@ -168,7 +170,9 @@ def rebuild(
     log = DeltaLog(os.path.abspath(given))
     return rebuilding.rebuild(
         log, read_release(settings),
-        warehouse=configured_rows(settings) or rows_address(default_warehouse(log)),
+        warehouse=configured_rows(settings) or rows_address(
+        default_warehouse(log), settings.untried_stores
+    ),
         answers=rebuilding.Answers(places, missing, lineage), registrations=standing,
         sessions=sessions, dry_run=dry_run,
     )

@@ -209,32 +209,31 @@ class DeltaLog:
     def read(self) -> LogSnapshot:
         """The newest state; kept, so that reading an unchanged log again costs a listing."""
         with self._lock:
-            before = self._snapshot
-            if before is None and not self._is_remote:
-                self._snapshot = self._read_kept(self._commits.newest())
+            snapshot = self._snapshot
             newest = self._commits.verify()
             if newest is None:
                 raise self._absent()
-            if self._snapshot is None or self._snapshot.version != newest:
-                kept = self._read_kept(newest) if self._is_remote else None
-                self._snapshot = kept or self._query(self._load(newest))
-            if self._storage and self._snapshot is not before:
-                self._remember_rows(self._snapshot)
-            return self._snapshot
+            if snapshot is None or snapshot.version != newest:
+                kept = self._read_kept(newest) if snapshot is None or self._is_remote else None
+                self._snapshot = snapshot = kept or self._query(self._load(newest))
+                if self._storage:
+                    self._remember_rows(snapshot)
+            return snapshot
 
-    def _read_kept(self, version: int | None) -> LogSnapshot | None:
+    def _read_kept(self, version: int) -> LogSnapshot | None:
         """The state that was kept as one object; None where none was, or that of another log.
 
         A log of n commits is opened by some 4n requests, which on an object store take seconds. On
-        a disk the large collections are left to the log, which is read when one is looked at.
+        a disk the large collections are left to the log, which is read when one is looked at: its
+        files are known by their sizes until then.
         """
-        if version is None:
-            return None
         try:
             kept = decode_kept(self._store.read(_state_name(version)))
             if kept is None or kept.commit_id != self._commits.commit_id(version):
                 return None
-            if not kept.files.items() <= self._commits.sizes().items():
+            if bool(kept.files) is self._is_remote or any(
+                self._store.size(name) != size for name, size in kept.files.items()
+            ):
                 return None
         except FileNotFoundError:
             return None
@@ -245,7 +244,6 @@ class DeltaLog:
         self._kept_version = version
         raw = kept.collections
         if kept.files:
-            self._commits.trust(version)
             raw = UnreadCollections(raw, lambda: self._read_again(version, kept.commit_id))
         return LogSnapshot(version, None, State.from_kept(version, raw, kept.answers))
 
@@ -266,9 +264,10 @@ class DeltaLog:
             if self._snapshot is not None and self._snapshot.version == self._kept_version:
                 return
             snapshot = self.read()
-            commit_id, files = self._commits.commit_id(snapshot.version), self._commits.sizes()
+            commit_id = self._commits.commit_id(snapshot.version)
             if commit_id is None:
                 return
+            files = {} if self._is_remote else self._list_files(snapshot.version)
             name = _state_name(snapshot.version)
             data = encode_kept(State.from_snapshot(snapshot), commit_id, files)
             self._store.make_folder(_STATES, above=True)
@@ -277,8 +276,14 @@ class DeltaLog:
                 self._store.put_if_absent(name, data, durable=self._is_remote)
             self._kept_version = snapshot.version
             for other in self._store.names(_STATES):
-                if f"{_STATES}/{other}" < name:
+                if other.isdecimal() and f"{_STATES}/{other}" < name:  # no other's partial file
                     self._store.delete(f"{_STATES}/{other}")
+
+    def _list_files(self, version: int) -> dict[str, int]:
+        """Return the files that a reader of a version opens beside commits, with their sizes."""
+        data = (unquote(uri).rpartition("/")[2] for uri in self._load(version).file_uris())
+        names = [f"log/{name}" for name in (*data, *self._commits.list_checkpoint())]
+        return {name: self._store.size(name) for name in names}
 
     def _remember_rows(self, snapshot: LogSnapshot) -> None:
         """Have the options found by whoever opens a table of this catalog."""

@@ -350,18 +350,10 @@ class CommitLog:
         self._verified = newest
         return newest
 
-    def sizes(self) -> Mapping[str, int]:
-        """The files of the table with their sizes, which tell one that is missing or cut off; none
-        on an object store, where an object is whole or not there."""
-        return {
-            f"{folder}/{name}": size for folder in ("", LOG)
-            for name, size in self._table.sizes(folder).items()
-            if name.endswith((".json", ".parquet"))
-        }
-
-    def trust(self, version: int) -> None:
-        """Take the commits up to a version for whole: another look has found them so."""
-        self._verified = version
+    def list_checkpoint(self) -> list[str]:
+        """Return the files of the newest checkpoint, by which a reader begins; none without one."""
+        prefix = f"{self._scan()[0] - 1:020d}.checkpoint"
+        return [f"{LOG}/{name}" for name in self._names() if name.startswith(prefix)]
 
     def whole(self) -> int | None:
         """The newest version, after a listing that shows every commit since the very first.
@@ -517,10 +509,6 @@ class RemoteCommitLog(CommitLog):
     def whole(self) -> int | None:
         """Like :meth:`newest`."""
         return self.newest()
-
-    def sizes(self) -> Mapping[str, int]:
-        """None: a listing of all objects takes as long as reading the state."""
-        return {}
 
     def _info(self, version: int) -> Mapping[str, Any]:
         with self._lock:

@@ -207,6 +207,43 @@ class TestWhenItIsNotTaken:
         with pytest.raises(CatalogCorrupt, match=file.name):
             read_state(DeltaLog(str(place)))
 
+    def test_a_commit_of_zeros_is_told(self, place: Path) -> None:
+        """A power failure leaves a file its size; commits are read, as in every catalog."""
+        file = place / "log" / "_delta_log" / f"{0:020}.json"
+        file.write_bytes(bytes(file.stat().st_size))
+        with pytest.raises(CatalogCorrupt, match=file.name):
+            read_state(DeltaLog(str(place)))
+
+    def test_files_that_are_read_no_more_do_not_count(self, place: Path) -> None:
+        """What is kept grows with what a reader opens, not with the age of the catalog."""
+        log = DeltaLog(str(place))
+        for number in range(70):  # compacted once, with a checkpoint
+            put(log, "config", "note", ConfigRecord(value=str(number)))
+        log.keep_audit()
+        files = json.loads(kept_file(place).read_bytes())["files"]
+        assert all((place / name).stat().st_size == size for name, size in files.items())
+        assert len([name for name in files if ".checkpoint" in name]) == 1
+        assert len(files) < 12 < len(list((place / "log").glob("*.parquet")))
+
+    def test_what_was_kept_on_a_store_is_not_taken_on_a_disk(
+        self, place: Path, reads: list[int]
+    ) -> None:
+        """It says nothing of the files of a copy, of which one may be missing."""
+        file = kept_file(place)
+        kept = json.loads(file.read_bytes())
+        file.write_text(json.dumps({**kept, "files": {}}))
+        assert reads == []
+        assert read_state(DeltaLog(str(place))).version in reads
+
+    def test_a_file_that_another_process_is_writing_stays(self, place: Path) -> None:
+        """Only states that were kept are cleaned up."""
+        partial = place / "states" / ".0123.tmp"
+        partial.write_bytes(b"")
+        log = DeltaLog(str(place))
+        put(log, "config", "note", ConfigRecord(value="x"))
+        log.keep_audit()
+        assert partial.exists()
+
     def test_a_newer_format_is_refused(self, place: Path) -> None:
         """The format is looked at in what was kept as in the log."""
         log = DeltaLog(str(place))
