@@ -156,7 +156,7 @@ def execute(
 
     Those of one wave are run side by side, in the order given. What is done already is skipped.
     ``keep_going``: what needs none of those that failed is run nevertheless; else the first error
-    is raised when its wave has ended. ``on_ended`` hears of each that has ended, however.
+    is raised when those beside it have ended. ``on_ended`` hears of each that has ended, however.
     """
     execution = context.execution
     failures: list[Failure] = []

@@ -63,10 +63,16 @@ class BuildTable(Operation[ExecutionContext]):
     prepared: Prepared
     created: Callable[[NewShard], None]
 
+    ONCE: ClassVar = True
+
     def run(self, context: ExecutionContext) -> str | None:
-        """Make the directory, then the rows."""
-        self.create(context)
-        self.prepared.shards[self.shard.target.identity] = self.filled(context)
+        """Make the directory, then the rows: each again where it failed for what may pass.
+
+        The directory is only made where nothing is, rows are put in place of those that landed.
+        """
+        context.retrying(self.create, context)
+        self.created(self.shard)
+        self.prepared.shards[self.shard.target.identity] = context.retrying(self.filled, context)
         return None
 
     def create(self, context: ExecutionContext) -> None:
@@ -79,7 +85,6 @@ class BuildTable(Operation[ExecutionContext]):
         context.engine.create_shard(
             shard_spec(target.definition, context.absolute(self.shard.path), marks)
         )
-        self.created(self.shard)
 
     def filled(self, context: ExecutionContext) -> NewShard:  # noqa: ARG002 - for those with rows
         """Return what the directory is once its rows are there."""
@@ -93,11 +98,11 @@ class PopulateTable(BuildTable):
     populate: Populate | None = None
 
     TOGETHER: ClassVar = 1
-    ONCE: ClassVar = True
 
     def run(self, context: ExecutionContext) -> str | None:
         """Make the directory, and call the application once."""
         context.retrying(self.create, context)
+        self.created(self.shard)
         self.prepared.shards[self.shard.target.identity] = self.filled(context)
         return None if self.populate else "no populate callback was given"
 

@@ -281,14 +281,32 @@ def _execute(
         for path in read_shards(state, target.fill).values()
     }
     seals = seals_of(prepared, steps, shards, read)
+    gone = left_behind(state, migration)
+    _require_sealing(state, shards, gone, {each.path for each in seals})
     _require_no_backfill(work.streams, state, {each.path for each in seals})
     carry_over(work, prepared, steps, shards, seals, populate)
-    gone = left_behind(state, migration)
     replaced = {shard.target.item_id for shard in shards}
     prepared.unsealing = frozenset(
         each.path for each in seals if each.path not in gone and each.step.id not in replaced
     )
     _verify_empty(work, migration, prepared)
+
+
+def _require_sealing(
+    state: State, shards: Iterable[NewShard], gone: Iterable[str], sealed: Collection[str]
+) -> None:
+    """PrepareFailed for a program by which a table in force stays open that is copied or goes:
+    rows that are written to it meanwhile would be lost."""
+    copied = [
+        shard.source for shard in shards
+        if shard.source is not None and state.shards[shard.source].state == "live"
+    ]
+    left_open = sorted({*copied, *gone} - set(sealed))
+    if left_open:
+        raise PrepareFailed(
+            f"the plan leaves tables open for writers whose rows it moves: {', '.join(left_open)}",
+            remedy="this is a fault of the program, not of your release: please report it",
+        )
 
 
 def _require_no_backfill(

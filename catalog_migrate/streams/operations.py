@@ -427,21 +427,23 @@ class StopQuery(Operation[OperationRun]):
 class StartQuery(Operation[OperationRun]):
     """Begins to start a query, which goes off when those of the waves before have started.
 
-    ``runs`` is False for one that is held; ``known`` gives the upstreams that were just asked about
-    for all queries that start together. Queries are begun by one thread alone.
+    ``runs`` is False for one that is held, ``waits`` for one that has ended and is started again;
+    ``known`` gives the upstreams that were just asked about for all queries that start together.
+    Queries are begun by one thread alone.
     """
 
     state: State
     runs: bool = True
     known: Known | None = None
+    waits: bool = True
 
     TOGETHER: ClassVar[int | None] = 1
     GOES_ON: ClassVar[bool] = True
 
     def is_done(self, context: OperationRun) -> str:
-        """Leave a held one alone."""
+        """Leave a held one alone, and one that was dropped meanwhile."""
         del context
-        return "" if self.runs else NOT_RUNNING
+        return "" if self.runs and self.step.id in self.state.items else NOT_RUNNING
 
     def run(self, context: OperationRun) -> None:
         """Begin it, unless it runs or starts; its thread puts on record how that ends."""
@@ -453,7 +455,7 @@ class StartQuery(Operation[OperationRun]):
         earlier = max((wave for wave in context.starts if wave < self.step.wave), default=0)
         begun = context.supervisor.start(
             self.state, self.step.id, known=self.known, by=carry_out,
-            after=context.starts.get(earlier, ()),
+            after=tuple(context.starts.get(earlier, ())) if self.waits else (),
         )
         if begun is not None:
             context.starts.setdefault(self.step.wave, []).append(begun)

@@ -151,6 +151,7 @@ class Trial(OperationRun):
             if stays:
                 late = f"{'; '.join(problems)}; {stays}"
                 self.say(f"operation {self.key}: {late}")
+                watch.begin()
                 problems = watch.wait()
         if not problems:
             self.end("confirmed", late, detail=_describe_sick({**row.sick, **watch.sick}))

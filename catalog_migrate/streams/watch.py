@@ -116,7 +116,7 @@ class Watch:
     def wait(self) -> list[str]:
         """Wait until each is healthy; return what is wrong with those that are not.
 
-        May be repeated for those. Of a query that no waiting helps it is said at once, and nothing
+        Of a query that no waiting helps it is said at once, and nothing
         of the others, which were not given their time.
         """
         clock = self.run.supervisor.clock
@@ -141,6 +141,8 @@ class Watch:
         bad = {item_id: each for item_id, each in probed.items() if not each.ok}
         final = [each for each in sorted(self._waiting) if each in bad and bad[each].final]
         if final:
+            for item_id in self._waiting.keys() - set(final):
+                self._record(item_id, "skipped: not waited for")
             self._waiting = {item_id: self._waiting[item_id] for item_id in final}
         if final or not self._waiting or self._is_over(probed, now):
             return False
@@ -165,10 +167,11 @@ class Watch:
         query, waiting = managed.query, self._waiting[item_id]
         waiting.failure = managed.failure or waiting.failure
         if query is None and managed.starting is None and managed.next_try <= now:
-            self.run.execute([StartQuery(self._starts[item_id], self.run.follow())])
+            start = StartQuery(self._starts[item_id], self.run.follow(), waits=False)
+            self.run.execute([start])
         if verdict is None or not verdict.ok:
             return ""
-        if query is not None and query.progress() is not None:  # it was alive just now
+        if query is not None and query.progress() is not None and query.active:
             return "done"
         earlier = self.row.failing.get(item_id)
         if earlier is None or not managed.failures or not is_same_failure(

@@ -234,6 +234,22 @@ def test_what_the_shadow_table_refuses_is_copied(at: int) -> None:
     place.settled()
 
 
+@pytest.mark.parametrize("point", ["copy_rows", "copy_rows.done"])
+def test_a_copy_whose_reply_is_lost_is_made_again(point: str) -> None:
+    """In the directory that is there: rows that landed go first, and none is there twice."""
+    place, calls, seen = Place(), list[str](), itertools.count()
+
+    def on_call(call: str) -> None:
+        calls.append(call)
+        if call == point and not next(seen):
+            raise EngineFailure("connection reset", condition="IO", transient=True)
+
+    report = place.start(release("2", (Column("id", "BIGINT"), *FIRST[1:])), on_call=on_call)
+    assert (report.outcome, report.rows_copied) == ("migrated", 2)
+    assert (calls.count("create_shard"), calls.count("copy_rows")) == (1, 2)
+    assert calls.count("truncate_shard") == (point == "copy_rows.done")
+
+
 def test_a_copy_is_not_what_was_approved() -> None:
     """An approved plan that counts on a change in place stops where that is refused, and says why;
     the old release stays, nothing is left over, and without the plan the table is copied."""

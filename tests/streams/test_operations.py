@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from catalog_migrate.program.operations import execute
 from catalog_migrate.program.steps import Step, interruptions, numbered
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor, Result
+from catalog_migrate.streams.probes import Probing
 from catalog_migrate.streams.runtime import Runner
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.trial import Trial
@@ -317,6 +319,54 @@ class TestABacklog:
         assert stage.broker == "a:9092"
 
 
+class TestMeanwhile:
+    """What becomes of a query while an ALTER waits for it."""
+
+    def test_one_that_is_dropped(self, stage: Stage) -> None:
+        """It is not started again; the ALTER goes its way with the others."""
+        stage.world.addresses["b:9092"] = ""  # nothing answers there: its query has ended
+        clock: Any = stage.supervisor.clock
+        go_on, looks = clock.meanwhile, count()
+
+        def drop() -> None:
+            go_on()
+            if stage.row.detail.get("phase") == "started" and next(looks) == 5:
+                stage.client(lambda: None).run("DROP SOURCE s CASCADE")
+
+        clock.meanwhile = drop
+        with pytest.raises(AlterSetBack):
+            stage.alter("b", "WITH (VALIDATE = false)")
+        assert stage.row.state == "set_back"
+        assert dependencies.lookup(stage.state, "source", "default.s") is None
+        assert not stage.state.holds
+
+    def test_one_that_ends_just_after_the_look(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its last progress outlives it: it is started again before the ALTER is confirmed."""
+        verdicts, ended = Probing.verdicts, list[str]()
+
+        def end(probing: Probing) -> Mapping[str, Any]:
+            found = verdicts(probing)
+            for each in stage.supervisor.managed.values():
+                query = each.query
+                if not ended and found.get(each.item_id) and query is not None and (
+                    query.progress() is not None and query.active
+                ):
+                    ended.append(each.item_id)
+                    query.active = False  # type: ignore[misc]
+            return found
+
+        monkeypatch.setattr(Probing, "verdicts", end)
+        stage.alter("b")
+        (item_id,) = ended
+        assert stage.row.state == "confirmed"
+        assert [each.op for each in stage.row.executed if each.id == item_id][-3:] == [
+            "start", "start", "probe"
+        ]
+        assert all(each.active for each in stage.engine.running[-2:])
+
+
 class TestNothingToGoBackTo:
     """The broker has moved, so that nothing answers at its old address."""
 
@@ -348,6 +398,32 @@ class TestNothingToGoBackTo:
         for _ in range(seconds(10 * LIMIT)):
             stage.turn()
         assert stage.world.table(stage.engine.running[0].spec.shard).rows
+
+    def test_one_that_dies_between_two_waits(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was healthy at first: it is started and waited for once more with the others."""
+        stays, killed = Trial._nothing_to_go_back_to, list[str]()
+
+        def kill(trial: Trial, row: OperationRecord) -> str:
+            why = stays(trial, row)
+            for query in stage.engine.running:
+                if why and query.spec.name.name == "r":
+                    query.active = False
+                    killed.append(query.spec.name.name)
+            return why
+
+        monkeypatch.setattr(Trial, "_nothing_to_go_back_to", kill)
+        progress = SimulatedQuery.progress
+        begun = stage.supervisor.clock.monotonic()
+        monkeypatch.setattr(SimulatedQuery, "progress", lambda query: (
+            None if query.spec.name.name == "s"
+            and stage.supervisor.clock.monotonic() < begun + 1.5 * LIMIT else progress(query)
+        ))
+        stage.alter("b")
+        assert killed
+        assert stage.row.state == "confirmed"
+        assert all(query.active for query in stage.engine.running[-2:])
 
     def test_two_that_do_not_answer(self, stage: Stage, dies: Any) -> None:
         """A new one that has died as well gives way as ever."""

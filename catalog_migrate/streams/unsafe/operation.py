@@ -189,7 +189,8 @@ class UnsafeOperation(OperationRun):
         back = prepared.restore
         assert back is not None
         try:
-            self.execute([RestoreTable(step, back) for step in self.steps("restore")])
+            (step,) = self.steps("restore")
+            self.execute([RestoreTable(step, back)])
             self._commit(request_in(self.row), prepared)
         except LeaseLost:
             raise
