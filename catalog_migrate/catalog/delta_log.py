@@ -18,8 +18,15 @@ from urllib.parse import unquote
 from catalog_migrate.catalog.kept_state import decode_kept, encode_kept
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
+from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
-from catalog_migrate.catalog.state import LogSnapshot, State, UnreadCollections, sum_rows
+from catalog_migrate.catalog.state import (
+    LogSnapshot,
+    State,
+    UnreadCollections,
+    decode_record,
+    sum_rows,
+)
 from catalog_migrate.delta.log import OURS, Commit, commit_log
 from catalog_migrate.errors import (
     CatalogCorrupt,
@@ -287,8 +294,14 @@ class DeltaLog:
 
     def _remember_rows(self, snapshot: LogSnapshot) -> None:
         """Have the options found by whoever opens a table of this catalog."""
-        record = State.from_snapshot(snapshot).config.get("warehouse")
-        if record is not None:
+        if snapshot.state is not None:
+            record: Record | None = snapshot.state.config.get("warehouse")
+        else:  # no more of a log that was just read is decoded here
+            record = next((
+                decode_record(kind, key, text) for kind, key, text in snapshot.rows
+                if (kind, key) == ("config", "warehouse")
+            ), None)
+        if isinstance(record, ConfigRecord):
             remember(record.value, self._storage)
 
     def read_at(self, version: int) -> LogSnapshot:
