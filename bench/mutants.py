@@ -246,7 +246,7 @@ def find_tests(root: Path) -> None:
 
     What fails there, without any mutant, says nothing of one.
     """
-    config = root / "contexts.ini"
+    config = root.resolve() / "contexts.ini"
     packages = ", ".join(
         f"catalog_migrate.{part.removesuffix('.py').replace('/', '.')}" for part in MODULES
     )
