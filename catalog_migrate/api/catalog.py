@@ -327,6 +327,7 @@ class Catalog:
         if self.log.version() != before:
             with suppress(CatalogMigrateError):  # what is refused is left to the next start
                 self.log.keep_audit()
+                self.log.keep_state()
         return results
 
     def unsafe(self, *, on_progress: Callable[[str], None] | None = None) -> UnsafeClient:

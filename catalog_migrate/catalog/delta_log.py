@@ -265,9 +265,12 @@ class DeltaLog:
                 )
             return self._query(self._load(version))
 
-    def _keep_state(self) -> None:
-        """Keep the newest state for whoever opens the log next, in place of those before."""
-        with self._lock:
+    def keep_state(self) -> None:
+        """Keep the newest state for the next process that opens the log, in place of those before.
+
+        What fails is nothing: the log is whole without it.
+        """
+        with suppress(CatalogMigrateError, OSError), self._lock:
             if self._snapshot is not None and self._snapshot.version == self._kept_version:
                 return
             snapshot = self.read()
@@ -332,12 +335,7 @@ class DeltaLog:
             yield self._commits.commit(version)
 
     def keep_audit(self) -> int:
-        """Copy what the audit table, and that of executed operations, lacks.
-
-        And keep the newest state as one object.
-        """
-        with suppress(CatalogMigrateError, OSError):  # the log is whole without it
-            self._keep_state()
+        """Copy what the audit table, and that of executed operations, lacks."""
         copied = self._audit.catch_up(self)
         if copied or not self._operations.exists():
             self._operations.catch_up(self)

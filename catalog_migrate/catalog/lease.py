@@ -357,9 +357,10 @@ def _settle(
     if fence is not None and not lease.settled:
         lease.read_state()
         fence(lease)
+    began = clock.monotonic()  # the heartbeat counts from before the look
     if not (lease.settled and lease.is_fresh):
         lease.read_state()
-    lease._renew(clock.monotonic())
+    lease._renew(began)
 
 
 def _beat(epoch: int, wall: float) -> str:

@@ -85,6 +85,10 @@ class CatalogLog(Protocol):
         """
         ...
 
+    def keep_state(self) -> None:
+        """Keep the newest state where the next process opens the log by it; never raises."""
+        ...
+
     def append(
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
         metadata: Mapping[str, str], state: State | None = None,

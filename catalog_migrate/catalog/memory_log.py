@@ -177,6 +177,9 @@ class MemoryLog:
     def heartbeat(self, key: str) -> str | None:
         return self._store.beats.get(key)
 
+    def keep_state(self) -> None:
+        """Nothing: what is in memory is read as it is."""
+
     @property
     def longest_pause(self) -> float:
         """See :meth:`CatalogLog.longest_pause`."""

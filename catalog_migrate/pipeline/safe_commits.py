@@ -139,3 +139,4 @@ def remember(log: CatalogLog, used: LogStoreInUse) -> None:
     commit(log, Commit(RACED, (raced,)))
     with suppress(CatalogMigrateError):  # whoever opens the log next finds its state kept
         log.keep_audit()
+        log.keep_state()

@@ -162,6 +162,7 @@ def start(
         workers.close()
     if report.outcome != "fenced_out":
         _keep_audit(work)
+        log.keep_state()
     return report
 
 

@@ -97,7 +97,7 @@ class Site:
 
         log = open_log(str(self.place / "c"))
         commit(log, decide, kind="a test")
-        log.keep_audit()
+        log.keep_state()
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def place(tmp_path: Path) -> Path:
     log = DeltaLog(str(tmp_path / "c"))
     create_catalog(log, warehouse="w")
     put_tables(log, "t", "u")
-    log.keep_audit()
+    log.keep_state()
     return tmp_path / "c"
 
 
@@ -113,7 +113,7 @@ class TestWhatIsKept:
         log = DeltaLog(str(place))
         put(log, "operation", "x", OperationRecord(kind="x", state="done"))
         delete(log, "operation", "x")
-        log.keep_audit()
+        log.keep_state()
         log = DeltaLog(str(place))
         kept = read_state(log)
         assert kept.raw.get("operation") is None
@@ -138,7 +138,7 @@ class TestWhatIsKept:
         before = kept_file(place).stat().st_mtime_ns
         log = DeltaLog(str(place))
         read_state(log)
-        log.keep_audit()
+        log.keep_state()
         assert kept_file(place).stat().st_mtime_ns == before
 
     def test_one_state_is_kept(self, place: Path) -> None:
@@ -146,7 +146,7 @@ class TestWhatIsKept:
         for number in range(3):
             put(DeltaLog(str(place)), "config", f"note {number}", ConfigRecord(value="x"))
             log = DeltaLog(str(place))
-            log.keep_audit()
+            log.keep_state()
             assert int(kept_file(place).name) == log.version()
 
     def test_a_commit_follows_from_it(self, place: Path) -> None:
@@ -219,7 +219,7 @@ class TestWhenItIsNotTaken:
         log = DeltaLog(str(place))
         for number in range(70):  # compacted once, with a checkpoint
             put(log, "config", "note", ConfigRecord(value=str(number)))
-        log.keep_audit()
+        log.keep_state()
         files = json.loads(kept_file(place).read_bytes())["files"]
         assert all((place / name).stat().st_size == size for name, size in files.items())
         assert len([name for name in files if ".checkpoint" in name]) == 1
@@ -241,7 +241,7 @@ class TestWhenItIsNotTaken:
         partial.write_bytes(b"")
         log = DeltaLog(str(place))
         put(log, "config", "note", ConfigRecord(value="x"))
-        log.keep_audit()
+        log.keep_state()
         assert partial.exists()
 
     def test_a_newer_format_is_refused(self, place: Path) -> None:
@@ -262,7 +262,7 @@ class TestWhenItIsNotTaken:
         log = DeltaLog(str(place))
         put(log, "config", "note", ConfigRecord(value="x"))
         monkeypatch.setattr(log._store.__class__, "put_if_absent", full)
-        log.keep_audit()
+        log.keep_state()
 
 
 @given(st.lists(st.sampled_from(["table", "view", "user", "old", "retired"]), max_size=12))

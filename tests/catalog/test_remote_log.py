@@ -109,7 +109,7 @@ class TestOnAServer:
         def made() -> str:
             log = opened()
             lineage = create_catalog(log, warehouse="w").lineage
-            log.keep_audit()
+            log.keep_state()
             return lineage
 
         store = store_at(f"{bucket}/c", Storage(object_store.options))
@@ -136,7 +136,7 @@ class TestOnAServer:
             changes = Changes()
             changes.put("config", f"note {number}", ConfigRecord(value="x"))
             commit(log, lambda _, made=changes: made, kind="note")
-            log.keep_audit()
+            log.keep_state()
             assert len(list(store.names("states"))) == 1
 
     @pytest.mark.parametrize("wrong", ["bucket", "address"])
