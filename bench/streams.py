@@ -18,6 +18,7 @@ from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.state import LogSnapshot, State
+from catalog_migrate.catalog.updates import preview
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.store.address import Storage
 from catalog_migrate.streams.effects import Draft
@@ -107,9 +108,9 @@ def _wide() -> list[LogRow]:
           for n in range(DEPENDENTS)),
     ]
     for text in texts:
-        changes = plan_statement(state, parse_one(text)).changes
-        assert changes is not None
-        state = state.changed(state.version, changes.effective(state))
+        updates = plan_statement(state, parse_one(text)).updates
+        assert updates
+        state = preview(state, updates)
     assert Draft(state)
     return [
         LogRow(kind, key, value, 1)
