@@ -220,8 +220,8 @@ class Settings(msgspec.Struct, frozen=True):
         value = self.settings[path].value
         return None if value is None else str(value)
 
-    def listed(self, path: str) -> tuple[str, ...]:
-        """The pieces of a text key between commas."""
+    def split_list(self, path: str) -> tuple[str, ...]:
+        """Return the pieces of a text key between commas."""
         pieces = (self.text(path) or "").split(",")
         return tuple(piece.strip() for piece in pieces if piece.strip())
 

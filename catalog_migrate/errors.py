@@ -408,7 +408,7 @@ class CatalogUnfit(UnsuitableSession):
 
 
 class ServerUnreachable(CatalogMigrateError, ConnectionError):
-    """A Spark Connect server that does not answer, or refuses whoever asks."""
+    """A Spark Connect server that does not answer, or refuses the caller."""
 
     code = "CM0403"
 
@@ -527,7 +527,7 @@ class ConnectionFailed(CatalogMigrateError, RuntimeError):
 class SyntaxProblem(CatalogMigrateError, ValueError):
     """A text that is no statement of the language, with the place and what could stand there.
 
-    ``line`` and ``column`` count from 1; ``source_line`` is that line with what stands in quotes
+    ``line`` and ``column`` count from 1; ``source_line`` is that line with what is in quotes
     masked (it may be a password) and ``caret`` the mark to print under it. ``expected`` lists what
     could stand there, ``found`` says what does, ``nearest`` is the keyword that was likely meant.
     """
@@ -591,7 +591,7 @@ class AlterFailed(CatalogMigrateError, RuntimeError):
 
 class AlterUnfinished(CatalogMigrateError, RuntimeError):
     """An ALTER without an end that is known to be good: its new definition is in force and not all
-    queries were healthy on it, or nobody carries it on until the next runtime starts."""
+    queries were healthy on it, or no process carries it on until the next runtime starts."""
 
     code = "CM0758"
     exit_code = 6
@@ -704,7 +704,7 @@ class UnsupportedCheckpoint(CatalogMigrateError, ValueError):
 
 
 class ForeignCheckpoint(CatalogMigrateError, ValueError):
-    """A checkpoint directory that belongs to another item, or to nobody we know."""
+    """A checkpoint directory that belongs to another item, or to an unknown one."""
 
     code = "CM0732"
 

@@ -455,7 +455,7 @@ class Relocate(msgspec.Struct, frozen=True):
         yield Put("operation", RECONCILE, to_reconcile("register what was relocated"))
 
     def _former(self, state: State) -> dict[str, tuple[str, ...]]:
-        """What the names of before are told by."""
+        """Return the addresses and ids by which earlier names are recognised."""
         warehouses, lineages = former(state)
         if self.new_lineage and not self.names_copied:
             return {"originals": tuple(sorted(filter(is_absolute, state.shards)))}

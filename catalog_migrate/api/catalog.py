@@ -433,9 +433,9 @@ class Catalog:
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:
         """Where the names in Spark's catalog are not what is committed."""
-        return self.compared(engine)[0]
+        return self.compare_names(engine)[0]
 
-    def compared(self, engine: Engine) -> tuple[tuple[Drift, ...], tuple[Step, ...]]:
+    def compare_names(self, engine: Engine) -> tuple[tuple[Drift, ...], tuple[Step, ...]]:
         """Where the names in Spark's catalog are not what is committed, and what repairs it."""
         from catalog_migrate.reconciler.names import name_operations
         from catalog_migrate.reconciler.reconcile import compare

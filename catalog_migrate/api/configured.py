@@ -72,7 +72,7 @@ def configured_options(
         BootstrapOptions(
             policy=Policy(rules=settings.policy),
             require_safe_commits=settings.text("storage.require_safe_commits") != "false",
-            safe_log_stores=settings.listed("storage.safe_log_stores"),
+            safe_log_stores=settings.split_list("storage.safe_log_stores"),
             threads=int(settings.number("spark.threads") or 4),
             timeout=settings.number("bootstrap.timeout"),
             untried_stores=settings.untried_stores,

@@ -74,7 +74,7 @@ def compare_registrations(
         if not engine.persistent_names:
             on_note(_NO_NAMES)
             return None
-        found, steps = catalog.compared(engine)
+        found, steps = catalog.compare_names(engine)
         if not (repair and found and (confirm is None or confirm(len(found)))):
             return Comparison(found, 0, found, steps, state=catalog.state())
         journal = Journal()

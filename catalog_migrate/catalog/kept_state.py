@@ -1,4 +1,4 @@
-"""The newest state as one object beside the log, by which a log that stands still is opened.
+"""The newest state as one object beside the log, by which an unchanged log is opened.
 
 It is that of a commit, whose id it has, and is never needed: what it lacks is read from the log.
 """

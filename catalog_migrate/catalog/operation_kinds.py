@@ -313,11 +313,11 @@ def wrong_transitions(state: State, before: State) -> Iterator[str]:
         old, new = before.intents.get(key), state.intents.get(key)
         yield from _step(
             f"the attempt of epoch {key}", _MIGRATES, None if old is None else attempt_state(old),
-            _ended(state, before, old) if new is None else attempt_state(new),
+            _find_end(state, before, old) if new is None else attempt_state(new),
         )
 
 
-def _ended(state: State, before: State, attempt: IntentRecord | None) -> str:
+def _find_end(state: State, before: State, attempt: IntentRecord | None) -> str:
     """Where an attempt is whose record a commit took away: its own one, or a clean-up after it."""
     if attempt is not None and attempt.committed:
         return "done"

@@ -255,7 +255,7 @@ def _warnings(plan: Plan) -> list[str]:
     return [*([] if plan.locks_out is None else [plan.locks_out]), *unparsed_lines(plan)]
 
 
-def _unproved(plan: Plan) -> list[str]:
+def _list_refused(plan: Plan) -> list[str]:
     """What Spark has refused."""
     from catalog_migrate.report.verdict import failed_proofs
 
@@ -274,7 +274,7 @@ def _check_document(found: Check) -> dict[str, object]:
         "applyable": plan.applyable and plan.fenced_out is None,
         "problems": [
             *([] if plan.fenced_out is None else [plan.fenced_out]), *map(_trouble, entries),
-            *_unproved(plan),
+            *_list_refused(plan),
         ],
         "blocked": [
             {**pick(each, "name", "column", "code", "reason", "remedy"),
@@ -305,7 +305,7 @@ def _check_text(found: Check) -> str:
     ]
     for entry in (*incurable(plan), *decisions(plan)):
         lines += [f"  {_trouble(entry)}", f"    {cure(entry)}: {entry.remedy}"]
-    lines += [f"  {proof}" for proof in _unproved(plan)]
+    lines += [f"  {proof}" for proof in _list_refused(plan)]
     lines += [f"warning: {line}" for line in _warnings(plan)]
     return "\n".join(map(one_line, lines)) + "\n"
 

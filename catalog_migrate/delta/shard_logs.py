@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class ShardLogs:
     """What planning asks an engine about shards, answered by their own logs without Spark.
 
-    ``in_sight`` False: the rows may be somebody else's, and none is said to be gone; with
-    ``disks`` False those in directories, which may be on disks of other machines.
+    ``in_sight`` False: the rows may be another installation's, and none is reported as missing;
+    with ``disks`` False those in directories, which may be on disks of other machines.
     """
 
     def __init__(self, *, in_sight: bool = True, disks: bool = True) -> None:

@@ -428,7 +428,7 @@ def _brought_in(
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
         try:
-            rehearsed = _rehearsed(work, part, options, state, migration)
+            rehearsed = _rehearse(work, part, options, state, migration)
             migration = rehearsed.migration
             prepared = prepare(work, state, migration, rehearsed.shapes, populate=options.populate)
             state = put_in_force(
@@ -453,7 +453,7 @@ def _brought_in(
     raise AssertionError("unreachable")
 
 
-def _rehearsed(
+def _rehearse(
     work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
     migration: Migration,
 ) -> Rehearsed:

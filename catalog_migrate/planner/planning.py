@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.policy import Policy
     from catalog_migrate.program.order import Order
-    from catalog_migrate.program.steps import Step
     from catalog_migrate.release.release import Release
 
 Sizes = Callable[[str], TableSize | None]
@@ -364,7 +363,7 @@ class _Planning:
             locks_out=self._locks_out(targets),
             # what was in force before was proven then
             unproven=unproven(targets) if self._back is None else (),
-            replaced=self._replaced(steps),
+            replaced=self._find_replaced(steps),
             graph=self._graph(),
         )
         return complete(plan, unchanged=sum(one.action is None for one in decided))
@@ -391,7 +390,7 @@ class _Planning:
             for name, kind, before, after in nodes
         )
 
-    def _replaced(self, steps: Sequence[Step]) -> tuple[Replaced, ...]:
+    def _find_replaced(self, steps: Sequence[Step]) -> tuple[Replaced, ...]:
         """The views that are replaced, each with who reads it, directly or through others."""
         names = (
             parse_reference(step.name) for step in steps

@@ -134,7 +134,7 @@ def _names(
     by_identity = {target.identity: target for target in changed}
     kept = _kept_names(changed, old)
     moved = {identity for identity, moves in kept.items() if moves}
-    replaced = _replaced(changed, creates)
+    replaced = _list_replaced(changed, creates)
     for wave in order_waves(
         *graphs,
         drops={
@@ -164,7 +164,9 @@ def _kept_names(changed: Sequence[Target], old: Mapping[Identity, Held]) -> dict
     }
 
 
-def _replaced(changed: Sequence[Target], creates: Collection[Identity]) -> dict[Identity, Step]:
+def _list_replaced(
+    changed: Sequence[Target], creates: Collection[Identity]
+) -> dict[Identity, Step]:
     """Views and functions that stand under their name all the time."""
     return {
         target.identity: _on(target.action, target) for target in changed

@@ -308,7 +308,7 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
     """What was written since: carried back where the columns of then can hold it."""
     noted = _Silent(losses) if tail.rows == 0 else losses
     values = {
-        column.name: _carried(column, tail, noted)
+        column.name: _carry(column, tail, noted)
         for column in definition.columns if column.generated is None
     }
     if None in values.values():
@@ -323,7 +323,7 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
     return Segment(tail.path, tail.after, tail.upto, projection)
 
 
-def _carried(column: Column, tail: Source, losses: _Losses) -> str | None:
+def _carry(column: Column, tail: Source, losses: _Losses) -> str | None:
     """A column of then in rows written since: empty where it is lost, None where it cannot be."""
     folded = column.name.lower()
     before = tail.columns.get(folded)

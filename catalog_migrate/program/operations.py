@@ -1,7 +1,7 @@
 """Operations act: each does one step of a program, with its inputs inside; one executor runs them.
 
 An operation is made for a step (of the plan, of a record, or of what is observed to be missing) by
-the room that knows how to do it: tables and names by :mod:`catalog_migrate.reconciler`, queries by
+the module that knows how: tables and names by :mod:`catalog_migrate.reconciler`, queries by
 :mod:`catalog_migrate.streams`. :func:`execute` walks the waves of a program and puts on record what
 was executed; what takes a program back is a program of the inverse steps
 (:data:`~catalog_migrate.program.steps.WORDS`). Modelled on Django's migration operations.
@@ -35,15 +35,13 @@ class Execution:
         self.executed.append(Executed.of(step, began, ended, outcome))
 
     @contextmanager
-    def executing(self, step: Step, wall: Callable[[], float]) -> Iterator[list[str]]:
+    def executing(self, step: Step, wall: Callable[[], float]) -> Iterator[None]:
         """Put on record when a step is executed inside, how long by the clock ``wall``, and how it
-        ends; what is put into the list says why nothing was done."""
-        skipped: list[str] = []
-        began, outcome = wall(), "failed: interrupted"
+        ends."""
+        began, outcome = wall(), "done"
         try:
-            yield skipped
-            outcome = f"skipped: {skipped[0]}" if skipped else "done"
-        except Exception as error:
+            yield
+        except BaseException as error:
             outcome = outcome_of(error)
             raise
         finally:
@@ -66,7 +64,7 @@ def outcome_of(error: BaseException) -> str:
 
 
 class Context(Protocol):
-    """What operations are executed with, beside what their room needs."""
+    """What operations are executed with, beside what their module needs."""
 
     @property
     def execution(self) -> Execution:

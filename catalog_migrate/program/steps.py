@@ -141,7 +141,7 @@ def stored(program: Iterable[Step]) -> tuple[dict[str, Any], ...]:
 def decoded(program: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
     """The program that a record carries; () where it has operations that this tool does not know.
 
-    A newer tool may have stored it: what is left to do is then ordered anew, from what is observed.
+    A newer tool may have stored it: what is left to do is then ordered by what is observed.
     """
     try:
         return msgspec.convert(program, tuple[Step, ...])
@@ -150,7 +150,7 @@ def decoded(program: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
 
 
 def interruptions(program: Sequence[Step]) -> list[tuple[str, int, int | None]]:
-    """Whose name is absent, or whose query stands still: (name, from step, to step), by its start.
+    """Whose name is absent, or whose query is stopped: (name, from step, to step), by its start.
 
     The last is the step that takes the first one back; None where there is none.
     """

@@ -326,7 +326,7 @@ def difference(
         identity: each for each, ours in whose
         if not ours and (identity := _identity(each)) in desired
     }
-    found, drift = _sorted(state, desired, [each for each, ours in whose if ours], warehouse)
+    found, drift = _judge_all(state, desired, [each for each, ours in whose if ours], warehouse)
     drift += [*map(_foreign, foreign.values()), *filter(None, [held_views])]
     missing = desired.keys() - (
         found["standing"].keys() | foreign.keys() | found["replaced"].keys()
@@ -347,14 +347,14 @@ def _without_own(
     return {identity: name for identity, name in desired.items() if identity not in own}
 
 
-def _sorted(
+def _judge_all(
     state: State, desired: Mapping[Identity, DesiredName], ours: Iterable[Registration],
     warehouse: str,
 ) -> tuple[dict[str, dict[Identity, Registration]], list[Drift]]:
     """Registrations of ours by what becomes of them, and in words why."""
     found: dict[str, dict[Identity, Registration]] = {"standing": {}, "replaced": {}, "dropped": {}}
     drift: list[Drift] = []
-    to_drop = {tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
+    to_drop = {identity_of_tombstone(each): each.global_id for each in state.tombstones}
     for registration in ours:
         identity = _identity(registration)
         what, entry = _judge(desired.get(identity), registration, warehouse)
@@ -437,5 +437,5 @@ def _identity(registration: Registration) -> Identity:
     return identity_of(registration.kind, *registration.name)
 
 
-def tombstoned(tombstone: TombstoneRecord) -> Identity:
+def identity_of_tombstone(tombstone: TombstoneRecord) -> Identity:
     return identity_of(tombstone.kind, tombstone.schema, tombstone.name)

@@ -72,7 +72,8 @@ class BuildTable(Operation[ExecutionContext]):
         """
         context.retrying(self.create, context)
         self.created(self.shard)
-        self.prepared.shards[self.shard.target.identity] = context.retrying(self.filled, context)
+        made = context.retrying(self.bring_rows, context)
+        self.prepared.shards[self.shard.target.identity] = made
         return None
 
     def create(self, context: ExecutionContext) -> None:
@@ -86,7 +87,7 @@ class BuildTable(Operation[ExecutionContext]):
             shard_spec(target.definition, context.absolute(self.shard.path), marks)
         )
 
-    def filled(self, context: ExecutionContext) -> NewShard:  # noqa: ARG002 - for those with rows
+    def bring_rows(self, context: ExecutionContext) -> NewShard:  # noqa: ARG002 - for those with rows
         """Return what the directory is once its rows are there."""
         return self.shard
 
@@ -103,10 +104,10 @@ class PopulateTable(BuildTable):
         """Make the directory, and call the application once."""
         context.retrying(self.create, context)
         self.created(self.shard)
-        self.prepared.shards[self.shard.target.identity] = self.filled(context)
+        self.prepared.shards[self.shard.target.identity] = self.bring_rows(context)
         return None if self.populate else "no populate callback was given"
 
-    def filled(self, context: ExecutionContext) -> NewShard:
+    def bring_rows(self, context: ExecutionContext) -> NewShard:
         """Call the application back."""
         if self.populate is None:
             return replace(self.shard, unfilled=True)

@@ -27,7 +27,7 @@ class CopyTable(BuildTable):
 
     copy: Callable[[NewShard], NewShard]
 
-    def filled(self, context: ExecutionContext) -> NewShard:  # noqa: ARG002 - it has its own
+    def bring_rows(self, context: ExecutionContext) -> NewShard:  # noqa: ARG002 - it has its own
         """Return what the directory is with the rows of now."""
         return self.copy(self.shard)
 

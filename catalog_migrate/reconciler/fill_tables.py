@@ -20,7 +20,7 @@ from catalog_migrate.reconciler.execution_context import ExecutionContext, NewSh
 class FillTable(BuildTable):
     """Fill a new directory by a query over the tables in force."""
 
-    def filled(self, context: ExecutionContext) -> NewShard:
+    def bring_rows(self, context: ExecutionContext) -> NewShard:
         """Return what the directory is with what the query finds now."""
         return fill_shard(context, self.prepared.state, self.shard)
 

@@ -21,7 +21,7 @@ from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.program.operations import execute
 from catalog_migrate.program.order import order_creates, order_waves
 from catalog_migrate.program.steps import NAMES, SESSION, Op, Step
-from catalog_migrate.reconciler.actions import DesiredName, Difference, tombstoned
+from catalog_migrate.reconciler.actions import DesiredName, Difference, identity_of_tombstone
 from catalog_migrate.reconciler.execution_context import (
     AfterCommit,
     Ended,
@@ -259,7 +259,7 @@ def _old_graph(state: State, found: Difference) -> DependencyGraph:
 
     there = {**found.drops, **found.replaced}
     serials: dict[Identity, int] = {}
-    tombstones = [(tombstoned(each), each) for each in state.tombstones]
+    tombstones = [(identity_of_tombstone(each), each) for each in state.tombstones]
     for used, tombstone in tombstones:  # the oldest first: what is there is of that serial
         serials.setdefault(used, tombstone.serial)
     uses = _used_by_tombstones(tombstones, there, serials)

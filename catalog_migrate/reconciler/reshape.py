@@ -62,11 +62,11 @@ def rehearse(work: ExecutionContext, state: State, migration: Migration) -> Rehe
     choice = choose(work, state, migration)
     if not choice.copied:
         return Rehearsed(migration, choice.shapes)
-    from catalog_migrate.planner.copied_instead import copied_instead
+    from catalog_migrate.planner.replanning import replan_with_copies
 
     names = {target.identity: target.definition.key for target in migration.targets}
     return Rehearsed(
-        copied_instead(migration, choice.copied, state), choice.shapes,
+        replan_with_copies(migration, choice.copied, state), choice.shapes,
         tuple(
             f"{names[identity]} has to be copied: {reason}"
             for identity, reason in choice.copied.items() if identity not in choice.barred

@@ -67,10 +67,7 @@ class _Waiting:
 
 @dataclass
 class Watch:
-    """The queries that one operation starts, from their starts to the last one's health.
-
-    A context manager, whose end waits for the probe that is under way.
-    """
+    """The queries that one operation starts, from their starts to the last one's health."""
 
     run: OperationRun
     state: State
@@ -116,8 +113,8 @@ class Watch:
     def wait(self) -> list[str]:
         """Wait until each is healthy; return what is wrong with those that are not.
 
-        Of a query that no waiting helps it is said at once, and nothing
-        of the others, which were not given their time.
+        Of a query that no waiting helps it is said at once, and nothing of the others, which were
+        not given their time.
         """
         clock = self.run.supervisor.clock
         self._deadline = clock.monotonic() + self.row.limit
@@ -167,8 +164,10 @@ class Watch:
         query, waiting = managed.query, self._waiting[item_id]
         waiting.failure = managed.failure or waiting.failure
         if query is None and managed.starting is None and managed.next_try <= now:
-            start = StartQuery(self._starts[item_id], self.run.follow(), waits=False)
-            self.run.execute([start])
+            state = self.run.follow()
+            if item_id not in state.items:  # it was dropped meanwhile
+                return f"skipped: {NOT_RUNNING}"
+            self.run.execute([StartQuery(self._starts[item_id], state, waits=False)])
         if verdict is None or not verdict.ok:
             return ""
         if query is not None and query.progress() is not None and query.active:

@@ -40,7 +40,7 @@ class UserSettings(msgspec.Struct, frozen=True):
 def users_of(settings: Settings) -> UserSettings:
     """The settings as they are configured (``[users]``)."""
     return UserSettings(
-        settings.listed("users.schemas"), settings.listed("users.exclude"),
+        settings.split_list("users.schemas"), settings.split_list("users.exclude"),
         int(settings.number("users.threads") or 4), settings.text("users.repair") == "true",
     )
 

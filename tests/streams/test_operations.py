@@ -338,6 +338,13 @@ class TestMeanwhile:
             stage.alter("b", "WITH (VALIDATE = false)")
         assert stage.row.state == "set_back"
         assert dependencies.lookup(stage.state, "source", "default.s") is None
+        assert [
+            (each.op, each.outcome) for each in stage.row.executed
+            if each.name == "default.s" and each.op in ("start", "probe")
+        ] == [
+            ("start", "failed: CM0721"), ("start", "failed: CM0721"),
+            ("probe", "skipped: its query does not run"),
+        ]
         assert not stage.state.holds
 
     def test_one_that_ends_just_after_the_look(

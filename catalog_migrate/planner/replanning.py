@@ -19,34 +19,34 @@ from catalog_migrate.planner.program import program
 if TYPE_CHECKING:
     from catalog_migrate.model.names import Identity
 
-def copied_instead(
+def replan_with_copies(
     migration: Migration, reasons: Mapping[Identity, str], state: State
 ) -> Migration:
-    """The migration with copies of the tables that ``reasons`` are given for, by identity.
+    """Return the migration with copies of the tables that have ``reasons``, by identity.
 
     A policy has no say: what it says of copies applies to the plan that is made first.
     """
     from catalog_migrate.model.graph import DependencyGraph
 
-    def moved(target: Target) -> Target:
+    def copy(target: Target) -> Target:
         if target.identity not in reasons:
             return target
         return replace(target, contents="copy", reshape=(), sets_properties=False)
 
-    targets = tuple(map(moved, migration.targets))
+    targets = tuple(map(copy, migration.targets))
     because = {
         target.item_id: reasons[target.identity]
         for target in targets if target.identity in reasons
     }
 
-    def told(change: Change) -> Change:
+    def explain(change: Change) -> Change:
         reason = because.get(change.item_id or "")
         return change if reason is None else replace(
             change, contents="copy", copied_because=(*change.copied_because, reason)
         )
 
     plan = migration.plan
-    changes = tuple(map(told, plan.changes))
+    changes = tuple(map(explain, plan.changes))
     there = {target.identity: target.definition.key for target in targets}
     uses = {target.identity: [use for use in target.uses if use in there] for target in targets}
     steps = program(
