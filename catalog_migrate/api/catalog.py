@@ -436,14 +436,13 @@ class Catalog:
         return self.compare_names(engine)[0]
 
     def compare_names(self, engine: Engine) -> tuple[tuple[Drift, ...], tuple[Step, ...]]:
-        """Where the names in Spark's catalog are not what is committed, and what repairs it."""
-        from catalog_migrate.reconciler.names import name_operations
+        """Return where the names in Spark's catalog are not what is committed, and what repairs it.
+        """
         from catalog_migrate.reconciler.reconcile import compare
 
         state = self.state()
         work = self._work(state, engine)
-        found = compare(work, state)
-        operations = name_operations(state, found, work.warehouse)
+        found, operations = compare(work, state)
         return found.drift, tuple(each.step for each in operations)
 
     def repair(

@@ -86,6 +86,7 @@ def _no_sizes(_: str) -> TableSize | None:
     return None
 
 
+@collector_paused()
 def plan_migration(
     baseline: Baseline,
     release: Release,
@@ -627,6 +628,5 @@ def _graphs(
         )
         for there in (baseline.objects, difference.objects)
     ]
-    with collector_paused():
-        old = DependencyGraph(*sides[0])
-        return old, old if sides[0] == sides[1] else DependencyGraph(*sides[1])
+    old = DependencyGraph(*sides[0])
+    return old, old if sides[0] == sides[1] else DependencyGraph(*sides[1])

@@ -41,7 +41,7 @@ from catalog_migrate.reconciler.failures import (
     remedy_of,
 )
 from catalog_migrate.reconciler.in_place import change_in_place
-from catalog_migrate.reconciler.names import execute_names, name_operations
+from catalog_migrate.reconciler.names import NameOperation, execute_names, name_operations
 from catalog_migrate.reconciler.others import describe_holder, find_installation
 
 
@@ -114,11 +114,15 @@ def names_complete(work: ExecutionContext, state: State) -> bool:
     return wanted <= standing
 
 
-def compare(work: ExecutionContext, state: State) -> Difference:
-    """The difference between the committed state and the world, read afresh."""
+def compare(
+    work: ExecutionContext, state: State, program: Sequence[Step] = (), *, session: bool = False
+) -> tuple[Difference, list[NameOperation]]:
+    """Return the difference between the committed state and the world, read afresh, and what
+    repairs it; ``program`` and ``session`` are as for :func:`name_operations`."""
     observed = observe(work, state)
     with collector_paused():
-        return difference(state, desired_world(state), observed, work.warehouse)
+        found = difference(state, desired_world(state), observed, work.warehouse)
+        return found, name_operations(state, found, work.warehouse, program, session=session)
 
 
 def reconcile_names(
@@ -134,7 +138,7 @@ def reconcile_names(
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them,
     and names that are not ours where ``keep_foreign_names``.
     """
-    found = _compare_or_tell(work, state)
+    found, operations = _compare_or_tell(work, state, program)
     if found.drops or found.replaced:
         _confirm(work)
     failures = [
@@ -148,9 +152,6 @@ def reconcile_names(
     held = found.held_views
     if held is not None and work.journal.tolerated is not None:
         work.journal.tolerated.append(f"schema {held.name}: {held.reason}; {held.remedy}")
-    operations = name_operations(
-        state, found, work.warehouse, program, session=not work.engine.persistent_names
-    )
     steps = 0
     if operations:
         work.journal.steps += [each.step for each in operations]
@@ -170,9 +171,11 @@ def reconcile_names(
     return steps
 
 
-def _compare_or_tell(work: ExecutionContext, state: State) -> Difference:
+def _compare_or_tell(
+    work: ExecutionContext, state: State, program: Sequence[Step]
+) -> tuple[Difference, list[NameOperation]]:
     try:
-        return compare(work, state)
+        return compare(work, state, program, session=not work.engine.persistent_names)
     except MetastoreFailure as error:
         failure = failure_of("look at", "the names", error)
         raise NotReconciled(
