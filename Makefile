@@ -155,6 +155,7 @@ docs: install
 house: install
 	@$(BIN)/python -m bench.house $(REVISIONS) $(if $(LIST),--list)
 	@$(BIN)/python -m bench.start
+	@$(BIN)/python -m bench.statements
 
 delta-features: install
 	$(BIN)/python -m tests.delta_features.page --write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.execution_context import ExecutionContext, Journal, OnProgress
     from catalog_migrate.release.release import Release
+    from catalog_migrate.sql.parser import Parsed
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
     from catalog_migrate.streams.unsafe_client import Confirm, UnsafeClient
@@ -292,7 +293,7 @@ class Catalog:
 
     def execute(
         self,
-        sql: str,
+        sql: str | Sequence[Parsed],
         *,
         on_result: Callable[[Result], None] | None = None,
         on_progress: Callable[[str], None] | None = None,
@@ -300,6 +301,8 @@ class Catalog:
         confirm: Confirm | None = None,
     ) -> list[Result]:
         """Execute statements of docs/statements.md, each its own commit; needs no Spark.
+
+        ``sql`` is their text, or what :func:`~catalog_migrate.sql.parser.parse` made of one.
 
         An ALTER under running queries is carried out by their cluster's runtime, this call waits
         for it. ``limit`` is how many seconds restarted queries have to become healthy before they
@@ -313,7 +316,8 @@ class Catalog:
         from catalog_migrate.streams.plans import writes
         from catalog_migrate.streams.tables import ShardMaker
 
-        if any(writes(parsed.statement) for parsed in parse(sql)):
+        statements = parse(sql) if isinstance(sql, str) else sql
+        if any(writes(parsed.statement) for parsed in statements):
             self._writing("this statement")
         executor = Executor(self.log, ShardMaker.local().ensure)
         if on_progress is not None:
@@ -323,7 +327,7 @@ class Catalog:
         if confirm is not None:
             executor.confirm = confirm
         before = self.log.version()
-        results = executor.run(sql, on_result)
+        results = executor.run(statements, on_result)
         if self.log.version() != before:
             with suppress(CatalogMigrateError):  # what is refused is left to the next start
                 self.log.keep_audit()

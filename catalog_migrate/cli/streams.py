@@ -31,6 +31,7 @@ from catalog_migrate.report import FORMATS
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import LeaseRecord
     from catalog_migrate.config import Settings
+    from catalog_migrate.sql.parser import Parsed
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.explanation import Explanation
 
@@ -182,34 +183,26 @@ def sql(
       catalog-migrate sql -c 'VALIDATE SOURCE bank'
       catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
     """
-    from catalog_migrate.sql.parser import is_ours
+    from catalog_migrate.sql.parser import is_ours, parse
+    from catalog_migrate.sql.statements import Explain
 
     if bool(texts) == bool(files):
         raise UsageError("give -c SQL or -f FILE", remedy="catalog-migrate sql --help")
     # on lines of their own: a text may end in a comment
     statement = "\n;\n".join(texts or [_read(file) for file in files])
-    if out is not None or format_ not in ("text", "json"):
-        _require_explain(statement, f"--format {format_}" if out is None else "--out")
+    ours = parse(statement) if is_ours(statement) else ()
+    explains = len(ours) == 1 and isinstance(ours[0].statement, Explain)
+    if not explains and (out is not None or format_ not in ("text", "json")):
+        raise UsageError(
+            f"{f'--format {format_}' if out is None else '--out'} is for the report of one EXPLAIN"
+            " of a statement on streams",
+            remedy="write EXPLAIN before one such statement, or leave it to --format text or json",
+        )
     settings = options.settings()
-    if is_ours(statement):
-        _execute(settings, statement, format_, out)
+    if ours:
+        _execute(settings, ours, format_, out)
     else:
         _emit_rows(*query(settings, statement, limit=limit, on_note=note), format_)
-
-
-def _require_explain(statement: str, flag: str) -> None:
-    """UsageError unless it is one EXPLAIN that makes a report."""
-    from catalog_migrate.sql.parser import is_ours, parse
-    from catalog_migrate.sql.statements import Explain
-
-    if is_ours(statement):
-        match parse(statement):
-            case [only] if isinstance(only.statement, Explain):
-                return
-    raise UsageError(
-        f"{flag} is for the report of one EXPLAIN of a statement on streams",
-        remedy="write EXPLAIN before one such statement, or leave it to --format text or json",
-    )
 
 
 def _read(file: TextIO) -> str:
@@ -231,7 +224,9 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
         emit(as_columns([columns, *([_cell(value) for value in row] for row in rows)]))
 
 
-def _execute(settings: Settings, statement: str, format_: str, out: str | None) -> None:
+def _execute(
+    settings: Settings, statements: tuple[Parsed, ...], format_: str, out: str | None
+) -> None:
     """Statements of our own language: each result as soon as it is there."""
     opened = open_catalog(settings, write=True)
 
@@ -248,7 +243,7 @@ def _execute(settings: Settings, statement: str, format_: str, out: str | None) 
             emit(result.summary + "\n")
 
     opened.execute(
-        statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
+        statements, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
         confirm=asking_unsafe(),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.program.steps import Executed, stored
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.parser import parse
+from catalog_migrate.sql.parser import Parsed, parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explanation import Explanation, describe, explain
@@ -92,13 +92,16 @@ class Executor(OperationClient):
 
     confirm: Confirm = nobody
 
-    def run(self, text: str, on_result: Callable[[Result], None] | None = None) -> list[Result]:
-        """Execute all statements of a text, each its own commit; the first error ends it.
+    def run(
+        self, sql: str | Sequence[Parsed], on_result: Callable[[Result], None] | None = None
+    ) -> list[Result]:
+        """Execute all statements of a text, or parsed ones, each its own commit; the first error
+        ends it.
 
         The whole text is parsed first: a mistake in the last statement leaves all undone.
         """
         results = []
-        for parsed in parse(text):
+        for parsed in parse(sql) if isinstance(sql, str) else sql:
             result = self.execute(parsed.statement)
             results.append(result)
             if on_result is not None:
