@@ -15,7 +15,9 @@ import msgspec
 from pyarrow import parquet
 
 from bench.measure import Cost, Measure, paired
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.postgres import server, survey
+from catalog_migrate.connectors.postgres.pgoutput import decode
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.session import local_session
@@ -23,8 +25,6 @@ from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import External, UpstreamTable
-from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.pgoutput import decode
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery
 from catalog_migrate.streams.spark.engine import SparkQueries
 from catalog_migrate.streams.spark.postgres_source import changes_rows
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.connections.clients import Resolved
-    from catalog_migrate.replication.types import Position
+    from catalog_migrate.connectors.postgres.types import Position
+    from catalog_migrate.connectors.resolved import Resolved
 
 CHANGES = 200_000
 MIRRORED, KEYS = 100_000, 10_000

@@ -193,7 +193,7 @@ class Streams:
 
     def nothing_to_restart(self) -> Measure:
         """An ALTER of a connection that nothing uses, validated on the broker."""
-        from catalog_migrate.connections.validation import validate_connection
+        from catalog_migrate.connectors.validation import validate_connection
 
         def ours() -> Cost:
             self.round += 1

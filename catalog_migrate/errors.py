@@ -807,7 +807,7 @@ class OtherTimeline(ReplicationFailed):
 class TableChanged(ReplicationFailed):
     """A table upstream has other columns than expected.
 
-    ``old`` and ``new`` are :class:`~catalog_migrate.replication.types.Column` values.
+    ``old`` and ``new`` are :class:`~catalog_migrate.connectors.postgres.types.Column` values.
     """
 
     code = "CM0779"

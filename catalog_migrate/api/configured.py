@@ -367,7 +367,7 @@ def spark_conf(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
     UsageError for a secret that is none of Hadoop's: Spark's JVM has its settings on its command
     line. UnresolvedSecret for a reference that leads to no value.
     """
-    from catalog_migrate.connections.secrets import resolve
+    from catalog_migrate.connectors.secrets import resolve
 
     shown, handed = {}, {}
     for name, setting in settings.spark_conf.items():

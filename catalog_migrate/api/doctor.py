@@ -20,7 +20,7 @@ from catalog_migrate.api.configured import (
     warehouse_of,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError, InvalidOptions
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
 

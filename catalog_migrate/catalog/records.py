@@ -516,8 +516,8 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     source, of ``snapshot_tables`` upstream (``schema.table``; empty: of all, and its slot is made
     anew): whoever starts the query takes the newest where that was not done. ``survey`` is what
     its tables depended on upstream when they were looked at last, as JSON
-    (:class:`~catalog_migrate.replication.survey.Survey`), ``survey_at_hold`` the one that it is
-    held for, which counts once an operator resumes it.
+    (:class:`~catalog_migrate.connectors.postgres.survey.Survey`), ``survey_at_hold`` the one that
+    it is held for, which counts once an operator resumes it.
     """
 
     checkpoint: str

@@ -111,7 +111,7 @@ def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Prob
         )
         remedy = "create it by a statement behind the upgrade: catalog-migrate sql"
         return [unknown_columns._replace(remedy=remedy)]
-    from catalog_migrate.connections.options import EXCLUSIVE, MISSING, check
+    from catalog_migrate.connectors.options import EXCLUSIVE, MISSING, check
 
     section = type(statement).__name__.removeprefix("Create").lower()
     where = f"{section} {statement.name}"  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Prob
 
 def _no_reference(reference: str, place: Place, text: str) -> list[Problem]:
     """A secret whose text names no place where its value is kept; the text itself is not told."""
-    from catalog_migrate.connections.secrets import is_scheme, schemes
+    from catalog_migrate.connectors.secrets import is_scheme, schemes
 
     scheme, _, rest = reference.partition(":")
     if rest and is_scheme(scheme):

@@ -11,7 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import find_effects
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted, list_first
 from catalog_migrate.program.steps import describe_interruption, interruptions, numbered

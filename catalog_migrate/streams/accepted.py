@@ -1,6 +1,6 @@
 """What each kind of source and sink takes: formats, their columns, and clauses (pure).
 
-:data:`~catalog_migrate.connections.kinds.CONNECTORS` declares it; a CREATE is held to it. What an
+:data:`~catalog_migrate.connectors.kinds.CONNECTORS` declares it; a CREATE is held to it. What an
 earlier version has let in goes on as it is, and ``status`` reports it.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kinds import DECODING, Section
-from catalog_migrate.connections.options import effective, section_of
+from catalog_migrate.connectors.kinds import DECODING, Section
+from catalog_migrate.connectors.options import effective, section_of
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.objects import Column, External, OptionValue
 from catalog_migrate.model.types import Array, Atomic, Map, Sized, Struct, parse_type

@@ -13,7 +13,7 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Put, Update, preview
-from catalog_migrate.connections.options import (
+from catalog_migrate.connectors.options import (
     alterable,
     apply_actions,
     canonical_name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import (
     ConnectionFailed,
     EngineFailure,
@@ -27,10 +27,10 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
-    from catalog_migrate.replication.server import Slot, SlotLag
-    from catalog_migrate.replication.snapshot import Put
-    from catalog_migrate.replication.survey import Survey
-    from catalog_migrate.replication.types import DiscoveredTable, Position
+    from catalog_migrate.connectors.postgres.server import Slot, SlotLag
+    from catalog_migrate.connectors.postgres.snapshot import Put
+    from catalog_migrate.connectors.postgres.survey import Survey
+    from catalog_migrate.connectors.postgres.types import DiscoveredTable, Position
 
 
 class SlotContents(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ def preflight(
     new: bool = True, subject: str = "connection",
 ) -> tuple[Finding, ...]:
     """All that keeps the changes of tables from being read; see the port."""
-    from catalog_migrate.replication.preflight import preflight as replication_preflight
+    from catalog_migrate.connectors.postgres.preflight import preflight as replication_preflight
 
     return replication_preflight(
         connection, str(external.options.get("PUBLICATION", "")), slot, list(names),
@@ -166,8 +166,8 @@ def slot(
     spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
 ) -> Iterator[SlotContents]:
     """What the server of a POSTGRES source says of its slot; see the port."""
-    from catalog_migrate.replication import pgoutput, server, sessions
-    from catalog_migrate.replication.types import Position, lsn_text
+    from catalog_migrate.connectors.postgres import pgoutput, server, sessions
+    from catalog_migrate.connectors.postgres.types import Position, lsn_text
 
     subject = f"{spec.kind} {spec.name}"
     try:
@@ -219,15 +219,15 @@ def tables(
     subject: str = "connection",
 ) -> tuple[DiscoveredTable, ...]:
     """What a PostgreSQL server says of tables; see the port."""
-    from catalog_migrate.replication.survey import discover
+    from catalog_migrate.connectors.postgres.survey import discover
 
     return discover(connection, names, publication=publication, subject=subject)
 
 
 def survey(spec: QuerySpec) -> Survey:
     """What is there of the tables of a POSTGRES source; see the port."""
-    from catalog_migrate.replication.sessions import session
-    from catalog_migrate.replication.survey import read_survey
+    from catalog_migrate.connectors.postgres.sessions import session
+    from catalog_migrate.connectors.postgres.survey import read_survey
     from catalog_migrate.streams.surveys import watch_of
 
     watch = watch_of(spec)
@@ -237,9 +237,9 @@ def survey(spec: QuerySpec) -> Survey:
 
 def look(spec: QuerySpec, position: Position | None) -> Survey:
     """The same, where nothing may be missing of what is read from a position on; see the port."""
-    from catalog_migrate.replication.sessions import session
-    from catalog_migrate.replication.types import Position
-    from catalog_migrate.replication.watch import OpenServer, Watcher
+    from catalog_migrate.connectors.postgres.sessions import session
+    from catalog_migrate.connectors.postgres.types import Position
+    from catalog_migrate.connectors.postgres.watch import OpenServer, Watcher
     from catalog_migrate.streams.surveys import watch_of
 
     watcher = Watcher(watch_of(spec))
@@ -251,8 +251,8 @@ def look(spec: QuerySpec, position: Position | None) -> Survey:
 
 def here(connection: Resolved) -> Position:
     """The server that answers, and where its log ends; see the port."""
-    from catalog_migrate.replication import server, sessions
-    from catalog_migrate.replication.types import Position
+    from catalog_migrate.connectors.postgres import server, sessions
+    from catalog_migrate.connectors.postgres.types import Position
 
     with sessions.session(connection, timeout=5.0) as opened:
         system, timeline = server.read_identity(opened)
@@ -265,8 +265,8 @@ def copy(
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make a slot, and copy the rows of tables that stand under its snapshot; see the port."""
-    from catalog_migrate.replication.server import create_slot
-    from catalog_migrate.replication.snapshot import stage
+    from catalog_migrate.connectors.postgres.server import create_slot
+    from catalog_migrate.connectors.postgres.snapshot import stage
 
     with create_slot(connection, slot, temporary=temporary, on_wait=on_wait) as made:
         stage(connection, made, tables, put, publication=publication, on_progress=on_progress)
@@ -274,7 +274,7 @@ def copy(
 
 def lag(spec: QuerySpec) -> SlotLag | None:
     """How far what a POSTGRES source has committed is behind its server; see the port."""
-    from catalog_migrate.replication import server
+    from catalog_migrate.connectors.postgres import server
 
     committed = PostgresCodec().read(Checkpoint(spec.checkpoint).committed_line)
     return server.lag(spec.connection, spec.slot, spec.publication, committed)
@@ -282,7 +282,7 @@ def lag(spec: QuerySpec) -> SlotLag | None:
 
 def slot_state(spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
     """Whether the slot of a POSTGRES source is there, and what it keeps; see the port."""
-    from catalog_migrate.replication import server, sessions
+    from catalog_migrate.connectors.postgres import server, sessions
 
     subject = f"{spec.kind} {spec.name}"
     with sessions.session(spec.connection, subject=subject, timeout=timeout) as opened:
@@ -294,7 +294,7 @@ def drop_slot(
     connection: Resolved, name: str, *, upstream: str = "", confirmed_upto: int | None = None
 ) -> bool:
     """Drop a replication slot; see the port."""
-    from catalog_migrate.replication import server
+    from catalog_migrate.connectors.postgres import server
 
     system = upstream.partition("/")[0]
     found = server.identity(connection)[0]

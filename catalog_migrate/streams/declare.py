@@ -12,8 +12,8 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Put
-from catalog_migrate.connections.kinds import CONNECTORS, TIMESTAMP_UNIT
-from catalog_migrate.connections.options import check, complete_options, section_of
+from catalog_migrate.connectors.kinds import CONNECTORS, TIMESTAMP_UNIT
+from catalog_migrate.connectors.options import check, complete_options, section_of
 from catalog_migrate.errors import Problem, RefusedStatement
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import (
@@ -96,7 +96,7 @@ def _secret(draft: Draft, statement: st.CreateSecret) -> Effect:
 
 def check_reference(where: str, reference: str) -> None:
     """Raise RefusedStatement unless the text has a known scheme; the value is not read."""
-    from catalog_migrate.connections.secrets import is_scheme, schemes
+    from catalog_migrate.connectors.secrets import is_scheme, schemes
 
     scheme, colon, rest = reference.partition(":")
     if colon and scheme == "file" and not PurePosixPath(rest).is_absolute():
@@ -324,7 +324,7 @@ def checked_query(
     """The external part of a source or sink with canonical options, and its connection's link.
 
     ``before`` are the names of the options of what is altered, None for a CREATE; see
-    :func:`~catalog_migrate.connections.options.complete_options`.
+    :func:`~catalog_migrate.connectors.options.complete_options`.
     """
     connector = _connector(external.connector)
     where = f"{kind} {named(kind, name).item_name}"

@@ -11,8 +11,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.options import diff
-from catalog_migrate.connections.values import addresses_of, topics_of
+from catalog_migrate.connectors.options import diff
+from catalog_migrate.connectors.values import addresses_of, topics_of
 from catalog_migrate.errors import RefusedStatement, UnknownItem
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import (

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres import sessions
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.replication import sessions
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import insert_name
 from catalog_migrate.streams.health import (

@@ -8,7 +8,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.program.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.records import HoldRecord
+from catalog_migrate.connectors.postgres.types import lsn_text
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -23,7 +24,6 @@ from catalog_migrate.errors import (
     StoreFailure,
     UnresolvedSecret,
 )
-from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.streams.queries import CAUSED_BY, QueryFailure

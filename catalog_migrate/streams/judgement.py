@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.ports import Ports

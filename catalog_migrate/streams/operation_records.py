@@ -13,7 +13,7 @@ import msgspec
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, Partition
 

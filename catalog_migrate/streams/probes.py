@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from types import TracebackType
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.clients import option_of
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.options import MISSING
-from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.connections.tunnels import shown_host_keys
-from catalog_migrate.connections.validation import TopicAccess
-from catalog_migrate.connections.values import fingerprint
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.options import MISSING
+from catalog_migrate.connectors.resolved import option_of
+from catalog_migrate.connectors.secrets import Redactor
+from catalog_migrate.connectors.ssh.tunnels import shown_host_keys
+from catalog_migrate.connectors.validation import TopicAccess
+from catalog_migrate.connectors.values import fingerprint
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectionFailed,

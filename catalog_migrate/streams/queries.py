@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column, External, UpstreamTable
 
 if TYPE_CHECKING:
-    from catalog_migrate.connections.offset_ranges import OffsetRange
-    from catalog_migrate.replication.survey import Survey
+    from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+    from catalog_migrate.connectors.postgres.survey import Survey
     from catalog_migrate.streams.tables import Tables
 
 

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.options import effective
-from catalog_migrate.connections.schema_registry import (
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.options import effective
+from catalog_migrate.connectors.registry.client import (
     RegisteredSchema,
     SchemaRegistry,
     UnknownSchema,
     subject_of,
 )
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, PrerequisiteMissing
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type

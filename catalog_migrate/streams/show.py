@@ -16,6 +16,7 @@ from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import HoldRecord, ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.postgres.sessions import RESET_SPLITS
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import (
     CLUSTER_KINDS,
@@ -24,7 +25,6 @@ from catalog_migrate.model.objects import (
     OptionValue,
     SecretRef,
 )
-from catalog_migrate.replication.sessions import RESET_SPLITS
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind
@@ -214,7 +214,7 @@ def _public_keys(state: State, item: ItemRecord, resolve: Resolve) -> list[str]:
     """A line for each public key of a tunnel, as its server's ``authorized_keys`` takes it."""
     if dependencies.external_of(item).connector != "SSH TUNNEL":
         return []
-    from catalog_migrate.connections.tunnels import public_keys
+    from catalog_migrate.connectors.ssh.tunnels import public_keys
 
     item_id = state.mappings[identity_text(item.definition.identity)].item_id
     try:

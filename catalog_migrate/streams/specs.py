@@ -14,13 +14,13 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections import secrets
-from catalog_migrate.connections.options import override_connection, section_of
-from catalog_migrate.connections.secrets import HIDDEN, Secret
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connectors import secrets
+from catalog_migrate.connectors.options import override_connection, section_of
+from catalog_migrate.connectors.postgres.survey import survey_from
+from catalog_migrate.connectors.secrets import HIDDEN, Secret
+from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
-from catalog_migrate.replication.survey import survey_from
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind, SetOptions, Unsafe
 from catalog_migrate.streams import dependencies

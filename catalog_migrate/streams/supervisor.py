@@ -22,7 +22,9 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Swap
-from catalog_migrate.connections import row_values
+from catalog_migrate.connectors import row_values
+from catalog_migrate.connectors.postgres.survey import Survey, survey_from
+from catalog_migrate.connectors.postgres.types import DiscoveredTable
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -34,8 +36,6 @@ from catalog_migrate.errors import (
     TableChanged,
     UpstreamChanged,
 )
-from catalog_migrate.replication.survey import Survey, survey_from
-from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams import dependencies, failures, following, surveys
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

@@ -13,8 +13,8 @@ from collections.abc import Collection
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
-from catalog_migrate.replication.survey import Survey, Watch, names_of, survey_from
-from catalog_migrate.replication.types import Position
+from catalog_migrate.connectors.postgres.survey import Survey, Watch, names_of, survey_from
+from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec

@@ -22,9 +22,14 @@ from uuid import uuid4
 
 import msgspec
 
+from catalog_migrate.connectors.postgres.snapshot import (
+    MANIFEST,
+    Manifest,
+    StagedTable,
+    read_manifest,
+)
+from catalog_migrate.connectors.postgres.types import Column, DiscoveredTable, Expected, Position
 from catalog_migrate.errors import EngineFailure, SlotInUse, TableChanged
-from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable, read_manifest
-from catalog_migrate.replication.types import Column, DiscoveredTable, Expected, Position
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.databases import Databases
@@ -69,7 +74,7 @@ def take(
     ``say`` hears of the snapshot, ``alive`` raises when it is to be given up, ``on_wait`` hears
     which open transaction a new slot waits for (an empty text: for none any more). Takes minutes
     for large tables at the first start; later ones read one small file. Raises ConnectionFailed,
-    and the errors of :mod:`catalog_migrate.replication.sessions`.
+    and the errors of :mod:`catalog_migrate.connectors.postgres.sessions`.
     """
     store = store_at(spec.snapshot)
     loaded = _loaded(store)

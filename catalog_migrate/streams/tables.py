@@ -34,7 +34,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.connections.offset_ranges import OffsetRange
+    from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 
 OWN = "catalog_migrate/unsafe/"
 """What the transactions of unsafe operations in a shard begin with; the operation's key follows."""

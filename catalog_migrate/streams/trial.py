@@ -19,7 +19,7 @@ from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED, UNCON
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
 from catalog_migrate.program.operations import Operation
 from catalog_migrate.streams import dependencies

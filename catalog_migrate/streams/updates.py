@@ -12,11 +12,11 @@ from catalog_migrate.catalog.operation_kinds import ALTER, UNSAFE, declared_stat
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial
+from catalog_migrate.connectors.postgres.survey import Survey
+from catalog_migrate.connectors.postgres.types import DiscoveredTable
 from catalog_migrate.errors import TableChanged
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.program.steps import Executed
-from catalog_migrate.replication.survey import Survey
-from catalog_migrate.replication.types import DiscoveredTable
 from catalog_migrate.streams import surveys
 from catalog_migrate.streams.checkpoint.edit import Edit as CheckpointEdit
 from catalog_migrate.streams.dependencies import is_defined_as

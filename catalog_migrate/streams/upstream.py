@@ -18,10 +18,11 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.offset_ranges import OffsetRange, has_gaps
-from catalog_migrate.connections.validation import (
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange, has_gaps
+from catalog_migrate.connectors.kafka.probe import KafkaProbe
+from catalog_migrate.connectors.postgres.sessions import RESET_ELSEWHERE
+from catalog_migrate.connectors.validation import (
     Identity,
     TopicAccess,
     identity,
@@ -31,10 +32,9 @@ from catalog_migrate.connections.validation import (
     validate_sink,
     validate_source,
 )
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, UnsafeBlocked, UpstreamChanged
 from catalog_migrate.model.objects import External
-from catalog_migrate.replication.sessions import RESET_ELSEWHERE
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

@@ -18,6 +18,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit
+from catalog_migrate.connectors.postgres.sessions import RESET_SPLITS
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ChangesMissing,
@@ -35,14 +36,13 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.names import fold, quote_part, split_name
 from catalog_migrate.model.objects import Column, External, UpstreamColumn, UpstreamTable
-from catalog_migrate.replication.sessions import RESET_SPLITS
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.failures import Failure, insert_name, of_error
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ItemRecord
-    from catalog_migrate.replication.types import DiscoveredTable
+    from catalog_migrate.connectors.postgres.types import DiscoveredTable
     from catalog_migrate.sql import statements as st
 
 TRANSACTION_COLUMNS = (

@@ -22,6 +22,7 @@ import msgspec
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.postgres.types import lsn_text
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -33,7 +34,6 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.names import fold, quote_datafusion
 from catalog_migrate.model.wording import join_some
-from catalog_migrate.replication.types import lsn_text
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.store import Store, store_at
@@ -48,8 +48,8 @@ from catalog_migrate.streams.unsafe.positions import postgres_position
 from catalog_migrate.streams.upstream_tables import DELETED, VALIDATION, is_mirror
 
 if TYPE_CHECKING:
-    from catalog_migrate.replication.comparison import ComparedColumn, Look, Rows
-    from catalog_migrate.replication.types import DiscoveredTable
+    from catalog_migrate.connectors.postgres.comparison import ComparedColumn, Look, Rows
+    from catalog_migrate.connectors.postgres.types import DiscoveredTable
 
 PROGRESS = "progress.json"
 """The file in which a comparison keeps how far it is."""
@@ -203,7 +203,7 @@ class _Comparison:
         return f"source {self.spec.name}"
 
     def run(self, state: State, bucket_rows: int) -> tuple[ShownRows, tuple[str, ...]]:
-        from catalog_migrate.replication.comparison import estimate_rows
+        from catalog_migrate.connectors.postgres.comparison import estimate_rows
 
         spec = self.spec
         if postgres_position(Checkpoint(spec.checkpoint), spec) is None:
@@ -234,8 +234,8 @@ class _Comparison:
 
     def _columns(self, table: OutputTable, there: DiscoveredTable) -> list[ComparedColumn]:
         """What can be compared of a table; the rest is noted. SourceNotCompared for a key."""
-        from catalog_migrate.replication.comparison import ComparedColumn
-        from catalog_migrate.replication.values import is_comparable
+        from catalog_migrate.connectors.postgres.comparison import ComparedColumn
+        from catalog_migrate.connectors.postgres.values import is_comparable
 
         known = {each.name: each for each in there.published}
         stored = {fold(each.name) for each in _stored_columns(table.shard)}
@@ -315,7 +315,7 @@ class _Comparison:
 
     def _look(self, table: _Table, number: int) -> Look:
         """A bucket upstream; takes at least as long as its rows may take by the rate."""
-        from catalog_migrate.replication.comparison import Bucket, look
+        from catalog_migrate.connectors.postgres.comparison import Bucket, look
 
         began = self.clock.monotonic()
         found = look(
@@ -329,7 +329,7 @@ class _Comparison:
 
     def _wait_until_passed(self, lsn: int) -> bool:
         """Wait until the mirror has passed an LSN; False where it does not come so far."""
-        from catalog_migrate.replication.comparison import is_behind
+        from catalog_migrate.connectors.postgres.comparison import is_behind
 
         spec, last, since, reported = self.spec, None, self.clock.monotonic(), False
         while True:
@@ -491,8 +491,8 @@ class _Table:
         import numpy as np
         import pyarrow as pa
 
-        from catalog_migrate.replication.comparison import Rows, digests, texts_of_keys
-        from catalog_migrate.replication.values import bucket_numbers, table_values
+        from catalog_migrate.connectors.postgres.comparison import Rows, digests, texts_of_keys
+        from catalog_migrate.connectors.postgres.values import bucket_numbers, table_values
 
         soft = any(fold(each.name) == DELETED.name for each in self.output.columns)
         names = [each.ours for each in self.columns]

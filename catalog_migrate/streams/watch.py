@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.program.operations import Operation
 from catalog_migrate.program.steps import Step
 from catalog_migrate.streams import dependencies

@@ -652,7 +652,7 @@ def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> 
 def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
     """doctor tells our errors with their remedy and goes on."""
     from catalog_migrate.api.doctor import tried
-    from catalog_migrate.connections.findings import Finding
+    from catalog_migrate.connectors.findings import Finding
 
     def fails() -> str:
         raise CatalogMigrateError("no luck", remedy="try again")

@@ -9,7 +9,7 @@ import pytest
 
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.cli.main import main
-from catalog_migrate.connections import kafka_probe
+from catalog_migrate.connectors.kafka import probe as kafka_probe
 
 SET_UP = (
     "CREATE CLUSTER main; CREATE SECRET pw AS 'env:PW_OF_TEST';"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType, Section, SectionName
-from catalog_migrate.connections.postgres_probe import LEDGER
-from catalog_migrate.connections.values import Option
+from catalog_migrate.connectors.kinds import CONNECTORS, ConnectorType, Section, SectionName
+from catalog_migrate.connectors.postgres.probe import LEDGER
+from catalog_migrate.connectors.values import Option
 
 _INTRODUCTION = """\
 # Options of connections, sources and sinks

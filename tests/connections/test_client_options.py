@@ -11,10 +11,10 @@ import confluent_kafka
 import pyspark
 import pytest
 
-from catalog_migrate.connections.client_options import JAVA, KAFKA_CLIENT_OPTIONS, LIBRDKAFKA
-from catalog_migrate.connections.clients import _JAVA_TO_LIBRDKAFKA
-from catalog_migrate.connections.kinds import KAFKA
-from catalog_migrate.connections.options import check
+from catalog_migrate.connectors.client_options import JAVA, KAFKA_CLIENT_OPTIONS, LIBRDKAFKA
+from catalog_migrate.connectors.kafka.client import _JAVA_TO_LIBRDKAFKA
+from catalog_migrate.connectors.kinds import KAFKA
+from catalog_migrate.connectors.options import check
 from catalog_migrate.engine.spark.jars import cache_directory
 from catalog_migrate.errors import InvalidOptions
 

@@ -15,20 +15,18 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.connections import clients
-from catalog_migrate.connections.clients import (
-    files_directory,
+from catalog_migrate.connectors.files.client import files_directory, spark_files_options
+from catalog_migrate.connectors.kafka.client import (
+    _jaas,
     librdkafka_config,
-    postgres_parameters,
-    quoted_table,
-    spark_files_options,
     spark_kafka_options,
     spark_kafka_sink_options,
     spark_kafka_source_options,
-    trigger_seconds,
 )
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.validation import validate_connection
+from catalog_migrate.connectors.postgres.client import postgres_parameters, quoted_table
+from catalog_migrate.connectors.resolved import trigger_seconds
+from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.connectors.validation import validate_connection
 from catalog_migrate.errors import InvalidOptions, PrerequisiteMissing
 
 if TYPE_CHECKING:
@@ -229,7 +227,7 @@ class TestKafka:
     @given(st.text(max_size=20), st.text(max_size=20))
     def test_jaas_text_is_read_back(self, user: str, password: str) -> None:
         """A tokenizer with Java's rules gets user and password back, whatever they hold."""
-        text = clients._jaas("PLAIN", user, password)
+        text = _jaas("PLAIN", user, password)
         assert _quoted_strings(text) == [user, password]
 
 
@@ -264,7 +262,7 @@ def test_jaas_text_is_read_by_kafkas_own_parser(spark: SparkSession) -> None:
     )
     user, password = 'u "x\\y', "p\\\"'\n;=\r ü"
     made = password_class.getConstructors()[0].newInstance(
-        _array(gateway, clients._jaas("PLAIN", user, password))
+        _array(gateway, _jaas("PLAIN", user, password))
     )
     types.put("sasl.jaas.config", made)
     context_class = jvm.java.lang.Class.forName(name, True, loader)
@@ -327,8 +325,8 @@ class TestPostgres:
     def test_private_file(self, tmp_path: Path) -> None:
         """Where memory has no path, a private file takes its place and goes with the process."""
         program = (
-            "import os, sys; from catalog_migrate.connections import clients; "
-            "path = clients._private_file('key'); "
+            "import os; from catalog_migrate.connectors.resolved import _private_file; "
+            "path = _private_file('key'); "
             "print(path, oct(os.stat(path).st_mode & 0o777), open(path).read())"
         )
         printed = subprocess.run(

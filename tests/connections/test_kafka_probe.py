@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.offset_ranges import WINDOW, OffsetRange, has_gaps, windows
+from catalog_migrate.connectors.kafka.offset_ranges import WINDOW, OffsetRange, has_gaps, windows
+from catalog_migrate.connectors.kafka.probe import KafkaProbe
 from catalog_migrate.errors import ConnectionFailed
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType, Section, SectionName
-from catalog_migrate.connections.options import alterable, apply_actions, check, partition
-from catalog_migrate.connections.values import Option, When
+from catalog_migrate.connectors.kinds import CONNECTORS, ConnectorType, Section, SectionName
+from catalog_migrate.connectors.options import alterable, apply_actions, check, partition
+from catalog_migrate.connectors.values import Option, When
 from catalog_migrate.errors import InvalidOptions
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.connections.options import (
+from catalog_migrate.connectors.options import (
     alterable,
     apply_actions,
     check,

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from catalog_migrate.connections.kinds import CONNECTORS
-from catalog_migrate.connections.postgres_probe import LEDGER
+from catalog_migrate.connectors.kinds import CONNECTORS
+from catalog_migrate.connectors.postgres.probe import LEDGER
 from catalog_migrate.streams.spark import ledger
 from tests.connections.reference import page
 

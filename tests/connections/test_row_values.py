@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from catalog_migrate.connections.row_values import of_postgres, place_in
+from catalog_migrate.connectors.row_values import of_postgres, place_in
 
 if TYPE_CHECKING:
     from tests.services.postgres import PostgresServer

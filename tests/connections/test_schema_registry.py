@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.schema_registry import (
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.registry.client import (
     Incompatible,
     SchemaRegistry,
     UnknownSchema,
     subject_of,
 )
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.validation import validate_connection
+from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.connectors.validation import validate_connection
 from catalog_migrate.errors import ConnectionFailed
 from tests.services import schema_registry
 from tests.services.ssh import USER, SSHServer, new_key

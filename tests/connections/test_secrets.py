@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.connections import secrets
-from catalog_migrate.connections.secrets import Redactor, Secret, parse_reference, resolve, schemes
+from catalog_migrate.connectors import secrets
+from catalog_migrate.connectors.secrets import Redactor, Secret, parse_reference, resolve, schemes
 from catalog_migrate.errors import UnresolvedSecret
 
 VALUE = "MARKER-5f2a\"\\' x"

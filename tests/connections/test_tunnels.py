@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections import tunnels
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.tunnels import (
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.connectors.ssh import tunnels
+from catalog_migrate.connectors.ssh.tunnels import (
     endpoint,
     public_keys,
     shown_host_keys,
     try_tunnel,
 )
-from catalog_migrate.connections.validation import identity, validate_connection
-from catalog_migrate.connections.values import canonical_host_key, fingerprint
+from catalog_migrate.connectors.validation import identity, validate_connection
+from catalog_migrate.connectors.values import canonical_host_key, fingerprint
 from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import Finding, TookTooLong, within
-from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.postgres_probe import fits
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.validation import (
+from catalog_migrate.connectors.findings import Finding, TookTooLong, within
+from catalog_migrate.connectors.kafka.probe import KafkaProbe
+from catalog_migrate.connectors.postgres.probe import fits
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.connectors.validation import (
     Identity,
     identity,
     kafka_identity,

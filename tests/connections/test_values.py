@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.connections.kinds import CONNECTORS
-from catalog_migrate.connections.values import (
+from catalog_migrate.connectors.kinds import CONNECTORS
+from catalog_migrate.connectors.values import (
     BadValue,
     Option,
     addresses_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from catalog_migrate.replication.types import Column
+from catalog_migrate.connectors.postgres.types import Column
 
 EPOCH = 946_684_800_000_000
 UNCHANGED = object()

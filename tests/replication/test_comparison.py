@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from catalog_migrate.errors import ReplicationFailed, SlotMissing, UnfitValue
-from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication import server, snapshot
-from catalog_migrate.replication.comparison import (
+from catalog_migrate.connectors.postgres import server, snapshot
+from catalog_migrate.connectors.postgres.comparison import (
     Bucket,
     ComparedColumn,
     estimate_rows,
     is_behind,
     look,
 )
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import chunks, copy_lines, selection
-from catalog_migrate.replication.survey import discover
-from catalog_migrate.replication.types import DiscoveredTable, Position
-from catalog_migrate.replication.values import (
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.snapshot import chunks, copy_lines, selection
+from catalog_migrate.connectors.postgres.survey import discover
+from catalog_migrate.connectors.postgres.types import DiscoveredTable, Position
+from catalog_migrate.connectors.postgres.values import (
     bucket_numbers,
     bucket_sql,
     key_sql,
     key_texts,
     upstream_values,
 )
+from catalog_migrate.errors import ReplicationFailed, SlotMissing, UnfitValue
+from catalog_migrate.model.names import quote_postgres
 from tests.services.postgres_types import NOT_KEYS, TYPES, literal
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.replication.moved_rows import (
+from catalog_migrate.connectors.postgres.moved_rows import (
     Carried,
     Key,
     NeverSent,

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import ChangesMissing, TableChanged, UnfitValue, UnreadableMessage
-from catalog_migrate.replication import pgoutput
-from catalog_migrate.replication.pgoutput import (
+from catalog_migrate.connectors.postgres import pgoutput
+from catalog_migrate.connectors.postgres.pgoutput import (
     Change,
     Summary,
     arrow_batch,
@@ -19,8 +18,9 @@ from catalog_migrate.replication.pgoutput import (
     decode_batches,
     find_truncates,
 )
-from catalog_migrate.replication.sessions import marked, parse_failure
-from catalog_migrate.replication.types import Column, Expected
+from catalog_migrate.connectors.postgres.sessions import marked, parse_failure
+from catalog_migrate.connectors.postgres.types import Column, Expected
+from catalog_migrate.errors import ChangesMissing, TableChanged, UnfitValue, UnreadableMessage
 from tests.replication import messages as m
 
 AT = 1_795_000_000_000_000

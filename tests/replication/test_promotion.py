@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.pgoutput import decode
+from catalog_migrate.connectors.postgres import server, survey
+from catalog_migrate.connectors.postgres.pgoutput import decode
+from catalog_migrate.connectors.secrets import Secret
 from tests.services.postgres import PostgresServer, Standby
 from tests.services.replication import slot_state
 

@@ -15,7 +15,12 @@ import msgspec
 import psycopg
 import pytest
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.postgres import server, survey
+from catalog_migrate.connectors.postgres.pgoutput import Change, decode
+from catalog_migrate.connectors.postgres.preflight import preflight
+from catalog_migrate.connectors.postgres.sessions import marked, parse_failure, session
+from catalog_migrate.connectors.postgres.types import Column, Position, lsn_number, lsn_text
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import (
     ConnectionFailed,
     OtherServer,
@@ -29,11 +34,6 @@ from catalog_migrate.errors import (
     SlotMissing,
     TableChanged,
 )
-from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.preflight import preflight
-from catalog_migrate.replication.sessions import marked, parse_failure, session
-from catalog_migrate.replication.types import Column, Position, lsn_number, lsn_text
 from catalog_migrate.streams.failures import is_passing
 from tests.services.replication import slot_state
 

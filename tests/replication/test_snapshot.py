@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from catalog_migrate.connectors.postgres import server, survey
+from catalog_migrate.connectors.postgres.pgoutput import Change, decode
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.snapshot import MANIFEST, Manifest, read_manifest, stage
+from catalog_migrate.connectors.postgres.types import DiscoveredTable
 from catalog_migrate.errors import ReplicationFailed, RowsHidden
-from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
-from catalog_migrate.replication.types import DiscoveredTable
 
 if TYPE_CHECKING:
     from tests.services.upstream import Upstream

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.replication.types import spark_type
-from catalog_migrate.replication.values import (
+from catalog_migrate.connectors.postgres.types import spark_type
+from catalog_migrate.connectors.postgres.values import (
     bucket_numbers,
     is_comparable,
     row_digests,

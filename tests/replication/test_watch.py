@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pytest
 
+from catalog_migrate.connectors.postgres import survey
+from catalog_migrate.connectors.postgres.preflight import survey_findings
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.types import Position
+from catalog_migrate.connectors.postgres.watch import OpenServer, Watcher, has_older_rows
 from catalog_migrate.errors import ChangesMissing
-from catalog_migrate.replication import survey
-from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import Position
-from catalog_migrate.replication.watch import OpenServer, Watcher, has_older_rows
 from tests.services.upstream import Upstream
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Decision, Difference
 from catalog_migrate.report.statements import report_statement

@@ -23,13 +23,13 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.postgres import server
+from catalog_migrate.connectors.postgres.pgoutput import decode
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.snapshot import StagedTable
+from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import SlotInUse
-from catalog_migrate.replication import server
-from catalog_migrate.replication.pgoutput import decode
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import StagedTable
-from catalog_migrate.replication.types import Position
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.databases import ServerDatabases

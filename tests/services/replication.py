@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.replication.server import Slot, read_slot
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import Expected, Position
+from catalog_migrate.connectors.postgres.server import Slot, read_slot
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.types import Expected, Position
+from catalog_migrate.connectors.resolved import Resolved
 
 if TYPE_CHECKING:
     import pyarrow as pa

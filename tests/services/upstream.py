@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 
 if TYPE_CHECKING:
     from tests.services.postgres import PostgresServer

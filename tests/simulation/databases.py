@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.operation_kinds import UNSAFE
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres.server import SlotLag
+from catalog_migrate.connectors.postgres.snapshot import MANIFEST, Manifest, StagedTable
+from catalog_migrate.connectors.postgres.survey import Survey
+from catalog_migrate.connectors.postgres.types import Column, DiscoveredTable, Position
 from catalog_migrate.errors import (
     ConnectionFailed,
     LeaseLost,
@@ -27,10 +31,6 @@ from catalog_migrate.errors import (
     TableChanged,
 )
 from catalog_migrate.model.objects import External
-from catalog_migrate.replication.server import SlotLag
-from catalog_migrate.replication.snapshot import MANIFEST, Manifest, StagedTable
-from catalog_migrate.replication.survey import Survey
-from catalog_migrate.replication.types import Column, DiscoveredTable, Position
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec

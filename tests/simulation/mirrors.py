@@ -1,8 +1,8 @@
 """A mirror in memory: its query, its rows, and what must hold of it in the end.
 
 The query asks, reads and commits in the order of the real one (``postgres_changes.py``); what it
-asks by (:mod:`catalog_migrate.replication.watch`) and how it decodes is the real code. What is
-merged is told by keys alone.
+asks by (:mod:`catalog_migrate.connectors.postgres.watch`) and how it decodes is the real code. What
+is merged is told by keys alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from catalog_migrate.catalog.records import HoldRecord
+from catalog_migrate.connectors.postgres.pgoutput import Change, decode
+from catalog_migrate.connectors.postgres.snapshot import StagedTable
+from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectionFailed,
@@ -24,9 +27,6 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.replication.pgoutput import Change, decode
-from catalog_migrate.replication.snapshot import StagedTable
-from catalog_migrate.replication.types import Position
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.specs import spec_of

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres.survey import Survey, SurveyedTable, Watch
+from catalog_migrate.connectors.postgres.types import DiscoveredColumn, DiscoveredTable, Position
 from catalog_migrate.errors import ConnectionFailed, OtherTimeline
-from catalog_migrate.replication.survey import Survey, SurveyedTable, Watch
-from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, Position
 
 STEP = 1_000
 TABLE = "public.g"

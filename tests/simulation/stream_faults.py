@@ -13,13 +13,13 @@ from msgspec.structs import replace as changed
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.postgres.sessions import RESUME
+from catalog_migrate.connectors.postgres.snapshot import MANIFEST, read_manifest
+from catalog_migrate.connectors.postgres.survey import Survey, Surveyed, SurveyedTable
+from catalog_migrate.connectors.postgres.types import Position
+from catalog_migrate.connectors.postgres.watch import WatchedServer, Watcher
 from catalog_migrate.errors import ChangesMissing
-from catalog_migrate.replication.sessions import RESUME
-from catalog_migrate.replication.snapshot import MANIFEST, read_manifest
-from catalog_migrate.replication.survey import Survey, Surveyed, SurveyedTable
-from catalog_migrate.replication.types import Position
-from catalog_migrate.replication.watch import WatchedServer, Watcher
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.ports import Ports

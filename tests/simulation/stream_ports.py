@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.connections.validation import Identity, TopicAccess
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.validation import Identity, TopicAccess
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.postgres.survey import Watch
+from catalog_migrate.connectors.postgres.types import Position
+from catalog_migrate.connectors.postgres.watch import Watcher
+from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
-from catalog_migrate.replication.survey import Watch
-from catalog_migrate.replication.types import Position
-from catalog_migrate.replication.watch import Watcher
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

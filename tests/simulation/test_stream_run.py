@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from catalog_migrate.connectors.postgres import watch
+from catalog_migrate.connectors.postgres.survey import Survey
 from catalog_migrate.program.order import order_waves
-from catalog_migrate.replication import watch
-from catalog_migrate.replication.survey import Survey
 from catalog_migrate.store import Store
 from catalog_migrate.streams import operations, supervisor, table_snapshots
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.errors import ConnectionFailed, ReplicationFailed, RowsHidden
-from catalog_migrate.replication.pgoutput import count
-from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import RESUME, see_all_rows
-from catalog_migrate.replication.survey import (
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres.pgoutput import count
+from catalog_migrate.connectors.postgres.preflight import survey_findings
+from catalog_migrate.connectors.postgres.sessions import RESUME, see_all_rows
+from catalog_migrate.connectors.postgres.survey import (
     OPERATIONS,
     CatalogRows,
     Descendant,
@@ -32,8 +31,9 @@ from catalog_migrate.replication.survey import (
     missing_findings,
     names_of,
 )
-from catalog_migrate.replication.types import Column, DiscoveredTable, Position, spark_type
-from catalog_migrate.replication.watch import Watcher
+from catalog_migrate.connectors.postgres.types import Column, DiscoveredTable, Position, spark_type
+from catalog_migrate.connectors.postgres.watch import Watcher
+from catalog_migrate.errors import ConnectionFailed, ReplicationFailed, RowsHidden
 from tests.replication import messages
 from tests.simulation.server import Server
 
@@ -385,7 +385,7 @@ class CatalogServer(Server):
     # the catalog --------------------------------------------------------------------------------
     @property
     def version(self) -> int:
-        """As :class:`catalog_migrate.replication.watch.WatchedServer`, as what follows."""
+        """As :class:`catalog_migrate.connectors.postgres.watch.WatchedServer`, as what follows."""
         return VERSION
 
     def versions(

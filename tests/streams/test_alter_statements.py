@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.kinds import CONNECTORS, ConnectorType
-from catalog_migrate.connections.values import Option
+from catalog_migrate.connectors.kinds import CONNECTORS, ConnectorType
+from catalog_migrate.connectors.values import Option
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.model.objects import External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st

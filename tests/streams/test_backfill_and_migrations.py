@@ -14,7 +14,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill
 from catalog_migrate.streams import dependencies

@@ -12,7 +12,7 @@ from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.streams import dependencies

@@ -20,7 +20,7 @@ from catalog_migrate.catalog.records import (
     OperationRecord,
     StreamRecord,
 )
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.examination import LONG_START, examine_streams

@@ -10,8 +10,8 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.connections import kafka_probe
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.kafka import probe as kafka_probe
 from catalog_migrate.errors import (
     CatalogMigrateError,
     SyntaxProblem,

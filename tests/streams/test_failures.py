@@ -15,6 +15,8 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.postgres.sessions import marked, parse_failure
+from catalog_migrate.connectors.postgres.types import Column
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -31,8 +33,6 @@ from catalog_migrate.errors import (
     UnreadableMessage,
     UpstreamChanged,
 )
-from catalog_migrate.replication.sessions import marked, parse_failure
-from catalog_migrate.replication.types import Column
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies, failures, supervisor

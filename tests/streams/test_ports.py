@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.validation import TopicAccess
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.connectors.validation import TopicAccess
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External

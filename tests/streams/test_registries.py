@@ -10,7 +10,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import EngineFailure, RefusedStatement, ValidationFailed
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
@@ -159,7 +159,7 @@ class TestValidation:
 
             @staticmethod
             def access(*_: Any, **__: Any) -> Any:
-                from catalog_migrate.connections.validation import Identity
+                from catalog_migrate.connectors.validation import Identity
 
                 return Identity("KAFKA", "c1", {"a": "1"}), {item: ()}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.connections.validation import TopicAccess
+from catalog_migrate.connectors.validation import TopicAccess
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.queries import QuerySpec, Resolved

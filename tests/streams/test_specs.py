@@ -17,7 +17,7 @@ from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.cli.main import main
-from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import EditedPlan, InvalidOptions, UnsafeBlocked
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.release.bundled_streams import canonical_statements

@@ -12,8 +12,8 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.connections.tunnels import tunnel_of
+from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.connectors.ssh.tunnels import tunnel_of
 from catalog_migrate.errors import (
     InvalidOptions,
     RefusedStatement,

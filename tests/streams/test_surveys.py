@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
-from catalog_migrate.replication.survey import (
+from catalog_migrate.connectors.postgres.survey import (
     Survey,
     SurveyedColumn,
     SurveyedTable,

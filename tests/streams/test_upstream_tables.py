@@ -18,7 +18,8 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ColumnIds, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.errors import (
     ConnectionFailed,
     RefusedStatement,
@@ -28,7 +29,6 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import UpstreamColumn
-from catalog_migrate.replication.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render

@@ -21,13 +21,13 @@ import pytest
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.cli.main import main
+from catalog_migrate.connectors.postgres.comparison import Look, Rows
 from catalog_migrate.errors import (
     CatalogMigrateError,
     RefusedStatement,
     SourceDiffers,
     SourceNotCompared,
 )
-from catalog_migrate.replication.comparison import Look, Rows
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import ResetSplits, Unsafe
 from catalog_migrate.streams import validation

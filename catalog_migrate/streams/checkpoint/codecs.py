@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from catalog_migrate.connectors.postgres.types import Position, lsn_number, lsn_text, parse_catalog
 from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
-from catalog_migrate.replication.types import Position, lsn_number, lsn_text, parse_catalog
 
 START = "-"
 """The line of a source that has no offset: it begins where its START option says."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.connections.values import BadValue, splits_of, start_of
+from catalog_migrate.connectors.values import BadValue, splits_of, start_of
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.model.objects import External
 

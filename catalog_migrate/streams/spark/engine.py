@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.connections.offset_ranges import OffsetRange
-from catalog_migrate.connections.tunnels import OPTION
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.ssh.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from catalog_migrate.replication.snapshot import StagedTable
-    from catalog_migrate.replication.types import Position
+    from catalog_migrate.connectors.postgres.snapshot import StagedTable
+    from catalog_migrate.connectors.postgres.types import Position
 
 _LEFT_OUT = 50
 """Records that could not be read which one range tells."""

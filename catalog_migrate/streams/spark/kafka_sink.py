@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 from pyspark.sql.window import Window
 
-from catalog_migrate.connections import clients
+from catalog_migrate.connectors.kafka.client import spark_kafka_sink_options
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.sql.tokens import string_literal
@@ -40,7 +40,7 @@ class KafkaSink:
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
-        self._options = clients.spark_kafka_sink_options(
+        self._options = spark_kafka_sink_options(
             spec.connection, spec.external.options
         )
         self._schema: tuple[int, str] | None = None

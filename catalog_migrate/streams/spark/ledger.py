@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections import clients
+from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
 from catalog_migrate.errors import LedgerMismatch, QueryFenced
 from catalog_migrate.streams.queries import Resolved
 
@@ -74,11 +74,11 @@ class Ledger:
 
     def __init__(self, connection: Resolved, table: str) -> None:
         self._resolved = connection
-        self._table = clients.quoted_table(table)
+        self._table = quoted_table(table)
 
     def connect(self, query_id: str) -> Connection[Any]:
         """A connection for one query; its name lets :meth:`fence` find it."""
-        return clients.connect_postgres(self._resolved, application_name=_application(query_id))
+        return connect_postgres(self._resolved, application_name=_application(query_id))
 
     def read(self, query_id: str) -> LedgerState:
         """What the destination knows of a query; nothing when there is no table or no ledger."""
@@ -194,7 +194,7 @@ class Ledger:
         A transaction that is open under the query is ended by the server first: its owner may be
         frozen, and would otherwise commit when it wakes up. Afterwards no batch of it commits.
         """
-        with clients.connect_postgres(self._resolved) as connection:
+        with connect_postgres(self._resolved) as connection:
             self.create(connection)
             with connection.transaction():
                 connection.execute(

@@ -2,8 +2,8 @@
 
 They are put into the changes that moved the rows, so that a row with another key comes whole, as a
 new one does, and the MERGE is the one of every batch. Where each value comes from is found out by
-:mod:`catalog_migrate.replication.moved_rows`, on the driver and without the values: an earlier
-change of the batch, or the mirror as it was before the batch.
+:mod:`catalog_migrate.connectors.postgres.moved_rows`, on the driver and without the values: an
+earlier change of the batch, or the mirror as it was before the batch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.connections.row_values import hash_key
+from catalog_migrate.connectors.postgres.moved_rows import (
+    Carried,
+    Key,
+    SentBefore,
+    Step,
+    Traced,
+    trace,
+)
+from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
+from catalog_migrate.connectors.postgres.types import spark_value
+from catalog_migrate.connectors.row_values import hash_key
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import UnfitValue
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
-from catalog_migrate.replication.moved_rows import Carried, Key, SentBefore, Step, Traced, trace
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS
-from catalog_migrate.replication.types import spark_value
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import OutputTable
 from catalog_migrate.streams.upstream_tables import DELETED

@@ -18,13 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.secrets import Secret, reveal
-from catalog_migrate.engine.spark.session import unlogged
-from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, OtherTimeline, SlotInUse
-from catalog_migrate.replication import server
-from catalog_migrate.replication.pgoutput import decode_batches
-from catalog_migrate.replication.sessions import (
+from catalog_migrate.connectors.postgres import server
+from catalog_migrate.connectors.postgres.pgoutput import decode_batches
+from catalog_migrate.connectors.postgres.sessions import (
     NEW_SNAPSHOT,
     RESET_SPLITS,
     marked,
@@ -32,9 +28,13 @@ from catalog_migrate.replication.sessions import (
     refusals,
     session,
 )
-from catalog_migrate.replication.survey import Watch
-from catalog_migrate.replication.types import Expected, Position
-from catalog_migrate.replication.watch import OpenServer, Watcher
+from catalog_migrate.connectors.postgres.survey import Watch
+from catalog_migrate.connectors.postgres.types import Expected, Position
+from catalog_migrate.connectors.postgres.watch import OpenServer, Watcher
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.connectors.secrets import Secret, reveal
+from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, OtherTimeline, SlotInUse
 from catalog_migrate.retry import retry, until
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
     " committed TIMESTAMP, before ARRAY<STRING>, after ARRAY<STRING>, unchanged ARRAY<INT>"
 )
-"""Columns of the stream, as :class:`~catalog_migrate.replication.pgoutput.Change` has them."""
+"""Columns of the stream, as
+:class:`~catalog_migrate.connectors.postgres.pgoutput.Change` has them."""
 
 ROWS = 20_000
 """At most so many changes are handed to Spark at once."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 from pyspark.sql.window import Window
 
-from catalog_migrate.connections.row_values import place_in
-from catalog_migrate.connections.values import table_of
+from catalog_migrate.connectors.row_values import place_in
+from catalog_migrate.connectors.values import table_of
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
 from catalog_migrate.model.objects import Column

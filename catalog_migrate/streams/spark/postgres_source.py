@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.connections.row_values import hash_key
+from catalog_migrate.connectors.postgres.pgoutput import COMMIT, TABLE
+from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
+from catalog_migrate.connectors.postgres.snapshot import StagedTable
+from catalog_migrate.connectors.postgres.types import Position, is_unfit, lsn_text, spark_value
+from catalog_migrate.connectors.row_values import hash_key
 from catalog_migrate.delta.table import at_this_version, load_table, require_plain, write_rows
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UnfitValue
 from catalog_migrate.model.names import quote_datafusion, quote_sql
 from catalog_migrate.model.objects import Column
-from catalog_migrate.replication.pgoutput import COMMIT, TABLE
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS
-from catalog_migrate.replication.snapshot import StagedTable
-from catalog_migrate.replication.types import Position, is_unfit, lsn_text, spark_value
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.connections.row_values import hash_key
+from catalog_migrate.connectors.row_values import hash_key
 from catalog_migrate.errors import RowRefused
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.store.address import local_path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections.schema_registry import (
+from catalog_migrate.connectors.registry.client import (
     Incompatible,
     RegisteredSchema,
     SchemaRegistry,

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.connections import row_values
+from catalog_migrate.connectors import row_values
+from catalog_migrate.connectors.postgres.sessions import parse_failure
 from catalog_migrate.engine_failures import failing, is_transient, mute
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, ReplicationFailed, RowRefused
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.replication.sessions import parse_failure
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
 from catalog_migrate.streams.failures import is_passing, place_of
 from catalog_migrate.streams.queries import WRAPPERS, QueryFailure, QueryProgress, QuerySpec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from catalog_migrate.connections.secrets import Redactor
+    from catalog_migrate.connectors.secrets import Redactor
 
 
 class Batch(msgspec.Struct, frozen=True):

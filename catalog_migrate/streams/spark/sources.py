@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.config import REDACTED
-from catalog_migrate.connections import clients
-from catalog_migrate.connections.kinds import fold_option
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.files.client import files_directory, spark_files_options
+from catalog_migrate.connectors.kafka.client import spark_kafka_source_options
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kinds import fold_option
+from catalog_migrate.connectors.resolved import option_of, trigger_seconds
 from catalog_migrate.engine.spark.object_stores.commit_safety import require_checkpoints
 from catalog_migrate.engine.spark.object_stores.settings import (
     CHECKPOINT_MANAGER,
@@ -79,7 +81,7 @@ def require_allowed_endpoint(spark: SparkSession, spec: QuerySpec) -> None:
 
     The list belongs to the JVM; without one Kafka 3.9, which we start a session with, asks any.
     """
-    url = clients.option_of(spec.connection, "KAFKA", "OAUTH TOKEN ENDPOINT")
+    url = option_of(spec.connection, "KAFKA", "OAUTH TOKEN ENDPOINT")
     if url is None or spec.external.connector != "KAFKA":
         return
     listed = spark._jvm.java.lang.System.getProperty(ALLOWED_ENDPOINTS)  # type: ignore[union-attr]
@@ -104,7 +106,7 @@ def setting(spec: QuerySpec, name: str) -> str | None:
 
 def trigger_interval(spec: QuerySpec) -> str:
     """How often a batch is begun, as Spark's interval."""
-    return f"{round(clients.trigger_seconds(spec.external.settings) * 1000)} milliseconds"
+    return f"{round(trigger_seconds(spec.external.settings) * 1000)} milliseconds"
 
 
 _STRICT_FORMATS = frozenset({"json", "csv"})
@@ -116,7 +118,7 @@ def kafka_records(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     A position that Kafka no longer has stops the query (``failOnDataLoss``): nothing is passed over
     in silence. START counts for the first batch only; from then on the checkpoint does.
     """
-    options = clients.spark_kafka_source_options(
+    options = spark_kafka_source_options(
         spec.connection, spec.external.options, spec.external.settings
     )
     with unlogged():
@@ -130,7 +132,7 @@ def kafka_range(
 
     A range that Kafka no longer has whole fails, as in the stream.
     """
-    options = clients.spark_kafka_source_options(
+    options = spark_kafka_source_options(
         spec.connection, spec.external.options, spec.external.settings
     )
     for name in ("subscribe", "startingTimestamp", "startingOffsetsByTimestampStrategy",
@@ -165,10 +167,10 @@ def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     JSON and CSV are read strictly: a line that does not fit the declared columns stops the query,
     and with DECODING 'exact' one whose values they would hold as others.
     """
-    written = (clients.option_of(spec.connection, "FILES", "FORMAT") or "json").lower()
+    written = (option_of(spec.connection, "FILES", "FORMAT") or "json").lower()
     path = spec.external.options.get("PATH")
-    place = clients.files_directory(spec.connection, None if path is None else str(path))
-    options = clients.spark_files_options(
+    place = files_directory(spec.connection, None if path is None else str(path))
+    options = spark_files_options(
         spec.connection, spec.external.options, spec.external.settings
     )
     exact = exact_of(spec.external, options)

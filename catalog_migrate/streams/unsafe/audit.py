@@ -17,7 +17,7 @@ from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

@@ -18,7 +18,7 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.errors import CatalogMigrateError, LeaseLost
 from catalog_migrate.streams.operation_records import Chunk, backfilling, chunks_in
 from catalog_migrate.streams.ports import Event, Running

@@ -12,8 +12,8 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, preview
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
     EditedPlan,

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.postgres.types import Position, lsn_text
 from catalog_migrate.errors import CatalogMigrateError, UnsafeBlocked
-from catalog_migrate.replication.types import Position, lsn_text
 from catalog_migrate.store import store_at
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codecs import (

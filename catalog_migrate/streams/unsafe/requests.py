@@ -9,7 +9,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.options import (
+from catalog_migrate.connectors.options import (
     apply_actions,
     canonical_name,
     checked_values,

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.operation_kinds import BACKFILLING, UNSAFE
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_transactions, load_table, view_table
 from catalog_migrate.errors import CommitConflict, EngineFailure, UnsafeBlocked

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
-from catalog_migrate.replication.types import Position
 from catalog_migrate.streams.checkpoint.codecs import (
     START,
     DeltaBounds,

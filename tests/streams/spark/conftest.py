@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.spark.running import Cause, explain, python_causes, scrubbed
 

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.plans import plan_statement

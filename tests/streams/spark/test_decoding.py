@@ -108,7 +108,7 @@ class TestJson:
 
     def test_failing(self, spark: SparkSession) -> None:
         """Under ON ERROR FAIL the message says topic, partition and offset, not the value."""
-        from catalog_migrate.connections.secrets import Redactor
+        from catalog_migrate.connectors.secrets import Redactor
         from catalog_migrate.streams.spark import decoding, running
 
         source = spec(ORDERS, "JSON")

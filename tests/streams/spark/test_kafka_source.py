@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

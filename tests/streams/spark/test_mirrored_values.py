@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.connectors.postgres.comparison import Bucket, ComparedColumn, digests, look
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.snapshot import chunks, copy_lines, selection
+from catalog_migrate.connectors.postgres.survey import discover
+from catalog_migrate.connectors.postgres.types import spark_value
+from catalog_migrate.connectors.postgres.values import table_values
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.replication.comparison import Bucket, ComparedColumn, digests, look
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import chunks, copy_lines, selection
-from catalog_migrate.replication.survey import discover
-from catalog_migrate.replication.types import spark_value
-from catalog_migrate.replication.values import table_values
 from catalog_migrate.streams.validation import _batches
 from tests.services.postgres_types import TYPES, literal
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.connectors.postgres import server, survey
+from catalog_migrate.connectors.postgres.preflight import preflight
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.snapshot import stage
+from catalog_migrate.connectors.postgres.types import Position, is_unfit, spark_value
+from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import ChangesMissing, ConnectionFailed, SlotMissing, TableChanged
-from catalog_migrate.replication import server, survey
-from catalog_migrate.replication.preflight import preflight
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import stage
-from catalog_migrate.replication.types import Position, is_unfit, spark_value
 from tests.services.replication import changes_range, slot_state
 
 from .conftest import await_that

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import EngineFailure, LedgerMismatch, QueryFenced
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams.spark.ledger import FENCE, Ledger

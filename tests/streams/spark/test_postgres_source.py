@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from catalog_migrate.connectors.postgres.pgoutput import Change
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import EngineFailure, UnfitValue
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, UpstreamColumn, UpstreamTable
-from catalog_migrate.replication.pgoutput import Change
 from catalog_migrate.streams.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.upstream_tables import TRANSACTION_COLUMNS, our_columns
 
@@ -194,7 +194,7 @@ class Mirrors:
     def write(self, changes: list[Change], *, again: bool = False) -> None:
         import pyarrow as pa
 
-        from catalog_migrate.replication.pgoutput import Summary, arrow_batch
+        from catalog_migrate.connectors.postgres.pgoutput import Summary, arrow_batch
         from catalog_migrate.streams.spark.running import Batch
 
         self.batch += not again
@@ -363,8 +363,8 @@ def test_another_snapshot_over_a_mirror(workshop: Workshop) -> None:
     are gone are marked, and come back by changes of the new log, whose LSNs may be smaller."""
     import pyarrow as pa
 
-    from catalog_migrate.replication.pgoutput import snapshot_batch
-    from catalog_migrate.replication.types import Position
+    from catalog_migrate.connectors.postgres.pgoutput import snapshot_batch
+    from catalog_migrate.connectors.postgres.types import Position
     from catalog_migrate.streams.spark.postgres_source import load
 
     mirrors = Mirrors(workshop, Model("anew", random.Random(2), full=False), soft=True)

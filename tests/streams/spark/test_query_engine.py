@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery

@@ -87,7 +87,7 @@ def decoder(
     **more: Any,
 ) -> tuple[RegistryDecoder, QuerySpec]:
     """The decoder of a source of those columns."""
-    from catalog_migrate.connections.secrets import Secret
+    from catalog_migrate.connectors.secrets import Secret
     from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 
     spec = QuerySpec(
@@ -280,7 +280,7 @@ def test_what_a_sink_writes_a_source_reads(
     as JSON they are behind the number of a JSON Schema that takes them."""
     import jsonschema
 
-    from catalog_migrate.connections.secrets import Secret
+    from catalog_migrate.connectors.secrets import Secret
     from catalog_migrate.streams.spark.kafka_sink import KafkaSink
     columns = (
         Column("id", "BIGINT", nullable=False), Column("b", "BOOLEAN"), Column("n", "INT"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.engine_failures import mute
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column

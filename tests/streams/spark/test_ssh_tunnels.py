@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import EngineFailure
 from tests.services.ssh import USER, SSHServer, new_key
 

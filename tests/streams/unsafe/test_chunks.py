@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.connections.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.streams.operation_records import Chunk
 from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,

@@ -10,7 +10,7 @@ from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
-from catalog_migrate.connections import kafka_probe
+from catalog_migrate.connectors.kafka import probe as kafka_probe
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.positions_file import read_exported, targets_of
 from tests.cli.test_main import bring_in_force, manifest

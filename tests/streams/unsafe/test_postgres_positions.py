@@ -14,9 +14,9 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, OperationRecord
-from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.connectors.postgres.types import DiscoveredColumn, DiscoveredTable, Position
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import InvalidPosition, OtherServer, SlotAhead, SlotLost, UnsafeBlocked
-from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, Position
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
@@ -382,7 +382,7 @@ class TestSnapshots:
 
 def test_holds_say_the_statement() -> None:
     """What the server's errors advise names the source."""
-    from catalog_migrate.replication import server
+    from catalog_migrate.connectors.postgres import server
 
     position = Position(0x500, 1, SYSTEM)
     slot = server.Slot("x", "pgoutput", "d", None, 0x600, 0x600, "reserved", None, False, 0, END,

@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.connections.client_options import KAFKA_CLIENT_OPTIONS
-from catalog_migrate.connections.values import Option, When
+from catalog_migrate.connectors.client_options import KAFKA_CLIENT_OPTIONS
+from catalog_migrate.connectors.values import Option, When
 
 SectionName = Literal["connection", "source", "sink"]
 

@@ -11,14 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from catalog_migrate.connections.clients import Resolved, option_of
-from catalog_migrate.connections.findings import Finding, TookTooLong, within
-from catalog_migrate.errors import ConnectionFailed, ReplicationFailed
-from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.drift import sql_name
-from catalog_migrate.replication.server import PLUGIN, read_slot
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, see_all_rows, session
-from catalog_migrate.replication.survey import (
+from catalog_migrate.connectors.findings import Finding, TookTooLong, within
+from catalog_migrate.connectors.postgres.drift import sql_name
+from catalog_migrate.connectors.postgres.server import PLUGIN, read_slot
+from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, see_all_rows, session
+from catalog_migrate.connectors.postgres.survey import (
     OPERATIONS,
     Name,
     Publication,
@@ -30,7 +27,10 @@ from catalog_migrate.replication.survey import (
     names_of,
     read_survey,
 )
-from catalog_migrate.replication.types import DiscoveredTable
+from catalog_migrate.connectors.postgres.types import DiscoveredTable
+from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.errors import ConnectionFailed, ReplicationFailed
+from catalog_migrate.model.names import quote_postgres
 
 if TYPE_CHECKING:
     import psycopg

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from catalog_migrate.connections.findings import Finding, failed
-from catalog_migrate.connections.secrets import Secret, reveal
-from catalog_migrate.connections.values import fingerprint
+from catalog_migrate.connectors.findings import Finding, failed
+from catalog_migrate.connectors.secrets import Secret, reveal
+from catalog_migrate.connectors.values import fingerprint
 from catalog_migrate.errors import PrerequisiteMissing
 
 if TYPE_CHECKING:

@@ -14,18 +14,19 @@ from pathlib import Path
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved, files_directory
-from catalog_migrate.connections.findings import Finding, TookTooLong, failed, within
-from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.options import section_of
-from catalog_migrate.connections.postgres_probe import (
+from catalog_migrate.connectors.files.client import files_directory
+from catalog_migrate.connectors.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connectors.kafka.probe import KafkaProbe
+from catalog_migrate.connectors.options import section_of
+from catalog_migrate.connectors.postgres.probe import (
     database_identity,
     postgres_session,
     server_findings,
     table_findings,
 )
-from catalog_migrate.connections.tunnels import try_tunnel
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.connectors.ssh.tunnels import try_tunnel
+from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import ConnectionFailed, InvalidOptions
 from catalog_migrate.model.objects import Column, External
 
@@ -63,7 +64,7 @@ def validate_connection(
             with postgres_session(resolved, subject=subject, timeout=timeout) as session:
                 return server_findings(session, subject=subject)
         if connector == "SCHEMA REGISTRY":
-            from catalog_migrate.connections.schema_registry import SchemaRegistry
+            from catalog_migrate.connectors.registry.client import SchemaRegistry
 
             return (SchemaRegistry(resolved, subject=subject, timeout=timeout).check(),)
         if connector == "SSH TUNNEL":

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.connectors.postgres.pgoutput import snapshot_batch, unfit_text
+from catalog_migrate.connectors.postgres.server import CreatedSlot
+from catalog_migrate.connectors.postgres.sessions import refusals, session
+from catalog_migrate.connectors.postgres.types import DiscoveredTable, Position
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import ReplicationFailed, RowsHidden, UnfitValue
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.pgoutput import snapshot_batch, unfit_text
-from catalog_migrate.replication.server import CreatedSlot
-from catalog_migrate.replication.sessions import refusals, session
-from catalog_migrate.replication.types import DiscoveredTable, Position
 
 if TYPE_CHECKING:
     import psycopg

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
+from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
+from catalog_migrate.connectors.postgres.types import NUMERIC, Column, Expected
 from catalog_migrate.errors import ChangesMissing, TableChanged, UnfitValue, UnreadableMessage
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS
-from catalog_migrate.replication.types import NUMERIC, Column, Expected
 
 if TYPE_CHECKING:
     import pyarrow as pa

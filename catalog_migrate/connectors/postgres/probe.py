@@ -11,14 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.connections.clients import (
-    Resolved,
-    connect_postgres,
-    option_of,
-    quoted_table,
-)
-from catalog_migrate.connections.findings import Finding, TookTooLong, failed, within
-from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connectors.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
+from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.model.names import fold
 from catalog_migrate.model.objects import Column
 

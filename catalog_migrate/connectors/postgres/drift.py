@@ -3,7 +3,7 @@
 Pure: two surveys in, :class:`Difference` values out. DDL that was undone between the two has left
 another transaction at the rows of the catalog that it wrote, and counts as DDL. What cannot have
 lost a change is no difference. Columns that are new, missing or renamed are none either: the log
-says at which change that begins (:mod:`catalog_migrate.replication.pgoutput`).
+says at which change that begins (:mod:`catalog_migrate.connectors.postgres.pgoutput`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.survey import (
+from catalog_migrate.connectors.postgres.survey import (
     Descendant,
     Publication,
     Survey,
@@ -22,7 +21,8 @@ from catalog_migrate.replication.survey import (
     SurveyedTable,
     UniqueIndex,
 )
-from catalog_migrate.replication.types import NUMERIC
+from catalog_migrate.connectors.postgres.types import NUMERIC
+from catalog_migrate.model.names import quote_postgres
 
 Remedy = Literal["snapshot", "resume", "create"]
 """What helps in the end: a new snapshot, nothing but to go on, or another source."""

@@ -1,9 +1,10 @@
 """PostgreSQL's text as values without Spark, and rows as digests that can be compared.
 
-:func:`upstream_values` gives what :func:`~catalog_migrate.replication.types.spark_value` gives in
-Spark, :func:`table_values` what is in a table of ours, both as Arrow in one form: whole numbers
-as 64 bits, dates as days and timestamps as microseconds since 1970. A digest of a row is xxh3_64 of
-its values, each behind its length; a sum of digests does not depend on the order of the rows.
+:func:`upstream_values` gives what :func:`~catalog_migrate.connectors.postgres.types.spark_value`
+gives in Spark, :func:`table_values` what is in a table of ours, both as Arrow in one form: whole
+numbers as 64 bits, dates as days and timestamps as microseconds since 1970. A digest of a row is
+xxh3_64 of its values, each behind its length; a sum of digests does not depend on the order of the
+rows.
 
 :func:`key_sql` and :func:`key_texts` put a value of a key into one text, there and here, by which
 rows fall into the same bucket on both sides.

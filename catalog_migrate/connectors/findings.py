@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.errors import ConnectionFailed
 
 Result = TypeVar("Result")

@@ -309,8 +309,8 @@ class Position(msgspec.Struct, frozen=True):
 
     A transaction whose commit record begins at ``lsn`` or later is still to come. ``catalog`` is
     the fingerprint of what the tables depend on, as it was when this position was reached
-    (:mod:`catalog_migrate.replication.survey`); empty where it was not read. ``survey`` is that
-    itself, as JSON, as long as it may not be on record yet, which has that of the fingerprint
+    (:mod:`catalog_migrate.connectors.postgres.survey`); empty where it was not read. ``survey`` is
+    that itself, as JSON, as long as it may not be on record yet, which has that of the fingerprint
     ``after``.
     """
 

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.errors import ReplicationFailed
-from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication import server
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.snapshot import chunks, read_texts, selection
-from catalog_migrate.replication.types import DiscoveredTable, Position, lsn_number
-from catalog_migrate.replication.values import (
+from catalog_migrate.connectors.postgres import server
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.snapshot import chunks, read_texts, selection
+from catalog_migrate.connectors.postgres.types import DiscoveredTable, Position, lsn_number
+from catalog_migrate.connectors.postgres.values import (
     bucket_sql,
     key_sql,
     key_texts,
     row_digests,
     upstream_values,
 )
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.errors import ReplicationFailed
+from catalog_migrate.model.names import quote_postgres
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,12 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
-from catalog_migrate.connections.findings import Finding, failed
-from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.connections.token_endpoint import token_finding
-from catalog_migrate.connections.tunnels import OPTION
-from catalog_migrate.connections.values import addresses_of
+from catalog_migrate.connectors.findings import Finding, failed
+from catalog_migrate.connectors.kafka.client import librdkafka_config
+from catalog_migrate.connectors.kafka.token_endpoint import token_finding
+from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.secrets import Redactor
+from catalog_migrate.connectors.ssh.tunnels import OPTION
+from catalog_migrate.connectors.values import addresses_of
 from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
 from catalog_migrate.retry import retry, until
 

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.errors import ChangesMissing
-from catalog_migrate.replication import server
-from catalog_migrate.replication.drift import Difference, Doubt, compare, sql_name
-from catalog_migrate.replication.pgoutput import find_truncates
-from catalog_migrate.replication.preflight import survey_findings
-from catalog_migrate.replication.sessions import NEW_SNAPSHOT, RESET_SPLITS, RESUME, refusals
-from catalog_migrate.replication.survey import (
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres import server
+from catalog_migrate.connectors.postgres.drift import Difference, Doubt, compare, sql_name
+from catalog_migrate.connectors.postgres.pgoutput import find_truncates
+from catalog_migrate.connectors.postgres.preflight import survey_findings
+from catalog_migrate.connectors.postgres.sessions import (
+    NEW_SNAPSHOT,
+    RESET_SPLITS,
+    RESUME,
+    refusals,
+)
+from catalog_migrate.connectors.postgres.survey import (
     Descendant,
     Name,
     Survey,
@@ -32,7 +35,9 @@ from catalog_migrate.replication.survey import (
     read_survey,
     survey_from,
 )
-from catalog_migrate.replication.types import Position
+from catalog_migrate.connectors.postgres.types import Position
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.errors import ChangesMissing
 
 if TYPE_CHECKING:
     import psycopg

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.connectors.postgres.pgoutput import oldest_change
+from catalog_migrate.connectors.postgres.sessions import (
+    AGAIN,
+    KEEP_MORE,
+    NEW_SNAPSHOT,
+    RESET_ELSEWHERE,
+    RESET_SPLITS,
+    replication_session,
+    session,
+)
+from catalog_migrate.connectors.postgres.types import Position, lsn_number, lsn_text
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import (
     CatalogMigrateError,
     OtherServer,
@@ -28,17 +39,6 @@ from catalog_migrate.errors import (
     SlotMissing,
 )
 from catalog_migrate.model.names import quote_postgres
-from catalog_migrate.replication.pgoutput import oldest_change
-from catalog_migrate.replication.sessions import (
-    AGAIN,
-    KEEP_MORE,
-    NEW_SNAPSHOT,
-    RESET_ELSEWHERE,
-    RESET_SPLITS,
-    replication_session,
-    session,
-)
-from catalog_migrate.replication.types import Position, lsn_number, lsn_text
 
 if TYPE_CHECKING:
     import psycopg

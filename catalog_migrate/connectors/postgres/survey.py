@@ -4,7 +4,7 @@ Tables by their oid, how the publication gives their changes, unique indexes, co
 type, partitions and tables that inherit. Beside these, a survey has the transaction
 that wrote each row of the catalog last (its xmin): DDL that was undone since leaves another one.
 The fingerprint is one short text over oid and xmin of all those rows, cheap enough for every batch.
-What differs between two surveys is in :mod:`catalog_migrate.replication.drift`.
+What differs between two surveys is in :mod:`catalog_migrate.connectors.postgres.drift`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved
-from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.values import table_of
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.postgres.types import DiscoveredColumn, DiscoveredTable, spark_type
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.connectors.values import table_of
 from catalog_migrate.errors import ConnectionFailed
-from catalog_migrate.replication.sessions import session
-from catalog_migrate.replication.types import DiscoveredColumn, DiscoveredTable, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

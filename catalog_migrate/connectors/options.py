@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from catalog_migrate.connections.kinds import CONNECTORS, Section, SectionName, fold_option
-from catalog_migrate.connections.values import (
+from catalog_migrate.connectors.kinds import CONNECTORS, Section, SectionName, fold_option
+from catalog_migrate.connectors.values import (
     BadValue,
     Option,
     When,

@@ -19,11 +19,11 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved, file_with, option_of
-from catalog_migrate.connections.findings import Finding, TookTooLong, failed, within
-from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.connections.token_endpoint import NoRedirects
-from catalog_migrate.connections.tunnels import OPTION, endpoint
+from catalog_migrate.connectors.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connectors.kafka.token_endpoint import NoRedirects
+from catalog_migrate.connectors.resolved import Resolved, file_with, option_of
+from catalog_migrate.connectors.secrets import Redactor
+from catalog_migrate.connectors.ssh.tunnels import OPTION, endpoint
 from catalog_migrate.errors import ConnectionFailed
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"

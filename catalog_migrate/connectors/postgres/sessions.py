@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved, connect_postgres, option_of
-from catalog_migrate.connections.findings import Finding, failed
-from catalog_migrate.connections.postgres_probe import postgres_session
-from catalog_migrate.connections.row_values import of_postgres
-from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connectors.findings import Finding, failed
+from catalog_migrate.connectors.postgres.client import connect_postgres
+from catalog_migrate.connectors.postgres.probe import postgres_session
+from catalog_migrate.connectors.postgres.types import Column
+from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.row_values import of_postgres
+from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ChangesMissing,
@@ -37,7 +39,6 @@ from catalog_migrate.errors import (
     UnfitValue,
     UnreadableMessage,
 )
-from catalog_migrate.replication.types import Column
 
 if TYPE_CHECKING:
     import psycopg

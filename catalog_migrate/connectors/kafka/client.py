@@ -1,43 +1,22 @@
-"""What each client library is given: Spark's Kafka source and sink, librdkafka, psycopg.
+"""What Kafka's clients are given: Spark's source and sink, and librdkafka.
 
-Everything here is made from *effective* options with their secrets resolved, at the moment a
-client is about to be started, and is never stored. Defaults that bound how long a failure takes
-(seconds; with those of Spark a closed port stays unreported for minutes) give way to what the
-connection says.
+Defaults that bound how long a failure takes (seconds; with those of Spark a closed port stays
+unreported for minutes) give way to what the connection says.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
 import importlib
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from catalog_migrate.connections import tunnels
-from catalog_migrate.connections.kinds import CONNECTORS
-from catalog_migrate.connections.secrets import Secret, reveal
-from catalog_migrate.connections.values import (
-    addresses_of,
-    milliseconds,
-    pairs_of,
-    start_of,
-    table_of,
-    topics_of,
-)
+from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.secrets import reveal
+from catalog_migrate.connectors.ssh import tunnels
+from catalog_migrate.connectors.values import addresses_of, pairs_of, start_of, topics_of
 from catalog_migrate.errors import InvalidOptions, PrerequisiteMissing
-from catalog_migrate.model.names import quote_postgres
 from catalog_migrate.model.objects import OptionValue
-
-if TYPE_CHECKING:
-    import psycopg
-
-Resolved = Mapping[str, str | Secret]
-"""Effective options of a connection by canonical name, with the values of its secrets."""
 
 _PREFIX = "kafka."
 _LOGIN_MODULES = {
@@ -62,18 +41,6 @@ _JAVA_TO_LIBRDKAFKA = {
     "sasl.kerberos.service.name": "sasl.kerberos.service.name",
 }
 """Options of the Java clients that librdkafka has too; all others it would refuse."""
-
-
-def option_of(resolved: Resolved, connector: str, name: str) -> str | None:
-    """The text of an option, its declared default when it is not set."""
-    value = resolved.get(name)
-    if value is not None:
-        return reveal(value)
-    option = CONNECTORS[connector].connection.find(name)
-    return None if option is None else option.default
-
-
-# -- Kafka -----------------------------------------------------------------------------------------
 
 
 def spark_kafka_options(resolved: Resolved) -> dict[str, str]:
@@ -333,136 +300,3 @@ def _refuse_pkcs1(key: str) -> None:
         )
 
 
-# -- PostgreSQL ------------------------------------------------------------------------------------
-
-
-def postgres_parameters(resolved: Resolved, *, subject: str = "connection") -> dict[str, Any]:
-    """psycopg's keyword arguments; ConnectionFailed when a tunnel does not lead to the server.
-
-    Through a tunnel, the name that TLS checks stays that of the server itself.
-
-    libpq takes certificates and keys as files only: they become memory without a name, open as
-    long as this process lives, where the platform has that, else private temporary files that go
-    with it.
-    """
-    host, port = _postgres(resolved, "HOST") or "", int(_postgres(resolved, "PORT") or 5432)
-    address, local_port = tunnels.endpoint(resolved, host, port, subject=subject)
-    parameters: dict[str, Any] = {
-        "host": host,
-        "port": local_port,
-        "dbname": _postgres(resolved, "DATABASE"),
-        "user": _postgres(resolved, "USER"),
-        # The empty text, for libpq would else look into its environment.
-        "password": _postgres(resolved, "PASSWORD") or "",
-        "sslmode": _postgres(resolved, "SSL MODE"),
-        "connect_timeout": 5,
-        "application_name": "catalog_migrate",
-        # Without these a server that vanished would be waited for during minutes or hours.
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 30_000,
-        # The connection decides who logs in, not what this account has in its home directory.
-        "passfile": os.path.join(os.devnull, "none"),
-        "gssencmode": "disable",
-    }
-    if address != host:
-        parameters["hostaddr"] = address
-    if parameters["sslmode"] == "verify-full":
-        parameters["sslrootcert"] = "system"
-    for option, name in (
-        ("SSL CERTIFICATE AUTHORITY", "sslrootcert"),
-        ("SSL CERTIFICATE", "sslcert"),
-        ("SSL KEY", "sslkey"),
-    ):
-        text = _postgres(resolved, option)
-        if text is not None:
-            parameters[name] = file_with(text)
-    return parameters
-
-
-def connect_postgres(
-    resolved: Resolved, *, subject: str = "connection", **more: Any
-) -> psycopg.Connection[Any]:
-    """A connection to the database; ``more`` goes to ``psycopg.connect`` and wins.
-
-    Raises psycopg.OperationalError, whose text is not scrubbed, and ConnectionFailed, with
-    ``subject``, for a tunnel that does not lead there.
-    """
-    import psycopg
-
-    return psycopg.connect(**{**postgres_parameters(resolved, subject=subject), **more})
-
-
-def quoted_table(text: str) -> str:
-    """A TABLE option for SQL: each part in double quotes, folded as PostgreSQL would."""
-    return ".".join(quote_postgres(part) for part in table_of(text) if part is not None)
-
-
-def _postgres(resolved: Resolved, name: str) -> str | None:
-    return option_of(resolved, "POSTGRES", name)
-
-
-@functools.cache
-def file_with(text: str) -> str:
-    """A path under which this process, and no other user, reads ``text``; one for each text."""
-    if not hasattr(os, "memfd_create"):
-        return _private_file(text)
-    # Its name is only for /proc and says nothing.
-    descriptor = os.memfd_create("catalog_migrate")
-    os.fchmod(descriptor, 0o600)
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(text.encode())
-    return f"/proc/self/fd/{descriptor}"
-
-
-def _private_file(text: str) -> str:
-    """The same with a temporary file, removed when the process ends in an orderly way."""
-    descriptor, path = tempfile.mkstemp(prefix="catalog_migrate-")  # mode 0600
-    atexit.register(Path(path).unlink, missing_ok=True)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text.encode())
-    return path
-
-
-# -- files -----------------------------------------------------------------------------------------
-
-
-def files_directory(resolved: Resolved, sub: str | None = None) -> Path:
-    """The directory of a FILES connection, or one below it.
-
-    Raises InvalidOptions when ``sub`` leads out of the connection's directory, by a symbolic link
-    too.
-    """
-    root = Path(option_of(resolved, "FILES", "PATH") or "")
-    if sub is None:
-        return root
-    path = root / sub
-    if ".." in Path(sub).parts or not path.resolve().is_relative_to(root.resolve()):
-        raise InvalidOptions(
-            f"option PATH: {sub} leads out of the connection's directory",
-            remedy="name a directory below it",
-        )
-    return path
-
-
-def spark_files_options(
-    resolved: Resolved, options: Mapping[str, OptionValue], settings: Mapping[str, str]
-) -> dict[str, str]:
-    """Everything for ``readStream.format(…)`` of a FILES source but format, schema and path."""
-    prefix = "files."
-    result = {
-        name[len(prefix) :]: reveal(value)
-        for name, value in resolved.items()
-        if name.startswith(prefix)
-    }
-    if "PATTERN" in options:
-        result["pathGlobFilter"] = str(options["PATTERN"])
-    if "MAX FILES PER TRIGGER" in settings:
-        result["maxFilesPerTrigger"] = settings["MAX FILES PER TRIGGER"]
-    return result
-
-
-def trigger_seconds(settings: Mapping[str, str]) -> float:
-    """The interval of a source's or sink's TRIGGER setting."""
-    return milliseconds(settings.get("TRIGGER", "1 second")) / 1000

@@ -17,9 +17,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from catalog_migrate.connections.clients import Resolved, option_of
-from catalog_migrate.connections.findings import Finding, TookTooLong, within
-from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.connectors.findings import Finding, TookTooLong, within
+from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.secrets import Redactor, Secret
 
 ENDPOINT, AUTHORITY = "OAUTH TOKEN ENDPOINT", "OAUTH CERTIFICATE AUTHORITY"
 CLIENT, SECRET, SCOPE = "OAUTH CLIENT ID", "OAUTH CLIENT SECRET", "OAUTH SCOPE"

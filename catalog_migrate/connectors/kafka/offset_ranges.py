@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
+from catalog_migrate.connectors.kafka.client import librdkafka_config
+from catalog_migrate.connectors.resolved import Resolved, option_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
