@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -39,15 +39,6 @@ if TYPE_CHECKING:
 RawCollections = Mapping[str, Mapping[str, str]]
 """Collection -> key -> the record's JSON text, as it stands in the log."""
 
-_ATTRIBUTES = {
-    "config": "config", "mappings": "mapping", "items": "item", "shards": "shard",
-    "intents": "intent", "leases": "lease", "allocators": "allocator", "operations": "operation",
-    "holds": "hold", "streams": "stream", "clusters": "cluster", "sessions": "session",
-    "tombstone_rows": "tombstone", "release_records": "release",
-    "user_objects": "user_object",
-}
-"""Attribute of a :class:`State` -> the collection that it holds."""
-
 LARGE = frozenset({"item", "mapping", "shard"})
 """Collections that have a row for each object; all others together are small."""
 
@@ -57,7 +48,6 @@ SCHEMAS = "schemas"
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_ANSWERS = ("", "answers")
 _RESTORE = "restore the log from a copy; nothing was written"
 
 
@@ -205,6 +195,58 @@ class UnreadCollections(Mapping[str, Mapping[str, str]]):
         return len(self._whole())
 
 
+V = TypeVar("V")
+R = TypeVar("R", bound=Record)
+
+
+class _Kept(Generic[V]):
+    """What follows from some collections: found when it is first looked at, kept while they stand.
+    """
+
+    def __init__(self, find: Callable[[State], V], *collections: str) -> None:
+        self._find = find
+        self.collections = frozenset(collections)
+        self.__doc__ = find.__doc__
+
+    def __set_name__(self, _: type[State], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, state: None, _: type[State]) -> _Kept[V]: ...
+
+    @overload
+    def __get__(self, state: State, _: type[State]) -> V: ...
+
+    def __get__(self, state: State | None, _: type[State]) -> V | _Kept[V]:
+        if state is None:
+            return self
+        found = state.__dict__[self._name] = self._find(state)
+        return found
+
+
+def _kept(*collections: str) -> Callable[[Callable[[State], V]], _Kept[V]]:
+    return lambda find: _Kept(find, *collections)
+
+
+class _Collection(_Kept[Mapping[str, R]]):
+    """A collection's records by their keys; its place in a state holds them once decoded."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(self._decode, name)
+        self.name = name
+
+    def _decode(self, state: State) -> Mapping[str, R]:
+        texts = state.raw.get(self.name, _NOTHING)
+        decode = cast("Callable[[str], R]", _DECODERS[self.name].decode)
+        try:
+            values = {key: decode(text) for key, text in texts.items()}
+        except (msgspec.DecodeError, UnicodeError):
+            for key, text in texts.items():
+                decode_record(self.name, key, text)  # names the one that is not readable
+            raise
+        return MappingProxyType(values)
+
+
 class State:
     """The committed state at one version of the log; immutable.
 
@@ -212,66 +254,44 @@ class State:
     kind that this tool does not know are carried in ``raw`` untouched.
     """
 
-    __slots__ = ("_decoded", "_found", "is_sound", "raw", "version", *_ATTRIBUTES)
-
-    config: Mapping[str, ConfigRecord]
+    config = _Collection[ConfigRecord]("config")
     """Settings by name."""
-    mappings: Mapping[str, MappingRecord]
+    mappings = _Collection[MappingRecord]("mapping")
     """Mappings by :func:`~catalog_migrate.catalog.records.identity_text`."""
-    items: Mapping[str, ItemRecord]
+    items = _Collection[ItemRecord]("item")
     """Objects in force by item id."""
-    shards: Mapping[str, ShardRecord]
+    shards = _Collection[ShardRecord]("shard")
     """Every shard ever handed out, by its path relative to the warehouse."""
-    intents: Mapping[str, IntentRecord]
+    intents = _Collection[IntentRecord]("intent")
     """Attempts that may have left something behind, by epoch."""
-    leases: Mapping[str, LeaseRecord]
+    leases = _Collection[LeaseRecord]("lease")
     """Leases by key, free ones included."""
-    allocators: Mapping[str, AllocatorRecord]
+    allocators = _Collection[AllocatorRecord]("allocator")
     """Counters ``i``, ``s`` and ``u``."""
-    operations: Mapping[str, OperationRecord]
+    operations = _Collection[OperationRecord]("operation")
     """Long acts by id."""
-    holds: Mapping[str, HoldRecord]
+    holds = _Collection[HoldRecord]("hold")
     """Why queries must not run, by ``<item id>/<holder>/<n>``."""
-    streams: Mapping[str, StreamRecord]
+    streams = _Collection[StreamRecord]("stream")
     """What the positions of sources and sinks mean, by item id."""
-    clusters: Mapping[str, ClusterRecord]
+    clusters = _Collection[ClusterRecord]("cluster")
     """What each cluster's runtime was started with, by item id."""
-    sessions: Mapping[str, SessionRecord]
+    sessions = _Collection[SessionRecord]("session")
     """Processes that started and may live, by their random ids."""
-    tombstone_rows: Mapping[str, TombstoneRecord]
+    tombstone_rows = _Collection[TombstoneRecord]("tombstone")
     """Names still to be dropped, by ``<serial>/<position>``."""
-    release_records: Mapping[str, ReleaseRecord]
+    release_records = _Collection[ReleaseRecord]("release")
     """Releases that were ever in force, by ``<owner>/<n>``."""
-    user_objects: Mapping[str, UserObjectRecord]
+    user_objects = _Collection[UserObjectRecord]("user_object")
     """Users' views and functions that read ours, by
     :func:`~catalog_migrate.catalog.records.identity_text`."""
 
-    def __init__(
-        self, version: int, raw: RawCollections, decoded: dict[str, Any] | None = None,
-        found: dict[tuple[str, str], Any] | None = None, *, is_sound: bool = False,
-    ) -> None:
+    def __init__(self, version: int, raw: RawCollections) -> None:
         self.version = version
         self.raw = raw
-        self.is_sound = is_sound
+        self.is_sound = False
         """Whether :func:`~catalog_migrate.catalog.check.check` has looked at every record of it,
         here or in the states that it came from."""
-        self._decoded: dict[str, Any] = {} if decoded is None else decoded
-        # (collection, what was asked) -> answer: asked many times while a collection stands
-        self._found: dict[tuple[str, str], Any] = {} if found is None else found
-
-    def _look(self, attribute: str) -> Mapping[str, Any]:
-        """A collection that is looked at for the first time; its place holds it from then on."""
-        name = _ATTRIBUTES.get(attribute)
-        if name is None:
-            raise AttributeError(attribute)
-        decoded: Mapping[str, Any] | None = self._decoded.get(name)
-        if decoded is None:
-            decoded = self._decode(name)
-        setattr(self, attribute, decoded)
-        return decoded
-
-    if not TYPE_CHECKING:  # or a misspelt attribute would pass for a collection
-        __getattr__ = _look
 
     @classmethod
     def from_snapshot(cls, snapshot: LogSnapshot) -> State:
@@ -290,55 +310,42 @@ class State:
     def from_kept(cls, version: int, raw: RawCollections, answers: Answers) -> State:
         """The state of collections that were kept, with ``answers``; raises
         :class:`UnsupportedFormat` as :meth:`from_snapshot` does."""
-        state = cls(version, raw, found={_ANSWERS: answers})
+        state = cls(version, raw)
+        state.__dict__["answers"] = answers
         _require_format(state)
         return state
 
-    @property
+    @_kept("mapping", "shard")
     def answers(self) -> Answers:
         """See :class:`Answers`."""
-        found: Answers | None = self._found.get(_ANSWERS)
-        if found is None:
-            schemes: dict[str, dict[str, int]] = {}
-            tables: set[str] = set()
-            for row in self.mappings.values():
-                counts = schemes.setdefault(row.owner, {})
-                scheme = row.fingerprint.partition(":")[0]
-                counts[scheme] = counts.get(scheme, 0) + 1
-                if row.kind == "table" and row.owner == "release":
-                    tables.add(row.item_id)
-            found = self._found[_ANSWERS] = Answers(schemes, {
-                path: shard.item_id for path, shard in self.shards.items()
-                if shard.state == "live" and shard.item_id in tables
-            })
-        return found
-
-    def _decode(self, name: str) -> Mapping[str, Any]:
-        decode = _DECODERS[name].decode
-        texts = self.raw.get(name, _NOTHING)
-        try:
-            values = {key: decode(text) for key, text in texts.items()}
-        except (msgspec.DecodeError, UnicodeError):
-            values = {key: decode_record(name, key, text) for key, text in texts.items()}
-        decoded = self._decoded[name] = MappingProxyType(values)
-        return decoded
+        schemes: dict[str, dict[str, int]] = {}
+        tables: set[str] = set()
+        for row in self.mappings.values():
+            counts = schemes.setdefault(row.owner, {})
+            scheme = row.fingerprint.partition(":")[0]
+            counts[scheme] = counts.get(scheme, 0) + 1
+            if row.kind == "table" and row.owner == "release":
+                tables.add(row.item_id)
+        return Answers(schemes, {
+            path: shard.item_id for path, shard in self.shards.items()
+            if shard.state == "live" and shard.item_id in tables
+        })
 
     def find(self, collection: str, key: str) -> Record | None:
         """Return one record, None where there is none; decodes no more than that."""
-        decoded = self._decoded.get(collection)
+        decoded: Mapping[str, Record] | None = self.__dict__.get(_ATTRIBUTES.get(collection, ""))
         if decoded is not None:
-            found: Record | None = decoded.get(key)
-            return found
+            return decoded.get(key)
         text = self.raw.get(collection, _NOTHING).get(key)
         return None if text is None else decode_record(collection, key, text)
 
-    @property
+    @_kept("tombstone")
     def tombstones(self) -> tuple[TombstoneRecord, ...]:
         """Names still to be dropped, in work order: by serial, then position."""
         rows = self.tombstone_rows.values()
         return tuple(sorted(rows, key=lambda row: (row.serial, row.position))) if rows else ()
 
-    @property
+    @_kept("release")
     def releases(self) -> tuple[ReleaseRecord, ...]:
         """The history of releases, by owner and order of arrival."""
         rows = self.release_records
@@ -350,16 +357,13 @@ class State:
         own = [key for key, row in rows.items() if row.owner == owner]
         return {key: rows[key] for key in sorted(own, key=_release_order)}
 
+    @_kept("release")
+    def _in_force(self) -> Mapping[str, ReleaseRecord]:
+        return {row.owner: row for row in self.releases if row.in_force}
+
     def release_in_force(self, owner: Owner = "release") -> ReleaseRecord | None:
         """The release that an owner's objects are of, None before the first."""
-        question = ("release", owner)
-        if question not in self._found:
-            rows = self.release_records
-            held = [key for key, row in rows.items() if row.in_force and row.owner == owner]
-            newest = max(held, key=_release_order, default=None)
-            self._found[question] = None if newest is None else rows[newest]
-        found: ReleaseRecord | None = self._found[question]
-        return found
+        return self._in_force.get(owner)
 
     def setting(self, name: str) -> str:
         """The value of one setting; :class:`CatalogCorrupt` when it is missing."""
@@ -368,7 +372,7 @@ class State:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
         return record.value
 
-    @property
+    @_kept("config")
     def former_schemas(self) -> tuple[str, ...]:
         """Schemas that a release had names in once and has left: a late statement may still make
         one there."""
@@ -446,44 +450,34 @@ class State:
         ]
         return tuple(sorted(shard for shard in found if shard is not None))
 
-    @property
+    @_kept("item")
     def item_ids(self) -> Mapping[Identity, str]:
         """The ids of the items in force by their names."""
-        question = ("item", "ids")
-        if question not in self._found:
-            self._found[question] = {
-                item.definition.identity: item_id for item_id, item in self.items.items()
-            }
-        found: Mapping[Identity, str] = self._found[question]
-        return found
+        return {item.definition.identity: item_id for item_id, item in self.items.items()}
 
-    @property
+    @_kept("item")
     def graph(self) -> DependencyGraph:
         """Who uses whom by name, with the roles of the items' ``links``: all objects in force.
 
         Edges to what is gone (a quarantined object may have them) are left out.
         """
-        question = ("item", "graph")
-        if question not in self._found:
-            from catalog_migrate.model.graph import DependencyGraph
+        from catalog_migrate.model.graph import DependencyGraph
 
-            items = self.items
-            names = {item_id: name for name, item_id in self.item_ids.items()}
-            self._found[question] = DependencyGraph(
-                {
-                    names[item_id]: [names[use] for use in item.uses if use in names]
-                    for item_id, item in items.items()
-                },
-                {names[item_id]: item.definition.key for item_id, item in items.items()},
-                {
-                    names[item_id]: {
-                        role: names[use] for role, use in item.links.items() if use in names
-                    }
-                    for item_id, item in items.items() if item.links
-                },
-            )
-        found: DependencyGraph = self._found[question]
-        return found
+        items = self.items
+        names = {item_id: name for name, item_id in self.item_ids.items()}
+        return DependencyGraph(
+            {
+                names[item_id]: [names[use] for use in item.uses if use in names]
+                for item_id, item in items.items()
+            },
+            {names[item_id]: item.definition.key for item_id, item in items.items()},
+            {
+                names[item_id]: {
+                    role: names[use] for role, use in item.links.items() if use in names
+                }
+                for item_id, item in items.items() if item.links
+            },
+        )
 
     def select_graph(self, *, system: bool) -> DependencyGraph:
         """Return :attr:`graph`, without our own built-ins unless ``system``."""
@@ -492,18 +486,15 @@ class State:
         owners = {name: self.items[item_id].owner for name, item_id in self.item_ids.items()}
         return self.graph.part(name for name, owner in owners.items() if owner != "system")
 
-    @property
+    @_kept("config")
     def serial(self) -> int:
         """Raised by every commit that changes mappings, items or committed shards."""
-        found: int | None = self._found.get(("config", "serial"))
-        if found is None:
-            value = self.setting("serial")
-            if not value.isdecimal():
-                raise CatalogCorrupt(f"the serial is {value!r}", remedy=_RESTORE, key="serial")
-            found = self._found["config", "serial"] = int(value)
-        return found
+        value = self.setting("serial")
+        if not value.isdecimal():
+            raise CatalogCorrupt(f"the serial is {value!r}", remedy=_RESTORE, key="serial")
+        return int(value)
 
-    @property
+    @_kept("config")
     def lineage(self) -> str:
         """The random name that this catalog was born with."""
         return self.setting("lineage")
@@ -519,33 +510,48 @@ class State:
         What was decoded already is kept: only the edited records are decoded again, on demand.
         """
         raw = dict(self.raw)
-        decoded = dict(self._decoded)
         touched: dict[str, dict[str, str]] = {}
-        fresh: dict[str, dict[str, Any]] = {}
+        fresh: dict[str, dict[str, Record]] = {}
         for (collection, key), text in edits.items():
             if collection not in touched:
-                touched[collection] = dict(raw.get(collection, _NOTHING))
-                if collection in decoded:
-                    fresh[collection] = dict(decoded[collection])
+                touched[collection] = raw[collection] = dict(raw.get(collection, _NOTHING))
+                decoded = self.__dict__.get(_ATTRIBUTES.get(collection, ""))
+                if decoded is not None:
+                    fresh[collection] = dict(decoded)
+            texts, records = touched[collection], fresh.get(collection, {})
             if text is None:
-                touched[collection].pop(key, None)
-                if collection in fresh:
-                    fresh[collection].pop(key, None)
+                texts.pop(key, None)
+                records.pop(key, None)
             else:
-                touched[collection][key] = text
+                texts[key] = text
                 if collection in fresh:
-                    fresh[collection][key] = decode_record(collection, key, text)
-        raw.update(touched)
-        decoded.update({name: MappingProxyType(values) for name, values in fresh.items()})
-        found = {
-            asked: answer for asked, answer in dict(self._found).items()
-            if asked[0] not in touched and not (asked == _ANSWERS and touched.keys() & LARGE)
+                    records[key] = decode_record(collection, key, text)
+        after = State(version, raw)
+        after.__dict__ |= {
+            name: value for name, value in dict(self.__dict__).items()
+            if name in _KEPT and _KEPT[name].isdisjoint(touched)
         }
-        return State(version, raw, decoded, found)
+        after.__dict__ |= {
+            _ATTRIBUTES[name]: MappingProxyType(records) for name, records in fresh.items()
+        }
+        return after
 
     def at(self, version: int) -> State:
         """The same state as of a later version that changed nothing."""
-        return State(version, self.raw, self._decoded, self._found, is_sound=self.is_sound)
+        if version == self.version:
+            return self
+        later = State(version, self.raw)
+        later.__dict__ = {**self.__dict__, "version": version}
+        return later
+
+
+_KEPT = {
+    name: kept.collections for name, kept in vars(State).items() if isinstance(kept, _Kept)
+}
+_ATTRIBUTES = {
+    kept.name: name for name, kept in vars(State).items() if isinstance(kept, _Collection)
+}
+"""A collection -> the attribute that holds it."""
 
 
 def _release_order(key: str) -> tuple[str, int, str]:

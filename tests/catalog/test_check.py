@@ -336,4 +336,4 @@ def test_cheap(log: MemoryLog) -> None:
         return changes
 
     state = commit(reopened, decide, kind="test")
-    assert {"item", "mapping", "shard"}.isdisjoint(state._decoded)
+    assert {"items", "mappings", "shards"}.isdisjoint(vars(state))
