@@ -148,12 +148,17 @@ def _restored(
 ) -> None:
     """End a restore that the earlier runtime died in, in the copy and before its id changes.
 
-    Snapshots stay with the old checkpoint: they hold the old id, which is barred.
+    Snapshots stay with the old checkpoint: they hold the old id, which is barred. A successor that
+    died may have barred it before, so of tables it is asked what the id had until then.
     """
     number = checkpoint.restoring
     assert number is not None
-    spec = supervisor.spec(state, item_id)
-    batches = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
+    spec, query_id = supervisor.spec(state, item_id), checkpoint.query_id or ""
+    if spec.kind == "source":
+        tables, places = supervisor.ports.tables, spec.destinations
+        batches = {name: tables.batch(place, query_id) for name, place in places.items()}
+    else:
+        batches = dict(supervisor.engine.last_batch(spec, query_id))
     snapshots = Snapshots(checkpoint, taken_of=old)
     snapshots.restore(number, sinks_latest=batches)
 
