@@ -179,6 +179,21 @@ class Lease:
         """
         self._require_fresh(self._clock.monotonic())
 
+    def beat(self) -> LeaseLost | None:
+        """:meth:`ensure` beside the work; what the lease was lost to, where another process has it.
+
+        One that has expired, or whose store does not answer now, is decided by the next beat.
+        """
+        try:
+            self.ensure()
+        except LeaseExpired:
+            pass
+        except LeaseLost as error:
+            return error
+        except (CatalogMigrateError, OSError):
+            pass
+        return None
+
     @contextmanager
     def kept(self) -> Iterator[Lease]:
         """Act inside under this lease, and release it at the end.
@@ -188,18 +203,11 @@ class Lease:
         """
         done = threading.Event()
 
-        def beat() -> None:
-            while not done.wait(self.interval):
-                try:
-                    self.ensure()
-                except LeaseExpired:
-                    continue  # the next beat decides who has it
-                except LeaseLost:
-                    return  # the next ensure() of the working thread, or its commit, reports it
-                except (CatalogMigrateError, OSError):
-                    continue  # a store that does not answer now may do so before the lease ends
+        def go_on() -> None:
+            while not done.wait(self.interval) and self.beat() is None:
+                pass  # what it is lost to is reported by the working thread's ensure(), or commit
 
-        thread = threading.Thread(target=beat, name="lease heartbeat", daemon=True)
+        thread = threading.Thread(target=go_on, name="lease heartbeat", daemon=True)
         try:
             if self.wants_heartbeat:
                 thread.start()

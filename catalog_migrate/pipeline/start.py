@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -83,6 +84,7 @@ from catalog_migrate.reconciler.reconcile import (
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
 from catalog_migrate.reconciler.reshape import Rehearsed, rehearse
+from catalog_migrate.retry import retry
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.updates import Update
@@ -411,13 +413,14 @@ def _brought_in(
     again.
     """
     reason = options.reason if part.owner == "release" else None
-    for attempt in range(1, REPLANS + 1):
-        migration, known = _applyable(work, part, options, state, known), None
+
+    def bring_in() -> tuple[State, Migration, Literal["migration", "release"] | None, Found | None]:
+        migration = _applyable(work, part, options, state, known)
         if migration.plan.is_empty:
             if part.is_in_force(state):
                 return state, migration, None, None
-            state = put_release(work, migration, owner=part.owner, reason=reason)
-            return state, migration, "release", None
+            named = put_release(work, migration, owner=part.owner, reason=reason)
+            return named, migration, "release", None
         examination = None
         if part.owner == "release":
             migration = validate(work, state, migration)
@@ -431,7 +434,7 @@ def _brought_in(
             rehearsed = _rehearse(work, part, options, state, migration)
             migration = rehearsed.migration
             prepared = prepare(work, state, migration, rehearsed.shapes, populate=options.populate)
-            state = put_in_force(
+            committed = put_in_force(
                 work, state, migration, prepared, owner=part.owner,
                 beside=() if examination is None else _predict_users(
                     work, options, migration, examination
@@ -439,18 +442,28 @@ def _brought_in(
                 reason=reason,
             )
         except CommitConflict:
-            # another attempt under this epoch would forget what this one has left behind
-            if not _abandon(work) or attempt == REPLANS:
-                raise
-            state = read_state(work.log)
-            continue
+            raise  # it is undone before the next plan is made
         except (Exception, KeyboardInterrupt):
             _abandon(work)
             raise
         work.journal.rows += prepared.rows
         found = None if examination is None else examination.found
-        return finish_shared(work, state), migration, "migration", found
-    raise AssertionError("unreachable")
+        return committed, migration, "migration", found
+
+    def plan_again(_: CommitConflict) -> bool:
+        nonlocal state, known
+        # another attempt under this epoch would forget what this one has left behind
+        if not _abandon(work):
+            return False
+        state, known = read_state(work.log), None
+        return True
+
+    state, migration, commit, found = retry(
+        bring_in, CommitConflict, repeat(0.0, REPLANS - 1), when=plan_again
+    )
+    if commit == "migration":
+        state = finish_shared(work, state)
+    return state, migration, commit, found
 
 
 def _rehearse(
@@ -617,19 +630,22 @@ def _session_names(
     Nothing keeps another process from changing tables in place under these statements. What fails
     goes on record where this start committed what the names are ``owed`` to.
     """
-    for left in range(REPLANS, -1, -1):
-        try:
-            reconcile_names(work.at(state), state, program)
-            return state
-        except NotReconciled as error:
-            newest = state if not left else _newest_registered(work, part, options)
-            if newest.serial == state.serial:
-                if owed:
-                    with suppress(CatalogMigrateError):  # the error itself is all there is then
-                        record_session_failure(work, newest, error)
-                raise
-            state = newest
-    raise AssertionError("unreachable")
+    def has_moved_on(error: NotReconciled) -> bool:
+        nonlocal state
+        newest = _newest_registered(work, part, options)
+        if newest.serial == state.serial:
+            if owed:
+                with suppress(CatalogMigrateError):  # the error itself is all there is then
+                    record_session_failure(work, newest, error)
+            return False
+        state = newest
+        return True
+
+    retry(
+        lambda: reconcile_names(work.at(state), state, program), NotReconciled,
+        repeat(0.0, REPLANS), when=has_moved_on,
+    )
+    return state
 
 
 def _reported(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import repeat
 from uuid import uuid4
 
 import msgspec
@@ -40,6 +41,7 @@ from catalog_migrate.errors import (
     LeaseLost,
     UpstreamChanged,
 )
+from catalog_migrate.retry import retry
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.failures import HOLD_AFTER, of_error
 from catalog_migrate.streams.observation import Report
@@ -463,15 +465,10 @@ class Runtime:
 
     def _renew(self, lease: Lease) -> None:
         """Renew the lease in time, whatever the main thread is waiting for."""
-        try:
-            lease.ensure()
-        except LeaseExpired:
-            return  # no other process is known to have it: the next beat takes it again
-        except LeaseLost as error:
-            self._lost = error
+        lost = lease.beat()
+        if lost is not None:
+            self._lost = lost
             self._stop.set()
-        except CatalogMigrateError:
-            return  # a store that does not answer now; the lease's own limit decides
 
     def require_alive(self) -> None:
         """LeaseLost once another runtime may be at work, EngineFailure once this one is to stop."""
@@ -486,24 +483,28 @@ class Runtime:
         again, by a commit that fails where another process was faster. Where that commit cannot be
         made it stays expired, and nothing may be drained under it.
         """
-        lease = None if self.supervisor is None else self.supervisor.lease
-        while self._lost is None and lease is not None:
+        if self.supervisor is None:
+            return
+        lease = self.supervisor.lease
+
+        def take_again() -> None:
+            if self._lost is not None:
+                raise self._lost
             try:
                 lease.require_fresh()
-                return
             except LeaseExpired as error:
-                expired = error
                 self._say(f"{error.message}; it is taken again unless another runtime has it")
-            try:
                 lease.ensure()
-            except LeaseExpired:
-                continue
-            except LeaseLost:
-                raise
-            except CatalogMigrateError as error:
+
+        try:
+            retry(take_again, LeaseExpired, repeat(0.0))
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            try:
+                lease.require_fresh()
+            except LeaseExpired as expired:
                 raise expired from error
-        if self._lost is not None:
-            raise self._lost
 
     # -- what it does in a round ---------------------------------------------------------------
 

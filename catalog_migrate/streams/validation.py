@@ -49,7 +49,7 @@ from catalog_migrate.streams.upstream_tables import DELETED, VALIDATION, is_mirr
 
 if TYPE_CHECKING:
     from catalog_migrate.connectors.postgres.comparison import ComparedColumn, Look, Rows
-    from catalog_migrate.connectors.postgres.types import DiscoveredTable
+    from catalog_migrate.connectors.postgres.types import DiscoveredTable, Position
 
 PROGRESS = "progress.json"
 """The file in which a comparison keeps how far it is."""
@@ -329,25 +329,14 @@ class _Comparison:
 
     def _wait_until_passed(self, lsn: int) -> bool:
         """Wait until the mirror has passed an LSN; False where it does not come so far."""
-        from catalog_migrate.connectors.postgres.comparison import is_behind
-
-        spec, last, since, reported = self.spec, None, self.clock.monotonic(), False
+        last, since, reported = None, self.clock.monotonic(), False
         while True:
-            position = postgres_position(Checkpoint(spec.checkpoint), spec)
+            position = self._position()
             now = self.clock.monotonic()
-            if position is not None:
-                try:
-                    if not is_behind(
-                        spec.connection, spec.slot, spec.publication, position, lsn
-                    ):
-                        return True
-                except SlotInUse:
-                    last = None  # a batch is being read
-                except SlotAhead:
-                    # a batch is committed before the slot moves on, maybe since the first look
-                    if postgres_position(Checkpoint(spec.checkpoint), spec) == position:
-                        raise
-            if position != last:
+            passed = position is not None and self._has_passed(lsn, position)
+            if passed:
+                return True
+            if position != last or passed is None:
                 last, since = position, now
             reason = self._find_standstill(now - since)
             if reason:
@@ -359,6 +348,24 @@ class _Comparison:
                 reported = True
                 self.say(f"{self.name}: waits until the mirror has passed {lsn_text(lsn)}")
             self.clock.sleep(_PAUSE)
+
+    def _position(self) -> Position | None:
+        return postgres_position(Checkpoint(self.spec.checkpoint), self.spec)
+
+    def _has_passed(self, lsn: int, position: Position) -> bool | None:
+        """Whether a mirror at ``position`` has passed an LSN; None while a batch is being read."""
+        from catalog_migrate.connectors.postgres.comparison import is_behind
+
+        spec = self.spec
+        try:
+            return not is_behind(spec.connection, spec.slot, spec.publication, position, lsn)
+        except SlotInUse:
+            return None
+        except SlotAhead:
+            # a batch is committed before the slot moves on, maybe since the first look
+            if self._position() == position:
+                raise
+            return False
 
     def _find_standstill(self, seconds: float) -> str:
         """Why a mirror that has not moved for so long will not do so soon; "" where it may."""
