@@ -31,7 +31,7 @@ from pathlib import Path, PurePosixPath
 
 PACKAGE = "catalog_migrate"
 
-CORE = ("planner", "program", "reconciler", "pipeline", "catalog", "delta", "hook", "api")
+CORE = ("planner", "operations", "migrations", "catalog", "delta", "hook", "api")
 """Where decisions are made; each is a folder or a module of the package."""
 
 SHARED = ("retry.py", "delta/commit.py")

@@ -13,8 +13,8 @@ from bench.measure import Cost, Measure
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.delta.table import load_table
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.status import latest
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import latest
 from tests.services.postgres import PostgresServer
 from tests.streams.crash.runtime_process import CommandProcess
 

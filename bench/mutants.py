@@ -45,8 +45,8 @@ from xml.etree import ElementTree
 from bench.equivalent_mutants import EQUIVALENT
 
 MODULES = (
-    "planner", "program", "reconciler", "catalog", "delta", "streams/checkpoint",
-    "streams/operations.py",
+    "planner", "operations", "migrations", "catalog", "delta", "streams/checkpoint",
+    "streams/runtime/operations.py",
 )
 """Which parts of the package are changed."""
 

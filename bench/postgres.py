@@ -25,17 +25,17 @@ from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import External, UpstreamTable
-from catalog_migrate.streams.queries import OutputTable, QuerySpec, RunningQuery
-from catalog_migrate.streams.spark.engine import SparkQueries
-from catalog_migrate.streams.spark.postgres_source import changes_rows
-from catalog_migrate.streams.spark.sources import query_session
-from catalog_migrate.streams.table_snapshots import expected
-from catalog_migrate.streams.upstream_tables import (
+from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec, RunningQuery
+from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_LOADED,
     TRANSACTION_COLUMNS,
     columns_of,
     our_columns,
 )
+from catalog_migrate.streams.spark.engine import SparkQueries
+from catalog_migrate.streams.spark.postgres_source import changes_rows
+from catalog_migrate.streams.spark.sources import query_session
+from catalog_migrate.streams.upstreams.table_snapshots import expected
 from tests.services.postgres import PostgresServer
 from tests.services.replication import changes_range, slot_state
 

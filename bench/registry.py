@@ -16,8 +16,7 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.declare import DEAD_LETTER_COLUMNS, KAFKA_COLUMNS
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.catalog.queries import DEAD_LETTER_COLUMNS, KAFKA_COLUMNS, QuerySpec
 from catalog_migrate.streams.spark.engine import SparkQueries
 from tests.services.schema_registry import SchemaRegistry
 

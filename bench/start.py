@@ -27,7 +27,7 @@ from catalog_migrate.testing.world import SimulatedClock, World
 
 PACKAGE = "/catalog_migrate/"
 ENGINE = "/catalog_migrate/testing/"
-ROOMS = ("release", "planner", "program", "pipeline", "reconciler", "engine")
+ROOMS = ("release", "planner", "operations", "migrations", "engine")
 """Rooms that the change passes through, from the release to Spark."""
 
 ONE = "CREATE TABLE s.t (a INT); CREATE VIEW s.v (a INT) AS SELECT a FROM s.t;"

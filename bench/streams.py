@@ -21,8 +21,8 @@ from catalog_migrate.catalog.state import LogSnapshot, State
 from catalog_migrate.catalog.updates import preview
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.store.address import Storage
-from catalog_migrate.streams.effects import Draft
-from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.catalog.statement_changes import Draft
+from catalog_migrate.streams.ddl.plans import plan_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

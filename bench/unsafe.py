@@ -12,7 +12,7 @@ from bench.measure import Cost, Measure, middle, paired
 from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.positions.requests import request_of
 from tests.services.stage import Stage
 
 if TYPE_CHECKING:

@@ -26,22 +26,22 @@ from catalog_migrate.catalog.opening import (
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
-from catalog_migrate.model.paths import shard_location
-from catalog_migrate.pipeline import safe_commits
-from catalog_migrate.pipeline.options import (
+from catalog_migrate.migrations import safe_commits
+from catalog_migrate.migrations.options import (
     BootstrapArguments,
     BootstrapOptions,
     read_arguments,
 )
-from catalog_migrate.pipeline.plan import ReleaseToApply, going_back_to
-from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
+from catalog_migrate.migrations.plan import ReleaseToApply, going_back_to
+from catalog_migrate.migrations.start import BootstrapReport, Outcome, start
+from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.progress import Progress, silent
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.execution_context import Progress, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.store.address import TRIED, Storage, is_remote, spelled
 from catalog_migrate.store.object_store import require_fit
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -229,7 +229,7 @@ def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
     Two installations on one metastore, or in one session, have one each. Asks Spark only before
     the first start there.
     """
-    from catalog_migrate.reconciler.actions import is_ours, own_views_place
+    from catalog_migrate.migrations.actions import is_ours, own_views_place
     from catalog_migrate.release.builtin import schemas_of_views
 
     state = read_state(log) if log.exists() else None

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from catalog_migrate.api import Catalog
     from catalog_migrate.model.objects import ObjectDefinition
+    from catalog_migrate.model.progress import Progress
     from catalog_migrate.planner.plan import Plan
-    from catalog_migrate.reconciler.execution_context import Progress
 
 KILL_AT = ("copy rows", 2)
 """The first process is killed when it has done this many steps of this phase."""

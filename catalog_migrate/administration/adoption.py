@@ -21,14 +21,20 @@ from catalog_migrate.administration.survey import (
     definition_at,
     elsewhere,
     may_take,
-    refuse_lost,
     survey,
 )
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.marks import Marked, clear_mark, mark_at, marks_of, put_mark
+from catalog_migrate.catalog.marks import (
+    Marked,
+    clear_mark,
+    mark_at,
+    marks_of,
+    put_mark,
+    refuse_lost,
+)
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import (

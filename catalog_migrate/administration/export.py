@@ -27,24 +27,17 @@ from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
+from catalog_migrate.migrations.actions import PREFIX, DesiredName, desired_world, is_ours, matches
+from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.migrations.names import list_uses
+from catalog_migrate.migrations.reconcile import observe, shared_pending
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import SHARD_KINDS, Column
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.order import order_creates
-from catalog_migrate.reconciler.actions import (
-    PREFIX,
-    SHARD_KINDS,
-    DesiredName,
-    desired_world,
-    is_ours,
-    matches,
-)
-from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.names import list_uses
-from catalog_migrate.reconciler.reconcile import observe, shared_pending
+from catalog_migrate.operations.order import order_creates
 from catalog_migrate.sql.tokens import escape_doubled_quotes
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 
 SHARD_MISSING = "CM0841"
 NAME_TAKEN = "CM0842"

@@ -50,6 +50,7 @@ from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import load_table, shard_columns, shard_size, tables_below
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem, RebuildRefused
+from catalog_migrate.migrations.execution_context import relative
 from catalog_migrate.model.names import (
     Identity,
     ItemKey,
@@ -60,11 +61,10 @@ from catalog_migrate.model.names import (
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.release import Release, facts_of
 from catalog_migrate.store import is_seen, store_at
 from catalog_migrate.store.address import rows_address
-from catalog_migrate.streams.specs import CHECKPOINTS
+from catalog_migrate.streams.catalog.query_spec import CHECKPOINTS
 
 WHICH_SHARD = "CM0832"
 SHORT_COPY = "CM0833"

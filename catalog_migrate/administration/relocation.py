@@ -36,7 +36,7 @@ from catalog_migrate.catalog.opening import (
     require_in_use,
     require_rows_address,
 )
-from catalog_migrate.catalog.operation_kinds import declared_state
+from catalog_migrate.catalog.operation_states import declared_state
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -63,17 +63,17 @@ from catalog_migrate.errors import (
     RelocationRefused,
     UsageError,
 )
-from catalog_migrate.model.hashes import schema_fingerprint
-from catalog_migrate.model.names import parse_reference
-from catalog_migrate.model.paths import is_absolute, shard_location
-from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.actions import (
+from catalog_migrate.migrations.actions import (
     FORMER,
     OWN_VIEWS,
     former,
     originals,
     own_views_place,
 )
+from catalog_migrate.model.hashes import schema_fingerprint
+from catalog_migrate.model.names import parse_reference
+from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.model.wording import counted
 from catalog_migrate.release.validation import SYSTEM_SCHEMA, is_our_schema
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import (
@@ -82,10 +82,10 @@ from catalog_migrate.store.address import (
     resolved,
     rows_address,
 )
+from catalog_migrate.streams.catalog.cluster_log import OPERATION, OPERATOR
+from catalog_migrate.streams.catalog.query_spec import CHECKPOINTS
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.specs import CHECKPOINTS
-from catalog_migrate.streams.status import OPERATION, OPERATOR
 
 ORIGINAL_THERE = "CM0821"
 NO_COPY = "CM0822"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.log import CatalogLog, is_withheld
+from catalog_migrate.catalog.log import is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.opening import EXPORTED, HOME, open_log, read_state
 from catalog_migrate.catalog.records import identity_text
@@ -27,12 +26,10 @@ from catalog_migrate.delta.table import (
     shard_size,
     shard_version,
     table_around,
-    tables_below,
     unsupported_at,
 )
 from catalog_migrate.errors import (
     CatalogCorrupt,
-    CatalogLost,
     CatalogMigrateError,
     CatalogNotFound,
     NotACatalog,
@@ -51,7 +48,6 @@ from catalog_migrate.store.address import (
     is_same_place,
     is_within,
     plainly,
-    remember,
     resolved,
     rows_address,
 )
@@ -468,31 +464,6 @@ def require_homeless(
                 )],
                 remedy="nothing is lost; names are repaired by catalog-migrate drift --repair, "
                 "a catalog that is to be elsewhere is moved (docs/administration.md)",
-            )
-
-
-def refuse_lost(log: CatalogLog, warehouse: str) -> None:
-    """Raise CatalogLost when shards below ``warehouse`` are of the catalog that ``log`` was.
-
-    For whoever finds no catalog there: its tables would be made anew beside their rows. The rows
-    are looked at with the options of the log: no catalog says yet that these are theirs.
-    """
-    home = log.home
-    remember(warehouse, log.storage)
-    if home is None or not is_seen(warehouse):
-        return
-    for path in tables_below(warehouse):
-        try:
-            mark = read_mark(load_table(path).metadata().configuration)
-        except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing
-            continue
-        if mark is not None and mark.home == home:
-            raise CatalogLost(
-                f"the catalog at {home} is gone, and {path} is one of its tables",
-                remedy="restore the directory from a backup, or make it again from the release that"
-                f" was in force: catalog-migrate rebuild --catalog {quote(home)}"
-                f" --warehouse {quote(warehouse)} --release RELEASE",
-                home=home, path=path,
             )
 
 

@@ -16,8 +16,8 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogExported, CatalogMigrateError, CatalogMoved, UsageError
+from catalog_migrate.migrations.options import BootstrapOptions, read_arguments
 from catalog_migrate.model.names import parse_reference
-from catalog_migrate.pipeline.options import BootstrapOptions, read_arguments
 from catalog_migrate.store.address import Storage, is_remote, rows_address
 
 if TYPE_CHECKING:
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     from catalog_migrate.delta.shard_logs import ShardLogs
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport
+    from catalog_migrate.migrations.actions import Drift
+    from catalog_migrate.migrations.execution_context import ExecutionContext, Journal
+    from catalog_migrate.migrations.options import BootstrapArguments
+    from catalog_migrate.migrations.plan import PlanningInputs
     from catalog_migrate.model.graph import DependencyGraph
-    from catalog_migrate.pipeline.options import BootstrapArguments
-    from catalog_migrate.pipeline.plan import PlanningInputs
+    from catalog_migrate.model.progress import OnProgress
+    from catalog_migrate.operations.steps import Step
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Migration, Plan
-    from catalog_migrate.program.steps import Step
-    from catalog_migrate.reconciler.actions import Drift
-    from catalog_migrate.reconciler.execution_context import ExecutionContext, Journal, OnProgress
     from catalog_migrate.release.release import Release
     from catalog_migrate.sql.parser import Parsed
-    from catalog_migrate.streams.execute import Result
-    from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-    from catalog_migrate.streams.unsafe_client import Confirm, UnsafeClient
+    from catalog_migrate.streams.ddl.execute import Result
+    from catalog_migrate.streams.positions.client import Confirm, UnsafeClient
+    from catalog_migrate.streams.runtime.runtime import Runtime, RuntimeOptions
 
 Mode = Literal["read-only", "write"]
 
@@ -83,7 +84,7 @@ class Catalog:
         :func:`~catalog_migrate.hook.bootstrap`. CommitConflict when there is one already,
         CatalogLost where rows of one that is gone lie, StoreFailure where the store is silent.
         """
-        from catalog_migrate.administration.survey import refuse_lost
+        from catalog_migrate.catalog.marks import refuse_lost
         from catalog_migrate.catalog.opening import create_catalog, default_warehouse
 
         log = open_log(uri, Storage(storage_options))
@@ -147,7 +148,7 @@ class Catalog:
 
         ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
         """
-        from catalog_migrate.pipeline.plan import ReleaseToApply, planned
+        from catalog_migrate.migrations.plan import ReleaseToApply, planned
         from catalog_migrate.planner.plan_validation import with_bodies
         from catalog_migrate.planner.policy_evaluation import with_fence
         from catalog_migrate.release.loader import load_release
@@ -189,7 +190,7 @@ class Catalog:
 
     def _planning_inputs(self, state: State) -> PlanningInputs:
         """What planning sees from here, without Spark."""
-        from catalog_migrate.pipeline.plan import PlanningInputs
+        from catalog_migrate.migrations.plan import PlanningInputs
 
         return PlanningInputs(self.log, self._shard_logs(state))
 
@@ -213,9 +214,9 @@ class Catalog:
         waits for one of ``options.approve`` unless a rule of the policy says otherwise. Writes
         nothing.
         """
+        from catalog_migrate.migrations.look_at_rows import look_at_rows
+        from catalog_migrate.migrations.prepare import with_validation
         from catalog_migrate.planner.user_objects import with_users
-        from catalog_migrate.reconciler.look_at_rows import look_at_rows
-        from catalog_migrate.reconciler.prepare import with_validation
         from catalog_migrate.users.examination import examine
 
         state = self.state()
@@ -263,7 +264,7 @@ class Catalog:
         self, to: int | None = None, options: BootstrapOptions = _DEFAULTS
     ) -> Migration:
         """:meth:`plan_rollback` with everything that carrying it out (or binding it) needs."""
-        from catalog_migrate.pipeline.plan import going_back_to, planned
+        from catalog_migrate.migrations.plan import going_back_to, planned
 
         state = self.state()
         earlier, options = going_back_to(self.log, to, options)
@@ -312,9 +313,9 @@ class Catalog:
         CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed, AlterUnfinished.
         """
         from catalog_migrate.sql.parser import parse
-        from catalog_migrate.streams.execute import Executor
-        from catalog_migrate.streams.plans import writes
-        from catalog_migrate.streams.tables import ShardMaker
+        from catalog_migrate.streams.catalog.tables import ShardMaker
+        from catalog_migrate.streams.ddl.execute import Executor
+        from catalog_migrate.streams.ddl.plans import writes
 
         statements = parse(sql) if isinstance(sql, str) else sql
         if any(writes(parsed.statement) for parsed in statements):
@@ -336,8 +337,8 @@ class Catalog:
 
     def unsafe(self, *, on_progress: Callable[[str], None] | None = None) -> UnsafeClient:
         """Asks for unsafe operations: dry runs, requests, undo (docs/statements.md)."""
-        from catalog_migrate.streams.execute import Executor
-        from catalog_migrate.streams.tables import ShardMaker
+        from catalog_migrate.streams.catalog.tables import ShardMaker
+        from catalog_migrate.streams.ddl.execute import Executor
 
         executor = Executor(self.log, ShardMaker.local().ensure)
         if on_progress is not None:
@@ -348,7 +349,7 @@ class Catalog:
         """Note that somebody has seen an unsafe operation; False when somebody had."""
         self._writing("acknowledge")
         from catalog_migrate.catalog.commits import Commit, commit_onto
-        from catalog_migrate.streams.unsafe.audit import Acknowledge
+        from catalog_migrate.streams.positions.audit import Acknowledge
 
         note = Acknowledge(operation, f"{who} {at}".strip())
         before, after = commit_onto(self.log, Commit("acknowledge", (note,)))
@@ -372,10 +373,10 @@ class Catalog:
         self._writing("running a cluster")
         from catalog_migrate.engine.spark.connect import is_connect, unsuitable
         from catalog_migrate.engine.spark.engine import SparkEngine
-        from catalog_migrate.pipeline import safe_commits
-        from catalog_migrate.streams.runtime import Runtime
+        from catalog_migrate.migrations import safe_commits
+        from catalog_migrate.streams.catalog.tables import ShardMaker
+        from catalog_migrate.streams.runtime.runtime import Runtime
         from catalog_migrate.streams.spark.engine import SparkQueries
-        from catalog_migrate.streams.tables import ShardMaker
 
         if is_connect(spark):
             raise unsuitable("the runtime of streams", "this one is a client's of Spark Connect")
@@ -402,7 +403,7 @@ class Catalog:
     def _bring_in_line(self, engine: Engine, state: State) -> None:
         """What a runtime does for the names of its session after each change of the catalog."""
         from catalog_migrate.catalog.lease import acquire
-        from catalog_migrate.reconciler.reconcile import finish_shared, reconcile_names
+        from catalog_migrate.migrations.reconcile import finish_shared, reconcile_names
 
         work = self._work(state, engine)
         if not engine.persistent_names:
@@ -442,7 +443,7 @@ class Catalog:
     def compare_names(self, engine: Engine) -> tuple[tuple[Drift, ...], tuple[Step, ...]]:
         """Return where the names in Spark's catalog are not what is committed, and what repairs it.
         """
-        from catalog_migrate.reconciler.reconcile import compare
+        from catalog_migrate.migrations.reconcile import compare
 
         state = self.state()
         work = self._work(state, engine)
@@ -460,7 +461,7 @@ class Catalog:
         self._writing("drift --repair")
         from catalog_migrate.catalog.lease import acquire
         from catalog_migrate.catalog.opening import require_in_use
-        from catalog_migrate.reconciler.reconcile import reconcile_names
+        from catalog_migrate.migrations.reconcile import reconcile_names
 
         state = self.state()
         require_in_use(state, self.log)  # names would lead to rows of somebody else
@@ -512,8 +513,9 @@ class Catalog:
         self, state: State, engine: Engine, on_progress: OnProgress | None = None
     ) -> ExecutionContext:
         from catalog_migrate.catalog.clock import SystemClock
-        from catalog_migrate.reconciler.execution_context import ExecutionContext, silent
-        from catalog_migrate.streams.migrations import MigratedStreams
+        from catalog_migrate.migrations.execution_context import ExecutionContext
+        from catalog_migrate.model.progress import silent
+        from catalog_migrate.streams.ddl.migrations import MigratedStreams
 
         return ExecutionContext(
             engine, self.log, SystemClock(), state.setting("warehouse"), MigratedStreams(),

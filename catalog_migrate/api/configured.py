@@ -19,7 +19,7 @@ from catalog_migrate.errors import (
     UnsuitableSession,
     UsageError,
 )
-from catalog_migrate.pipeline.options import BootstrapOptions, read_call
+from catalog_migrate.migrations.options import BootstrapOptions, read_call
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import is_remote, rows_address
 from catalog_migrate.users.settings import users_of
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.migrations.options import CallArguments
     from catalog_migrate.model.names import Identity
     from catalog_migrate.model.objects import Column
-    from catalog_migrate.pipeline.options import CallArguments
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.release.loader import FindContracts
     from catalog_migrate.release.release import Release
@@ -123,7 +123,7 @@ def warehouse_of(settings: Settings) -> str | None:
 def addresses_of(settings: Settings) -> Sequence[str | None]:
     """The warehouse, then where else there are rows, which were adopted: all that a session of the
     command line's own is to read and write."""
-    from catalog_migrate.pipeline.safe_commits import rows_addresses
+    from catalog_migrate.migrations.safe_commits import rows_addresses
 
     warehouse, uri = settings.text("catalog.warehouse"), settings.text("catalog.uri")
     if uri is None:
@@ -151,7 +151,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
-    from catalog_migrate.administration.survey import refuse_lost
+    from catalog_migrate.catalog.marks import refuse_lost
     from catalog_migrate.catalog.opening import default_warehouse, open_log
 
     log = open_log(uri, settings.storage)
@@ -164,7 +164,7 @@ def asking_spark(settings: Settings, on_note: OnNote) -> FindContracts:
     """What :func:`read_release` asks for missing column lists; Spark starts when it is asked."""
 
     def find(release: Release) -> Mapping[Identity, Sequence[Column] | str]:
-        from catalog_migrate.reconciler.contracts import find_contracts
+        from catalog_migrate.migrations.contracts import find_contracts
 
         with configured_spark(settings, on_note) as spark:
             return find_contracts(engine_on(spark, settings), release)
@@ -249,7 +249,7 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
 def _bundled(state: State) -> tuple[str, ...]:
     if not state.has_owner("shipped"):
         return ()
-    from catalog_migrate.streams.bundled_streams import bundled_statements
+    from catalog_migrate.streams.ddl.bundled_streams import bundled_statements
 
     return bundled_statements(state)
 

@@ -122,7 +122,7 @@ def _lease(settings: Settings) -> str:
 
 def _secrets(settings: Settings) -> str:
     """Whether one stands as plain text, as an older version of this tool would store it."""
-    from catalog_migrate.streams.specs import plain_secrets
+    from catalog_migrate.streams.catalog.query_spec import plain_secrets
 
     found = plain_secrets(open_catalog(settings).state())
     if found:
@@ -181,7 +181,7 @@ def safe_commits(spark: Any, settings: Settings) -> str:
     if warehouse is None or not is_remote(warehouse):
         return ""
     from catalog_migrate.engine.spark.connect import is_connect
-    from catalog_migrate.pipeline.safe_commits import require_safe_commits
+    from catalog_migrate.migrations.safe_commits import require_safe_commits
 
     notes: list[str] = []
     used = require_safe_commits(

@@ -21,9 +21,9 @@ from catalog_migrate.errors import EngineFailure, UsageError
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.program.steps import Executed, Step
-    from catalog_migrate.reconciler.actions import Drift
-    from catalog_migrate.reconciler.execution_context import OnProgress
+    from catalog_migrate.migrations.actions import Drift
+    from catalog_migrate.model.progress import OnProgress
+    from catalog_migrate.operations.steps import Executed, Step
     from catalog_migrate.sql.tokens import Token
 
 Rows = tuple[list[str], list[tuple[object, ...]]]
@@ -63,7 +63,7 @@ def compare_registrations(
     ``repair`` fixes it, after ``confirm`` has been told how many there are; names that are not ours
     are left alone. None where names end with the session, so that nothing can differ.
     """
-    from catalog_migrate.reconciler.execution_context import Journal
+    from catalog_migrate.migrations.execution_context import Journal
 
     catalog = open_catalog(settings, write=repair)
     if not has_lasting_names(settings):

@@ -46,10 +46,10 @@ from catalog_migrate.store.local import read_file
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.migrations.options import BootstrapOptions
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.names import Identity
     from catalog_migrate.model.objects import ObjectDefinition
-    from catalog_migrate.pipeline.options import BootstrapOptions
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan import Migration, Plan
     from catalog_migrate.release.manifest import Analysed
@@ -147,7 +147,7 @@ def compare_releases(
     baseline = Baseline.from_release(former, ordered=differs) if known is None else known[1]
     migration = with_bodies(_migration(settings, baseline, release, approve), release)
     if former.statements or release.statements:
-        from catalog_migrate.streams.bundled_streams import as_in_force, with_bundled_streams
+        from catalog_migrate.streams.ddl.bundled_streams import as_in_force, with_bundled_streams
 
         standing = as_in_force(baseline, former.statements)
         migration = with_bundled_streams(migration, standing, release.statements)
@@ -180,7 +180,7 @@ def release_graph(settings: Settings) -> tuple[str, DependencyGraph]:
     if not release.statements:
         return release.name, release.graph
     from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.streams.bundled_streams import as_in_force
+    from catalog_migrate.streams.ddl.bundled_streams import as_in_force
 
     outcome = as_in_force(Baseline.from_release(release), release.statements)
     return release.name, outcome.graph
@@ -244,14 +244,14 @@ def _migration(
     settings: Settings, baseline: Baseline, release: Release, approve: Collection[str]
 ) -> Migration:
     """From a baseline that is no catalog's."""
-    from catalog_migrate.pipeline.plan import planned_from
+    from catalog_migrate.migrations.plan import planned_from
 
     return planned_from(baseline, release, configured_options(settings, approve=approve))
 
 
 def _bind_release(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
     """The plan with every view bound against stand-ins, where there is no catalog."""
-    from catalog_migrate.reconciler.prepare import prove
+    from catalog_migrate.migrations.prepare import prove
 
     with configured_spark(settings, on_note) as spark:
         engine: Engine = engine_on(spark, settings)

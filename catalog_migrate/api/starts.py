@@ -1,7 +1,7 @@
 """Bring a release in force, or an earlier serial back, by a start on a local Spark session.
 
 Each function takes the configuration, and as arguments what only a call can say
-(:class:`~catalog_migrate.pipeline.options.CallArguments`); ``on_note`` hears what a person should
+(:class:`~catalog_migrate.migrations.options.CallArguments`); ``on_note`` hears what a person should
 know besides. Where ``confirm`` is given it is shown the plan that is about to be carried out, and
 says whether that is meant.
 """
@@ -34,16 +34,16 @@ from catalog_migrate.errors import (
     MigrationBlocked,
     StalePlan,
 )
-from catalog_migrate.pipeline.options import BootstrapOptions
-from catalog_migrate.pipeline.options import read_plan as read_plan
-from catalog_migrate.pipeline.plan import ReleaseToApply, going_back_to
+from catalog_migrate.migrations.options import BootstrapOptions
+from catalog_migrate.migrations.options import read_plan as read_plan
+from catalog_migrate.migrations.plan import ReleaseToApply, going_back_to
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from catalog_migrate.hook import BootstrapReport
-    from catalog_migrate.pipeline.options import CallArguments
+    from catalog_migrate.migrations.options import CallArguments
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.release.release import Release
 
@@ -138,7 +138,7 @@ def roll_back(
 
 def _rollback_as_it_is_now(plan: Plan, serial: int, settings: Settings) -> Plan:
     """A saved plan of a rollback to ``serial``, fenced out or blocked by what is so now."""
-    from catalog_migrate.pipeline.rollback import going_back_by, read_past
+    from catalog_migrate.migrations.rollback import going_back_by, read_past
     from catalog_migrate.planner.policy_evaluation import fenced_out
 
     catalog = open_catalog(settings)

@@ -20,8 +20,8 @@ from catalog_migrate.model.paths import shard_location
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.planner.missing_data import MissingData
-    from catalog_migrate.streams.show import StalledQuery
-    from catalog_migrate.streams.unsafe.audit import Unseen
+    from catalog_migrate.streams.ddl.show import StalledQuery
+    from catalog_migrate.streams.positions.audit import Unseen
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -68,8 +68,8 @@ class Status(msgspec.Struct, frozen=True):
 def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
     """The status of a state; ``gone`` are tables whose rows are not where they should be."""
     from catalog_migrate.catalog.records import RECONCILE
-    from catalog_migrate.reconciler.reconcile import shared_pending
-    from catalog_migrate.reconciler.refill import unfilled
+    from catalog_migrate.migrations.reconcile import shared_pending
+    from catalog_migrate.migrations.refill import unfilled
 
     in_force = state.release_in_force("release")
     pending = tuple(shared_pending(state))
@@ -105,23 +105,23 @@ def _facts_of_streams(state: State) -> dict[str, Any]:
     kinds = {row.kind for row in state.mappings.values()}
     found: dict[str, Any] = {}
     if "connection" in kinds:
-        from catalog_migrate.streams.accepted import describe_refused
+        from catalog_migrate.streams.catalog.accepted import describe_refused
 
         found["refused"] = describe_refused(state)
     if "cluster" in kinds:
-        from catalog_migrate.streams.show import stalled_queries
+        from catalog_migrate.streams.ddl.show import stalled_queries
 
         found["still"] = stalled_queries(state)
     if "source" in kinds:
-        from catalog_migrate.streams.earlier_options import describe_earlier
+        from catalog_migrate.streams.catalog.earlier_options import describe_earlier
 
         found["earlier"] = describe_earlier(state)
     if any(row.kind == "slot" for row in state.operations.values()):
-        from catalog_migrate.streams.slots import described_slots
+        from catalog_migrate.streams.runtime.slots import described_slots
 
         found["slots"] = described_slots(state)
     if any(row.unsafe is not None for row in state.operations.values()):
-        from catalog_migrate.streams.unsafe.audit import unseen
+        from catalog_migrate.streams.positions.audit import unseen
 
         found["unsafe"] = unseen(state)
     return found

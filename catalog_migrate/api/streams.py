@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.connectors.findings import Finding
     from catalog_migrate.sql.statements import UnsafeAction
-    from catalog_migrate.streams.execute import Result
-    from catalog_migrate.streams.health import Limits, StreamsHealth
-    from catalog_migrate.streams.operations import Program
-    from catalog_migrate.streams.runtime import Runtime
-    from catalog_migrate.streams.show import Rows
-    from catalog_migrate.streams.unsafe.planning import UnsafePlan
-    from catalog_migrate.streams.unsafe.positions_file import Exported
-    from catalog_migrate.streams.unsafe.requests import OperationSettings, Request
-    from catalog_migrate.streams.unsafe_client import Confirm
-    from catalog_migrate.streams.upstream_tables import UpstreamColumns
+    from catalog_migrate.streams.catalog.rows import Rows
+    from catalog_migrate.streams.catalog.upstream_tables import UpstreamColumns
+    from catalog_migrate.streams.ddl.execute import Result
+    from catalog_migrate.streams.ddl.health import Limits, StreamsHealth
+    from catalog_migrate.streams.positions.client import Confirm
+    from catalog_migrate.streams.positions.planning import UnsafePlan
+    from catalog_migrate.streams.positions.positions_file import Exported
+    from catalog_migrate.streams.positions.requests import OperationSettings, Request
+    from catalog_migrate.streams.runtime.operations import Program
+    from catalog_migrate.streams.runtime.runtime import Runtime
 
 Ask = Callable[["State"], "Request"]
 """The request that is to be made of a catalog's newest state."""
@@ -50,10 +50,10 @@ def cluster_runtime(
     the address (``HOST:PORT``) at which ``/healthz``, ``/readyz`` and ``/metrics`` answer from
     before the session starts until the end; EndpointFailed where it cannot be bound.
     """
-    from catalog_migrate.streams.dependencies import find
-    from catalog_migrate.streams.http_endpoint import Endpoint, parse_address
-    from catalog_migrate.streams.runtime import RuntimeOptions
-    from catalog_migrate.streams.specs import plain_secrets
+    from catalog_migrate.streams.catalog.dependencies import find
+    from catalog_migrate.streams.catalog.query_spec import plain_secrets
+    from catalog_migrate.streams.runtime.http_endpoint import Endpoint, parse_address
+    from catalog_migrate.streams.runtime.runtime import RuntimeOptions
 
     refuse_remote(settings, "the runtime of streams")
     address = None if http is None else parse_address(http)
@@ -104,14 +104,14 @@ def _login_jars(state: State, on_note: OnNote) -> list[str]:
 
 def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:
     """Where a source stands, per partition the next record to read; of a sink its version."""
-    from catalog_migrate.streams.unsafe.positions_file import export
+    from catalog_migrate.streams.positions.positions_file import export
 
     return export(open_catalog(settings).state(), "sink" if sink else "source", name)
 
 
 def lag_limits(settings: Settings) -> Limits:
     """The lag that is too much, as configured."""
-    from catalog_migrate.streams.health import Limits
+    from catalog_migrate.streams.ddl.health import Limits
 
     return Limits(*(settings.number(f"streams.lag_{each}") for each in Limits.__struct_fields__))
 
@@ -123,8 +123,8 @@ def streams_health(
 
     Tables and servers are asked for the lag only where ``lags`` is wanted.
     """
-    from catalog_migrate.streams import health
-    from catalog_migrate.streams.ports import Ports
+    from catalog_migrate.streams.ddl import health
+    from catalog_migrate.streams.runtime.ports import Ports
 
     opened = catalog or open_catalog(settings)
     return health.streams_health(
@@ -135,8 +135,8 @@ def streams_health(
 
 def examine_streams(settings: Settings) -> tuple[Finding, ...]:
     """What ``doctor`` finds of streams: servers are asked, nothing is written, no Spark starts."""
-    from catalog_migrate.streams import examination
-    from catalog_migrate.streams.ports import Ports
+    from catalog_migrate.streams.ddl import examination
+    from catalog_migrate.streams.runtime.ports import Ports
 
     opened = open_catalog(settings)
     return examination.examine_streams(
@@ -147,7 +147,7 @@ def examine_streams(settings: Settings) -> tuple[Finding, ...]:
 
 def _silent_after(settings: Settings) -> float:
     """Seconds without a renewal after which a runtime is not believed to run anything."""
-    from catalog_migrate.streams.health import SILENT_AFTER
+    from catalog_migrate.streams.ddl.health import SILENT_AFTER
 
     return max(SILENT_AFTER, 2 * (settings.number("streams.lease_ttl") or 0.0))
 
@@ -160,8 +160,8 @@ def log_of(
 
     ``since`` is how long ago (``1h``), or a time. UsageError for anything else.
     """
-    from catalog_migrate.streams.dependencies import find
-    from catalog_migrate.streams.log_entries import log_entries, moment_of
+    from catalog_migrate.streams.catalog.dependencies import find
+    from catalog_migrate.streams.ddl.log_entries import log_entries, moment_of
 
     start = None if since is None else moment_of(since, datetime.now(timezone.utc))
     state = open_catalog(settings).state()
@@ -195,7 +195,7 @@ def unsafe_request(
     Raises UsageError, InvalidPosition, UnsafeBlocked.
     """
     from catalog_migrate.sql.statements import Unsafe
-    from catalog_migrate.streams.unsafe.requests import injections, request_on, sources_named
+    from catalog_migrate.streams.positions.requests import injections, request_on, sources_named
 
     sources = sources_named(state, sources, below)
     if moves.file is not None and moves.everywhere is not None:
@@ -224,8 +224,8 @@ def plan_unsafe(
 
 def unsafe_steps(settings: Settings, plan: UnsafePlan) -> Program:
     """What the runtime would execute for a dry run of this catalog, were it asked now."""
-    from catalog_migrate.streams.status import runtime_lives
-    from catalog_migrate.streams.unsafe.operation_row import unsafe_program
+    from catalog_migrate.streams.catalog.cluster_log import runtime_lives
+    from catalog_migrate.streams.positions.operation_row import unsafe_program
 
     state = open_catalog(settings).state()
     if not plan.changes or any(part.item_id not in state.items for part in plan.request.parts):
@@ -241,9 +241,9 @@ def run_unsafe(
 ) -> Result:
     """Carry an operation out; under the same ``key`` it is done only once.
 
-    Raises as :meth:`~catalog_migrate.streams.unsafe_client.UnsafeClient.run`.
+    Raises as :meth:`~catalog_migrate.streams.positions.client.UnsafeClient.run`.
     """
-    from catalog_migrate.streams.execute import unsafe_result
+    from catalog_migrate.streams.ddl.execute import unsafe_result
 
     catalog = open_catalog(settings, write=True)
     client, state = catalog.unsafe(on_progress=on_note), catalog.state()
@@ -260,7 +260,7 @@ def undo_unsafe(
     """The operation that takes another one back, with ``restore_table`` its source's table too."""
     import msgspec
 
-    from catalog_migrate.streams.unsafe.restore import undo_request
+    from catalog_migrate.streams.positions.restore import undo_request
 
     return msgspec.structs.replace(
         undo_request(state, operation, restore_table=restore_table),
@@ -276,7 +276,7 @@ def apply_unsafe(
 
     ``tolerance`` is by how many records doubled or skipped that may be exceeded.
     """
-    from catalog_migrate.streams.unsafe.planning import approved, read_plan
+    from catalog_migrate.streams.positions.planning import approved, read_plan
 
     plan = read_plan(file)
     return run_unsafe(
@@ -287,23 +287,23 @@ def apply_unsafe(
 
 def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
     """All unsafe operations that were ever asked for, oldest first; needs no Spark."""
-    from catalog_migrate.streams.unsafe.audit import history
+    from catalog_migrate.streams.positions.audit import history
 
     return history(open_catalog(settings).state())
 
 
 def unsafe_operation(settings: Settings, operation: str) -> dict[str, Any]:
     """All that is known of one operation; UnsafeBlocked with the newest for an unknown one."""
-    from catalog_migrate.streams.unsafe.audit import entry
-    from catalog_migrate.streams.unsafe.restore import operation_row
+    from catalog_migrate.streams.catalog.operation_records import operation_row
+    from catalog_migrate.streams.positions.audit import entry
 
     return entry(operation, operation_row(open_catalog(settings).state(), operation))
 
 
 def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unheard) -> bool:
     """Read what an operation skipped, on a local session; False when there is nothing to read."""
+    from catalog_migrate.streams.catalog.operation_records import operation_row
     from catalog_migrate.streams.spark.engine import SparkQueries
-    from catalog_migrate.streams.unsafe.restore import operation_row
 
     refuse_remote(settings, "reading what was skipped")
     catalog = open_catalog(settings, write=True)
@@ -317,7 +317,7 @@ def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unhear
 
 def acknowledge(settings: Settings, operation: str) -> bool:
     """Note that this user has seen an operation; False when somebody had."""
-    from catalog_migrate.streams.unsafe_client import who
+    from catalog_migrate.streams.positions.client import who
 
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return open_catalog(settings, write=True).acknowledge(operation, who=who(), at=now)
@@ -327,8 +327,8 @@ def _targets(
     state: State, source: str, file: str, *, other_topics: bool
 ) -> dict[str, str | None]:
     """The targets of a source in a file of positions."""
-    from catalog_migrate.streams import dependencies
-    from catalog_migrate.streams.unsafe.positions_file import read_exported, targets_of
+    from catalog_migrate.streams.catalog import dependencies
+    from catalog_migrate.streams.positions.positions_file import read_exported, targets_of
 
     stream = state.streams.get(dependencies.find(state, "source", source).item_id)
     return targets_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from catalog_migrate.catalog.operation_kinds import wrong_transitions
+from catalog_migrate.catalog.operation_states import wrong_transitions
 from catalog_migrate.catalog.records import (
     ItemRecord,
     LeaseRecord,

@@ -23,7 +23,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Update, find_effects
 from catalog_migrate.delta.commit import Overtaken
 from catalog_migrate.errors import CatalogWriteRefused, CommitConflict, CommitOutcomeUnknown
-from catalog_migrate.program.steps import Executed
+from catalog_migrate.operations.steps import Executed
 from catalog_migrate.retry import retry
 
 _LONGEST_PAUSE = 0.1

@@ -17,7 +17,7 @@ from catalog_migrate.catalog.records import MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import Commit
 from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
-from catalog_migrate.program.steps import Executed
+from catalog_migrate.operations.steps import Executed
 
 ROUTINE = frozenset({
     "take lease", "confirm lease", "release lease", "intent", "clean up", "reconcile", "remove",

@@ -8,15 +8,32 @@ without Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from shlex import quote
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.delta.table import (
+    load_table,
+    tables_below,
+)
+from catalog_migrate.errors import (
+    CatalogLost,
+    EngineFailure,
+)
 from catalog_migrate.model.names import ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.store import is_seen
+from catalog_migrate.store.address import (
+    remember,
+)
+
+if TYPE_CHECKING:
+    pass
 
 PREFIX = "catalog_migrate."
 LINEAGE = PREFIX + "lineage"
@@ -141,3 +158,28 @@ def clear_mark(path: str, lineage: str) -> bool:
         return False
     put_mark(path, cleared(), lambda mark: mark is None or mark.lineage == lineage)
     return True
+
+
+def refuse_lost(log: CatalogLog, warehouse: str) -> None:
+    """Raise CatalogLost when shards below ``warehouse`` are of the catalog that ``log`` was.
+
+    For whoever finds no catalog there: its tables would be made anew beside their rows. The rows
+    are looked at with the options of the log: no catalog says yet that these are theirs.
+    """
+    home = log.home
+    remember(warehouse, log.storage)
+    if home is None or not is_seen(warehouse):
+        return
+    for path in tables_below(warehouse):
+        try:
+            mark = read_mark(load_table(path).metadata().configuration)
+        except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing
+            continue
+        if mark is not None and mark.home == home:
+            raise CatalogLost(
+                f"the catalog at {home} is gone, and {path} is one of its tables",
+                remedy="restore the directory from a backup, or make it again from the release that"
+                f" was in force: catalog-migrate rebuild --catalog {quote(home)}"
+                f" --warehouse {quote(warehouse)} --release RELEASE",
+                home=home, path=path,
+            )

@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
 from catalog_migrate.model.objects import Hashes, ObjectDefinition
-from catalog_migrate.program.steps import Executed
+from catalog_migrate.operations.steps import Executed
 
 FORMAT_VERSION = 5
 """Newest record format this tool reads and writes.
@@ -429,7 +429,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A long act on running queries (ALTER CONNECTION and its like), by its id; or what follows a
     commit, by :data:`RECONCILE`.
 
-    ``state`` goes as :data:`~catalog_migrate.catalog.operation_kinds.KINDS` declares for ``kind``;
+    ``state`` goes as :data:`~catalog_migrate.operations.kinds.KINDS` declares for ``kind``;
     only the holder of the lease of ``cluster`` moves it. ``target`` is the item that is
     altered from ``before`` to ``after`` (with the links of each); ``dependents`` are the items
     whose queries restart; ``limit`` is how many seconds they have to become healthy;

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.history import Entry, ObjectEntry
     from catalog_migrate.catalog.records import SessionRecord, UserObjectRecord
     from catalog_migrate.config import Settings
-    from catalog_migrate.streams.health import StreamsHealth
-    from catalog_migrate.streams.lag import Lag
-    from catalog_migrate.streams.unsafe.audit import Unseen
+    from catalog_migrate.streams.ddl.health import StreamsHealth
+    from catalog_migrate.streams.positions.audit import Unseen
+    from catalog_migrate.streams.runtime.lag import Lag
 
 _WORK_SHOWN = 20
 _SESSIONS_SHOWN = 10

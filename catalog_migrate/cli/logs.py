@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from catalog_migrate.reconciler.execution_context import Progress
+    from catalog_migrate.model.progress import Progress
 
 FORMATS = ("text", "json")
 VARIABLE = "CATALOG_MIGRATE__OUTPUT__LOG_FORMAT"

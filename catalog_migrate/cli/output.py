@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.report.report import Report
-    from catalog_migrate.streams.execute import Result
-    from catalog_migrate.streams.unsafe.planning import UnsafePlan
+    from catalog_migrate.streams.ddl.execute import Result
+    from catalog_migrate.streams.positions.planning import UnsafePlan
 
 Value = TypeVar("Value")
 
@@ -368,7 +368,7 @@ def asking_unsafe() -> Callable[[UnsafePlan], bool]:
     """
     from catalog_migrate.report import lay_out
     from catalog_migrate.report.unsafe import report_unsafe
-    from catalog_migrate.streams.unsafe_client import nobody
+    from catalog_migrate.streams.positions.client import nobody
 
     yes = options.is_given("--yes")
 

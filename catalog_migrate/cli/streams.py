@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.records import LeaseRecord
     from catalog_migrate.config import Settings
     from catalog_migrate.sql.parser import Parsed
-    from catalog_migrate.streams.execute import Result
-    from catalog_migrate.streams.explanation import Explanation
+    from catalog_migrate.streams.ddl.execute import Result
+    from catalog_migrate.streams.ddl.explanation import Explanation
 
 
 @click.command("run")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.config import Settings
     from catalog_migrate.sql.statements import UnsafeAction
-    from catalog_migrate.streams.execute import Result
-    from catalog_migrate.streams.unsafe.planning import UnsafePlan
-    from catalog_migrate.streams.unsafe.requests import OperationSettings, Request
+    from catalog_migrate.streams.ddl.execute import Result
+    from catalog_migrate.streams.positions.planning import UnsafePlan
+    from catalog_migrate.streams.positions.requests import OperationSettings, Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -245,7 +245,7 @@ def show_plan(file: str, format_: str, out: str | None) -> int:
       catalog-migrate unsafe plan plan.json --out plan.html
     """
     from catalog_migrate.report.unsafe import report_unsafe
-    from catalog_migrate.streams.unsafe.planning import encode_plan, read_plan
+    from catalog_migrate.streams.positions.planning import encode_plan, read_plan
 
     plan = read_plan(file)
     settings = options.settings()
@@ -361,8 +361,8 @@ def _act(
 
 
 def _choice(acting: dict[str, Any]) -> OperationSettings:
-    from catalog_migrate.streams.unsafe.backfill import CHUNK
-    from catalog_migrate.streams.unsafe.requests import OperationSettings
+    from catalog_migrate.streams.positions.backfill import CHUNK
+    from catalog_migrate.streams.positions.requests import OperationSettings
 
     return OperationSettings(
         policy=acting["policy"], accept_new_topic=acting["accept_new_topic"],
@@ -396,7 +396,7 @@ def _dry(settings: Settings, plan: UnsafePlan, acting: dict[str, Any]) -> int:
     from shlex import quote
 
     from catalog_migrate.report.unsafe import report_unsafe
-    from catalog_migrate.streams.unsafe.planning import encode_plan
+    from catalog_migrate.streams.positions.planning import encode_plan
 
     out = acting["out"]
     report = report_unsafe(

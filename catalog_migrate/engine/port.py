@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.delta import datatypes
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import Identity, ItemName
-from catalog_migrate.model.objects import Argument, Check, Column
+from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.model.table_features import Unsupported
 from catalog_migrate.model.types import is_assignable, is_up_cast
@@ -622,3 +622,16 @@ class Engine(Protocol):
         without columns and without a condition could not be tried, for its reason.
         """
         ...
+
+
+def function_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> FunctionSpec:
+    """The statement of a SQL function."""
+    returns: str | tuple[Column, ...] = definition.returns or ""
+    return FunctionSpec(
+        name=definition.item_name,
+        arguments=definition.arguments,
+        returns=returns,
+        body=definition.body or "",
+        comment=definition.comment,
+        properties=properties,
+    )

@@ -20,6 +20,12 @@ from catalog_migrate.model.names import (
     split_name,
 )
 
+SHARD_KINDS = frozenset({"table", "source", "log"})
+"""Kinds whose rows lie in a shard: all are tables to Spark."""
+
+REGISTERED_KINDS = SHARD_KINDS | {"view", "function"}
+"""Kinds that have a name in Spark's catalog."""
+
 CLUSTER_KINDS = frozenset({"source", "sink"})
 """Kinds that run as a query of a cluster."""
 

@@ -442,7 +442,6 @@ def _fault_of_name(key: str) -> _Found | None:
     return None
 
 
-
 def _clashes(values: Mapping[str, str]) -> Iterator[_Clash]:
     """Properties that Delta refuses beside each other."""
     on = {

@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import Column, Hashes, ObjectDefinition
-from catalog_migrate.program.steps import Step
+from catalog_migrate.operations.steps import Step
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import ColumnIds

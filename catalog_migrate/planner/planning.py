@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Allocator, Identity, ItemKey, parse_reference
 from catalog_migrate.model.sizes import TableSize
+from catalog_migrate.operations.steps import Step
 from catalog_migrate.planner.assembly import complete, empty_plan, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.column_ids import planned_column_ids
@@ -61,14 +62,13 @@ from catalog_migrate.planner.rollback import (
     movement_back,
     revived,
 )
-from catalog_migrate.program.steps import Step
 from catalog_migrate.release.release import is_same_definition
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.objects import ObjectDefinition
+    from catalog_migrate.operations.order import Order
     from catalog_migrate.policy import Policy
-    from catalog_migrate.program.order import Order
     from catalog_migrate.release.release import Release
 
 Sizes = Callable[[str], TableSize | None]
@@ -198,7 +198,7 @@ class _Planning:
         )
 
     def _order(self, actions: Mapping[Identity, Action | None]) -> Order:
-        from catalog_migrate.program.order import order_steps
+        from catalog_migrate.operations.order import order_steps
 
         objects = self._difference.objects
         migrated = [identity for identity, action in actions.items() if action == "migrate"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from catalog_migrate.model.names import Identity, ItemKey
+from catalog_migrate.operations.order import order_waves
+from catalog_migrate.operations.steps import Op, Step
 from catalog_migrate.planner.plan import Target
-from catalog_migrate.program.order import order_waves
-from catalog_migrate.program.steps import Op, Step
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph

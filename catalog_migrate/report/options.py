@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue
 from catalog_migrate.report.report import Difference
-from catalog_migrate.streams.specs import hidden
+from catalog_migrate.streams.catalog.query_spec import hidden
 
 
 def list_options(

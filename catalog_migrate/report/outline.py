@@ -14,6 +14,12 @@ from catalog_migrate.model.wording import (
     describe_size,
     list_first,
 )
+from catalog_migrate.operations.steps import (
+    PREPARE,
+    describe_interruption,
+    interruptions,
+    numbered,
+)
 from catalog_migrate.planner.plan import (
     Blocked,
     Change,
@@ -24,12 +30,6 @@ from catalog_migrate.planner.plan import (
 )
 from catalog_migrate.planner.plan_validation import NAME_HELD
 from catalog_migrate.planner.user_objects import list_user_decisions
-from catalog_migrate.program.steps import (
-    PREPARE,
-    describe_interruption,
-    interruptions,
-    numbered,
-)
 from catalog_migrate.report.differences import (
     describe_clauses,
     list_changed_lines,

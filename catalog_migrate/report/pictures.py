@@ -12,14 +12,14 @@ from catalog_migrate.errors import InvalidName, suggest
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.objects import CLUSTER_KINDS
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.program.steps import numbered
+from catalog_migrate.operations.steps import numbered
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import Edge, Node, Picture, Wave, find_sign
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.model.names import Identity
-    from catalog_migrate.program.steps import Step
+    from catalog_migrate.operations.steps import Step
 
 
 _ABSENT_SHOWN = 3

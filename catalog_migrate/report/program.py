@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 
 from catalog_migrate.model.wording import one_line
-from catalog_migrate.program.steps import STREAMS, Step, describe_interruption, interruptions
+from catalog_migrate.operations.steps import STREAMS, Step, describe_interruption, interruptions
 from catalog_migrate.report.report import Wave
 
 _ABSENT_SHOWN = 20

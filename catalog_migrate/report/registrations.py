@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Literal
 
 from catalog_migrate.api.registrations import Comparison
+from catalog_migrate.migrations.actions import Drift
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.steps import describe_interruption, interruptions, numbered
-from catalog_migrate.reconciler.actions import Drift
+from catalog_migrate.operations.steps import describe_interruption, interruptions, numbered
 from catalog_migrate.report.facts import list_facts, schema_of
 from catalog_migrate.report.pictures import list_neighbours, make_picture
 from catalog_migrate.report.program import describe_absences, list_waves

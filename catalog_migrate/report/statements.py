@@ -14,7 +14,7 @@ from catalog_migrate.catalog.updates import find_effects
 from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted, list_first
-from catalog_migrate.program.steps import describe_interruption, interruptions, numbered
+from catalog_migrate.operations.steps import describe_interruption, interruptions, numbered
 from catalog_migrate.report.differences import compare_lines
 from catalog_migrate.report.facts import list_facts
 from catalog_migrate.report.options import list_options
@@ -36,10 +36,14 @@ from catalog_migrate.report.unsafe import report_unsafe, show_definition
 from catalog_migrate.report.verdict import Verdict
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import KINDS
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.explanation import Explanation, list_changed_items, write_definition
-from catalog_migrate.streams.judgement import pause_remedy
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.statement_changes import Effect
+from catalog_migrate.streams.ddl.explanation import (
+    Explanation,
+    list_changed_items,
+    write_definition,
+)
+from catalog_migrate.streams.runtime.judgement import pause_remedy
 
 _WORDS = {"create": "is new", "drop": "goes", "update": "changes"}
 _SHOWN = 50

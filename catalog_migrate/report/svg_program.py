@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.program.steps import Step, interruptions
+from catalog_migrate.operations.steps import Step, interruptions
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import Wave, spell_sign
 from catalog_migrate.report.svg import (

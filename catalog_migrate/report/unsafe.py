@@ -7,7 +7,7 @@ from datetime import datetime
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.wording import counted
-from catalog_migrate.program.steps import Step, numbered
+from catalog_migrate.operations.steps import Step, numbered
 from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.options import list_options
 from catalog_migrate.report.program import list_waves
@@ -25,10 +25,10 @@ from catalog_migrate.report.report import (
     make_visible,
 )
 from catalog_migrate.report.verdict import Verdict
-from catalog_migrate.streams.unsafe.forecast import Row, Totals
-from catalog_migrate.streams.unsafe.operation_row import Missing
-from catalog_migrate.streams.unsafe.planning import ItemPlan, Job, Refusal, UnsafePlan
-from catalog_migrate.streams.unsafe.render import (
+from catalog_migrate.streams.positions.forecast import Row, Totals
+from catalog_migrate.streams.positions.operation_row import Missing
+from catalog_migrate.streams.positions.planning import ItemPlan, Job, Refusal, UnsafePlan
+from catalog_migrate.streams.positions.render import (
     HEAD,
     NEXT,
     NEXT_CHANGE,
@@ -37,7 +37,7 @@ from catalog_migrate.streams.unsafe.render import (
     kept_by_sinks,
     sentence,
 )
-from catalog_migrate.streams.unsafe.requests import ItemRequest
+from catalog_migrate.streams.positions.requests import ItemRequest
 from catalog_migrate.version import __version__
 
 _SHOWN = 50

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from catalog_migrate.pipeline.options import BootstrapOptions, read_arguments
-from catalog_migrate.pipeline.plan import ReleaseToApply, going_back_to
-from catalog_migrate.pipeline.start import BootstrapReport, start
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.migrations.options import BootstrapOptions, read_arguments
+from catalog_migrate.migrations.plan import ReleaseToApply, going_back_to
+from catalog_migrate.migrations.start import BootstrapReport, start
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.users.settings import UserSettings
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.clock import Clock
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.engine.port import Engine
-    from catalog_migrate.reconciler.execution_context import StreamTables
+    from catalog_migrate.migrations.execution_context import StreamTables
     from catalog_migrate.release.release import Release
 
 _OF_THE_PROCESS = ("asks_for_users", "holder", "margin", "sessions", "token", "ttl")
@@ -31,7 +31,7 @@ def migrate(
     """:func:`~catalog_migrate.hook.bootstrap` on any engine and log.
 
     ``system`` is the release of our own built-ins, ``streams`` are asked about the tables that they
-    use. ``said`` are fields of :class:`~catalog_migrate.pipeline.options.BootstrapOptions`.
+    use. ``said`` are fields of :class:`~catalog_migrate.migrations.options.BootstrapOptions`.
     """
     parts = [ReleaseToApply(release)]
     if system is not None:

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from catalog_migrate.engine.port import QueryAnalysis, QueryRequest, UserDefinition
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, identity_of
+from catalog_migrate.model.progress import OnProgress, silent
 from catalog_migrate.model.wording import list_first
 from catalog_migrate.planner.plan import UserColumn, UserObject
-from catalog_migrate.reconciler.execution_context import OnProgress, silent
 from catalog_migrate.users.asking import (
     Analyse,
     ask,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.engine.workers import Workers
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, identity_of
-from catalog_migrate.reconciler.execution_context import OnProgress, Progress, Workers, silent
+from catalog_migrate.model.progress import OnProgress, Progress, silent
 from catalog_migrate.sql.references import Occurrence, read_names
 from catalog_migrate.users.settings import UserSettings
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.engine.port import FunctionSpec
+from catalog_migrate.engine.port import FunctionSpec, function_spec
 from catalog_migrate.model.names import Identity, ItemName
-from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.reconciler.actions import REGISTERED_KINDS, function_spec
+from catalog_migrate.model.objects import REGISTERED_KINDS, Column, ObjectDefinition
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State

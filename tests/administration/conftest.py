@@ -24,10 +24,10 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.migrations.actions import shard_spec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.paths import shard_location, shard_path
-from catalog_migrate.reconciler.actions import shard_spec
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release, facts_of
 from tests.decisions import Changes, commit

@@ -18,7 +18,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.errors import ShardGone
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
-from catalog_migrate.streams.tables import ShardMaker
+from catalog_migrate.streams.catalog.tables import ShardMaker
 from tests.decisions import Changes, commit
 
 from .conftest import Place
@@ -89,7 +89,7 @@ def test_dead_letters_of_a_source_that_ran(place: Place) -> None:
     state = place.state()
     orders = f"{place.warehouse()}/{state.items['i1'].shard}"
     path = f"{place.warehouse()}/shop/src/x"
-    from catalog_migrate.reconciler.actions import shard_spec
+    from catalog_migrate.migrations.actions import shard_spec
 
     ShardMaker.local().create(shard_spec(SOURCE, path))
 

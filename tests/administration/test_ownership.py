@@ -37,14 +37,14 @@ from catalog_migrate.errors import (
     EngineFailure,
     RelocationRefused,
 )
+from catalog_migrate.migrations.actions import is_ours
+from catalog_migrate.migrations.cleanup import clean_up, remove_data
+from catalog_migrate.migrations.execution_context import ExecutionContext
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
-from catalog_migrate.reconciler.actions import is_ours
-from catalog_migrate.reconciler.cleanup import clean_up, remove_data
-from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 from tests.decisions import Changes, commit

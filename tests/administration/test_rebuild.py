@@ -13,10 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.rebuild import Answers, rebuild
-from catalog_migrate.administration.survey import refuse_lost
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.marks import put_mark
+from catalog_migrate.catalog.marks import put_mark, refuse_lost
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.delta.seal import fence, seal
 from catalog_migrate.engine.port import Registration

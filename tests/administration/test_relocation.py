@@ -33,15 +33,15 @@ from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import CatalogMoved, RelocationRefused
+from catalog_migrate.migrations.actions import is_ours, own_views_place, shard_at
+from catalog_migrate.migrations.cleanup import clean_up, expired, remove_data
+from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.migrations.reconcile import shared_pending
+from catalog_migrate.migrations.rollback import plan_rollback, read_past
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
-from catalog_migrate.pipeline.rollback import plan_rollback, read_past
-from catalog_migrate.reconciler.actions import is_ours, own_views_place, shard_at
-from catalog_migrate.reconciler.cleanup import clean_up, expired, remove_data
-from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.reconcile import shared_pending
-from catalog_migrate.streams import following
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
+from catalog_migrate.streams.runtime import shard_handover
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 
@@ -329,7 +329,7 @@ class TestMove:
         relocate(place.log(), tables={"shop.orders": new})
         state = place.state()
         assert state.streams["i7"].reads == new
-        assert not following.pending(state, "i7")
+        assert not shard_handover.pending(state, "i7")
 
     def test_an_operation_that_ends_with_the_move_holds_nobody(self, place: Place) -> None:
         """Its holds go with it, for nobody would ever lift them; an operator's stay."""

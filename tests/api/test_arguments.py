@@ -17,7 +17,7 @@ from catalog_migrate.cli import releases
 from catalog_migrate.config import load
 from catalog_migrate.delta.shard_logs import ShardLogs
 from catalog_migrate.errors import EditedPlan, InvalidArguments, UsageError
-from catalog_migrate.pipeline.options import (
+from catalog_migrate.migrations.options import (
     BootstrapArguments,
     BootstrapOptions,
     CallArguments,

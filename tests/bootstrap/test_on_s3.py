@@ -34,7 +34,7 @@ from catalog_migrate.testing.starts import migrate
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.reconciler.execution_context import Progress
+    from catalog_migrate.model.progress import Progress
     from tests.services.object_store import ObjectStore
     from tests.services.spark_cluster import SparkCluster
     from tests.services.store_proxy import StoreProxy

@@ -15,8 +15,8 @@ from catalog_migrate.cli.main import main
 from catalog_migrate.delta import seal as seals
 from catalog_migrate.engine.spark.shards import SHOW_VALUES
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, NotReconciled
+from catalog_migrate.model.progress import Progress
 from catalog_migrate.planner.plan_validation import DOES_NOT_BIND, NAME_HELD
-from catalog_migrate.reconciler.execution_context import Progress
 
 pytestmark = pytest.mark.spark
 

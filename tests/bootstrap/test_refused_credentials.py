@@ -31,7 +31,7 @@ from tests.services.strict_store import StrictStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.reconciler.execution_context import Progress
+    from catalog_migrate.model.progress import Progress
 
 pytestmark = [pytest.mark.soak, pytest.mark.services]
 

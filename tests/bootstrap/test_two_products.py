@@ -14,8 +14,8 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.errors import MigrationBlocked, NotReconciled
 from catalog_migrate.hook import bootstrap
+from catalog_migrate.migrations.actions import own_views_place
 from catalog_migrate.planner.plan_validation import NAME_HELD
-from catalog_migrate.reconciler.actions import own_views_place
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from catalog_migrate.reconciler.execution_context import Progress
+from catalog_migrate.model.progress import Progress
 from catalog_migrate.report import render
 from catalog_migrate.users.settings import UserSettings
 from tests.users.postgres_users import plan_of

@@ -8,7 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.operation_kinds import (
+from catalog_migrate.catalog.records import (
+    RECONCILE,
+    IntentRecord,
+    OperationRecord,
+    SealedShard,
+    ShardRecord,
+    TombstoneRecord,
+    to_reconcile,
+)
+from catalog_migrate.errors import CheckFailed
+from catalog_migrate.operations.kinds import (
     ABANDONED,
     ALTER,
     BUILDING,
@@ -21,17 +31,7 @@ from catalog_migrate.catalog.operation_kinds import (
     UNSAFE,
     OperationKind,
 )
-from catalog_migrate.catalog.records import (
-    RECONCILE,
-    IntentRecord,
-    OperationRecord,
-    SealedShard,
-    ShardRecord,
-    TombstoneRecord,
-    to_reconcile,
-)
-from catalog_migrate.errors import CheckFailed
-from catalog_migrate.program.steps import WORDS, Step, stored
+from catalog_migrate.operations.steps import WORDS, Step, stored
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 from tests.simulation.states import migration_state

@@ -17,7 +17,7 @@ from catalog_migrate.cli.logs import Lines, progress
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
 from catalog_migrate.errors import CommitConflict
-from catalog_migrate.reconciler.execution_context import Progress
+from catalog_migrate.model.progress import Progress
 
 Run = Callable[..., tuple[int, str, list[dict[str, Any]]]]
 

@@ -729,12 +729,12 @@ def test_a_verb_decides_nothing() -> None:
     shown = {
         "catalog_migrate.delta.log",  # a directory that no result is written into
         "catalog_migrate.engine.spark.jars",  # the demonstration's own processes
-        "catalog_migrate.program.steps",  # how steps are numbered and described
-        "catalog_migrate.streams.unsafe.backfill",
-        "catalog_migrate.streams.unsafe_client",
-        "catalog_migrate.streams.unsafe.planning",
-        "catalog_migrate.streams.unsafe.render",
-        "catalog_migrate.streams.unsafe.requests",
+        "catalog_migrate.operations.steps",  # how steps are numbered and described
+        "catalog_migrate.streams.positions.backfill",
+        "catalog_migrate.streams.positions.client",
+        "catalog_migrate.streams.positions.planning",
+        "catalog_migrate.streams.positions.render",
+        "catalog_migrate.streams.positions.requests",
     }
     verbs = Path(__file__).parents[2] / "catalog_migrate" / "cli"
     others = {

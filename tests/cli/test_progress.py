@@ -7,7 +7,7 @@ import io
 import pytest
 
 from catalog_migrate.cli.logs import Lines, describe_figures, progress
-from catalog_migrate.reconciler.execution_context import Progress
+from catalog_migrate.model.progress import Progress
 
 
 def test_lines_are_few_but_the_first_and_the_last_of_a_phase_are_there() -> None:

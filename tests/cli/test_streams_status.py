@@ -21,8 +21,8 @@ from catalog_migrate.catalog.records import (
     OperationRecord,
 )
 from catalog_migrate.cli.main import main
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
 from tests.decisions import Changes, commit
 
 Call = Callable[..., tuple[int, str, str]]

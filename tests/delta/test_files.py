@@ -21,7 +21,7 @@ from catalog_migrate.delta.table import (
     table_size,
     view_table,
 )
-from catalog_migrate.streams.tables import DeltaTables
+from catalog_migrate.streams.catalog.tables import DeltaTables
 from tests.delta.logs import add, metadata, protocol, remove, write_commit
 
 WHOLE, SHRUNK, SMALLER = add("a", 5), add("a", 5, 2, at=1), add("a", 5, 3, at=40)

@@ -14,7 +14,7 @@ import yaml
 
 from catalog_migrate import config
 from catalog_migrate.cli.group import cli
-from catalog_migrate.streams.http_endpoint import Address, Endpoint, parse_address
+from catalog_migrate.streams.runtime.http_endpoint import Address, Endpoint, parse_address
 
 MANIFESTS = Path(__file__).parents[2] / "examples" / "kubernetes"
 SCHEMA = json.loads(Path(__file__).with_name("kubernetes.schema.json").read_text())

@@ -12,10 +12,10 @@ import yaml
 
 from catalog_migrate.cli.group import cli
 from catalog_migrate.config import KEYS
-from catalog_migrate.streams.exposition import PREFIX, families
-from catalog_migrate.streams.health import NO_RUNTIME
-from catalog_migrate.streams.http_endpoint import parse_address
-from catalog_migrate.streams.observation import STATES, Observation
+from catalog_migrate.streams.ddl.health import NO_RUNTIME
+from catalog_migrate.streams.runtime.exposition import PREFIX, families
+from catalog_migrate.streams.runtime.http_endpoint import parse_address
+from catalog_migrate.streams.runtime.observation import STATES, Observation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating-streams.md").read_text()
 FAMILIES = families(Observation(), cluster="c", started=0, lags={})

@@ -80,7 +80,7 @@ def test_the_page_tells_survivors(monkeypatch: pytest.MonkeyPatch) -> None:
     results = {one.key: {"killed": "a test"}, two.key: {"killed": ""}, three.key: {"killed": ""}}
     lines = page(results, (one, two, three)).splitlines()
     assert "| planner | 3 | 1 | 1 | 1 | 50.0 % |" in lines
-    assert "| program | 0 | 0 | 0 | 0 | - |" in lines
+    assert "| operations | 0 | 0 | 0 | 0 | - |" in lines
     assert lines[-2:] == [
         "| `planner/x.py:2` f | `constant: 1 -> 2` | It is so. |",
         "| `planner/x.py:3` f | `constant: 1 -> 2` |  |",

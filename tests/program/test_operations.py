@@ -10,8 +10,8 @@ from typing import ClassVar, TypeVar
 import msgspec
 import pytest
 
-from catalog_migrate.program.operations import Execution, Operation, execute
-from catalog_migrate.program.steps import WORDS, Op, Step, decoded, stored
+from catalog_migrate.operations.operation import Execution, Operation, execute
+from catalog_migrate.operations.steps import WORDS, Op, Step, decoded, stored
 
 T = TypeVar("T")
 R = TypeVar("R")

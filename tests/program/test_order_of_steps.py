@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from catalog_migrate.errors import DependencyCycle
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey
-from catalog_migrate.program.order import order_creates, order_steps, order_waves
+from catalog_migrate.operations.order import order_creates, order_steps, order_waves
 
 
 def _graph(uses: dict[int, set[int]]) -> DependencyGraph:

@@ -7,9 +7,9 @@ import pytest
 from catalog_migrate.catalog.records import FORMAT_VERSION, ConfigRecord, MappingRecord, ShardRecord
 from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
 from catalog_migrate.engine.port import Registration
+from catalog_migrate.migrations.actions import DesiredName, difference, shard_at
+from catalog_migrate.migrations.others import describe_holder
 from catalog_migrate.model.names import Identity, ItemName
-from catalog_migrate.reconciler.actions import DesiredName, difference, shard_at
-from catalog_migrate.reconciler.others import describe_holder
 
 OWN: Identity = ("relation", "catalog_migrate", "own")
 T: Identity = ("relation", "s", "t")

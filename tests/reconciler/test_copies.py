@@ -13,19 +13,14 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.engine.port import CopyResult, Engine
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.migrations.copy_progress import CopyProgress
+from catalog_migrate.migrations.execution_context import ExecutionContext, NewShard
 from catalog_migrate.model.objects import Hashes
+from catalog_migrate.model.progress import OnProgress, Progress, silent
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Change, Target
-from catalog_migrate.reconciler.copy_progress import CopyProgress
-from catalog_migrate.reconciler.execution_context import (
-    ExecutionContext,
-    NewShard,
-    OnProgress,
-    Progress,
-    silent,
-)
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.testing.engine import BYTES_PER_ROW, SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World

@@ -12,16 +12,13 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import Engine
+from catalog_migrate.engine.workers import Workers
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.program.operations import Operation, execute
-from catalog_migrate.program.steps import Step
-from catalog_migrate.reconciler.execution_context import (
-    Ended,
-    ExecutionContext,
-    Progress,
-    Workers,
-)
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.migrations.execution_context import Ended, ExecutionContext
+from catalog_migrate.model.progress import Progress
+from catalog_migrate.operations.operation import Operation, execute
+from catalog_migrate.operations.steps import Step
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 
 
 def work(**settings: object) -> ExecutionContext:

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.errors import StalePlan
+from catalog_migrate.migrations.reconcile import shared_pending
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planfile import decode_plan, plan_hash
-from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import roll_back
 from catalog_migrate.testing.world import SimulatedClock

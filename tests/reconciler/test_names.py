@@ -9,15 +9,17 @@ import pytest
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.workers import Workers
 from catalog_migrate.errors import MigrationBlocked, NotReconciled
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.migrations.reconcile import reconcile_names
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, Workers
-from catalog_migrate.reconciler.reconcile import reconcile_names
+from catalog_migrate.model.progress import Progress
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from catalog_migrate.testing.world import SimulatedClock, World

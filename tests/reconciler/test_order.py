@@ -19,7 +19,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure, LeaseHeld, MetastoreFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport
-from catalog_migrate.program.steps import NAMES, SESSION, Executed, Step
+from catalog_migrate.operations.steps import NAMES, SESSION, Executed, Step
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine

@@ -11,17 +11,19 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import BindRequest, BindResult, Engine
+from catalog_migrate.engine.workers import Workers
+from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.migrations.look_at_rows import _refused
+from catalog_migrate.migrations.prepare import bind, bind_requests
+from catalog_migrate.migrations.reshape import _shadow_of
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.progress import Progress
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.proofs import RowsAtRisk
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress, Workers
-from catalog_migrate.reconciler.look_at_rows import _refused
-from catalog_migrate.reconciler.prepare import bind, bind_requests
-from catalog_migrate.reconciler.reshape import _shadow_of
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 
 TEXT = """
 CREATE TABLE t (a INT);

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from catalog_migrate.reconciler.execution_context import Workers
+from catalog_migrate.engine.workers import Workers
 
 
 def test_results_come_in_order_and_from_the_same_threads() -> None:

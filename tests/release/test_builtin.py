@@ -10,7 +10,7 @@ from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.release import builtin
 from catalog_migrate.release.builtin import builtins_directory, system_release
-from catalog_migrate.streams.unsafe.audit import entry
+from catalog_migrate.streams.positions.audit import entry
 
 
 def test_system_release_reads_the_log_of_the_catalog() -> None:

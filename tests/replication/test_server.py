@@ -34,7 +34,7 @@ from catalog_migrate.errors import (
     SlotMissing,
     TableChanged,
 )
-from catalog_migrate.streams.failures import is_passing
+from catalog_migrate.streams.catalog.failures import is_passing
 from tests.services.replication import slot_state
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import ItemKey
-from catalog_migrate.program.steps import Step
+from catalog_migrate.operations.steps import Step
 from catalog_migrate.report.pictures import PICTURES, draw_graph, draw_program, make_picture
 from catalog_migrate.report.report import Edge, Node, Picture
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog_migrate.program.steps import Step
+from catalog_migrate.operations.steps import Step
 from catalog_migrate.report.program import describe_absences, list_waves
 from catalog_migrate.report.report import Wave
 

@@ -6,8 +6,8 @@ import pytest
 
 from catalog_migrate.api.registrations import Comparison
 from catalog_migrate.errors import UsageError
-from catalog_migrate.program.steps import Executed, Step
-from catalog_migrate.reconciler.actions import Drift
+from catalog_migrate.migrations.actions import Drift
+from catalog_migrate.operations.steps import Executed, Step
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.registrations import report_drift
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from catalog_migrate.model.wording import describe_duration, describe_size
+from catalog_migrate.operations.steps import Step
 from catalog_migrate.planner.plan import (
     Base,
     Blocked,
@@ -26,7 +27,6 @@ from catalog_migrate.planner.plan import (
     Validation,
     point_of_no_return,
 )
-from catalog_migrate.program.steps import Step
 from catalog_migrate.report import lay_out, render
 from catalog_migrate.report.outline import amount, outline
 from catalog_migrate.report.report import Entry, Report, Section

@@ -12,7 +12,7 @@ from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Decision, Difference
 from catalog_migrate.report.statements import report_statement
-from catalog_migrate.streams.judgement import Judgement
+from catalog_migrate.streams.runtime.judgement import Judgement
 from tests.report.stages import ALTER, report_of, wide_stage
 from tests.simulation.streaming import StreamWorld
 from tests.streams.test_judgement import lacks

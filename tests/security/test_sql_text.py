@@ -53,42 +53,42 @@ SAFE_PARTS = {
     # the body of the release's own view
     "release/manifest.py": {"sql"},
     # conditions and lists of literals
-    "streams/tables.py": {"where", "names"},
+    "streams/catalog/tables.py": {"where", "names"},
     # conditions and lists of quoted names, made in the same function
     "streams/spark/postgres_source.py": {"target", "source", "keys", "clauses"},
     # quoted lists and a filter of the server's own; the name that the server gave a snapshot
-    "replication/snapshot.py": {"listed", "only", "query", "snapshot"},
+    "connectors/postgres/snapshot.py": {"listed", "only", "query", "snapshot"},
     # quoted columns and a condition over them, made in the same function
-    "streams/validation.py": {"listed", "where"},
+    "streams/ddl/validation.py": {"listed", "where"},
     # the column, or NULL in its place
-    "streams/status.py": {"failure"},
+    "streams/catalog/cluster_log.py": {"failure"},
     # names of the log's own columns, an id of ours (i<n>), a time and a number
-    "streams/log_entries.py": {"shown", "item_id", "after", "limit"},
+    "streams/ddl/log_entries.py": {"shown", "item_id", "after", "limit"},
     # a number of seconds from our own settings
-    "connections/postgres_probe.py": {"seconds"},
+    "connectors/postgres/probe.py": {"seconds"},
 }
 """Names that may stand in a statement because of how they are made; a reviewed list."""
 
 TALK = {
     # text for people: remedies, the language's own printer
-    "connections/options.py",
+    "connectors/options.py",
     "model/table_features.py",
     "report/statements.py",
     "report/user_objects.py",
     "sql/printer.py",
-    "streams/failures.py",
-    "streams/show.py",
-    "streams/unsafe/requests.py",
-    "streams/unsafe/positions.py",
-    "streams/upstream_tables.py",
+    "streams/catalog/failures.py",
+    "streams/ddl/show.py",
+    "streams/positions/requests.py",
+    "streams/positions/positions.py",
+    "streams/catalog/upstream_tables.py",
 }
 REMEDIES = {
-    "connections/postgres_probe.py", "replication/drift.py", "replication/preflight.py",
-    "replication/sessions.py",
+    "connectors/postgres/probe.py", "connectors/postgres/drift.py", "connectors/postgres/preflight.py",
+    "connectors/postgres/sessions.py",
     "streams/spark/file_lines.py", "streams/spark/moved_rows.py",
     "streams/spark/postgres_sink.py",
     "streams/spark/postgres_source.py",
-    "streams/validation.py",
+    "streams/ddl/validation.py",
 }
 """Modules whose statements in f-strings are remedies, unless they are handed to ``execute``."""
 

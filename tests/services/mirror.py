@@ -30,15 +30,15 @@ from catalog_migrate.connectors.postgres.snapshot import StagedTable
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import SlotInUse
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import cluster_key
+from catalog_migrate.streams.catalog.queries import OutputTable
+from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
+from catalog_migrate.streams.catalog.upstream_tables import keeps_deleted
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.databases import ServerDatabases
-from catalog_migrate.streams.queries import OutputTable
-from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.status import cluster_key
-from catalog_migrate.streams.table_snapshots import expected, take
-from catalog_migrate.streams.unsafe.positions import postgres_position
-from catalog_migrate.streams.upstream_tables import keeps_deleted
+from catalog_migrate.streams.positions.positions import postgres_position
+from catalog_migrate.streams.upstreams.databases import ServerDatabases
+from catalog_migrate.streams.upstreams.table_snapshots import expected, take
 from tests.decisions import Changes, commit
 
 Row = tuple[str | None, ...]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres.server import SlotLag
 from catalog_migrate.connectors.postgres.snapshot import MANIFEST, Manifest, StagedTable
@@ -31,23 +30,29 @@ from catalog_migrate.errors import (
     TableChanged,
 )
 from catalog_migrate.model.objects import External
+from catalog_migrate.operations.kinds import UNSAFE
 from catalog_migrate.store import store_at
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.databases import SlotContents, SlotState
-from catalog_migrate.streams.operation_records import images_in
-from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.status import UPSTREAM
-from catalog_migrate.streams.surveys import watch_of
-from catalog_migrate.streams.table_snapshots import Attempt, awaits_snapshot, expected, take
-from catalog_migrate.streams.unsafe.positions import postgres_position
-from catalog_migrate.streams.upstream_tables import (
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
+from catalog_migrate.streams.catalog.operation_records import images_in
+from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.catalog.query_spec import spec_of
+from catalog_migrate.streams.catalog.surveys import watch_of
+from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_LOADED,
     is_mirror,
     snapshot_app,
+)
+from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.positions.positions import postgres_position
+from catalog_migrate.streams.upstreams.databases import SlotContents, SlotState
+from catalog_migrate.streams.upstreams.table_snapshots import (
+    Attempt,
+    awaits_snapshot,
+    expected,
+    take,
 )
 from tests.simulation import mirrors
 from tests.simulation.invariants import require

@@ -39,8 +39,8 @@ from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
-from catalog_migrate.streams.effects import FollowTables
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.catalog.statement_changes import FollowTables
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine, definition_of
 from catalog_migrate.testing.world import UserView

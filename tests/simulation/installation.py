@@ -12,14 +12,14 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.migrations.build_tables import Populate
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.build_tables import Populate
 from catalog_migrate.release.release import Release
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate, roll_back
 from catalog_migrate.testing.world import SimulatedClock, World

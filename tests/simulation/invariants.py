@@ -13,12 +13,12 @@ from catalog_migrate.catalog.records import RECONCILE
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.migrations.commit import stored_program
 from catalog_migrate.model.names import Identity, ItemName, parse_reference
 from catalog_migrate.model.objects import Column
+from catalog_migrate.operations.steps import NAMES
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
-from catalog_migrate.program.steps import NAMES
-from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.release.release import Release
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.bodies import Row

@@ -27,13 +27,13 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.queries import OutputTable, QuerySpec
-from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.status import UPSTREAM
-from catalog_migrate.streams.surveys import watch_of
-from catalog_migrate.streams.table_snapshots import expected
-from catalog_migrate.streams.upstream_tables import snapshot_app
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
+from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.catalog.query_spec import spec_of
+from catalog_migrate.streams.catalog.surveys import watch_of
+from catalog_migrate.streams.catalog.upstream_tables import snapshot_app
+from catalog_migrate.streams.upstreams.table_snapshots import expected
 from tests.simulation.invariants import require
 from tests.simulation.stream_scenario import HARMLESS, WRITE
 from tests.simulation.upstream import COLUMNS, PUBLICATION, CatalogServer, Refused

@@ -15,6 +15,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import InFlight
 from catalog_migrate.catalog.sessions import remove_sessions
+from catalog_migrate.engine.workers import Workers
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -27,12 +28,12 @@ from catalog_migrate.errors import (
     UsageError,
 )
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.migrations.reconcile import reconcile_names
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Workers
-from catalog_migrate.reconciler.reconcile import reconcile_names
-from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import TableEntry
 from tests.simulation.crashes import SimulatedCrash

@@ -19,10 +19,11 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Update
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.streams import dependencies, following
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.tables import ShardMaker
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.catalog.tables import ShardMaker
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.runtime import shard_handover
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.decisions import Changes, commit
 from tests.simulation.installation import WAREHOUSE
@@ -123,9 +124,9 @@ class Sinks:
         sink.sent += [next(iter(row.values())) for row in rows]
         sink.consumed = len(held.versions) - 1
         record = state.shards[stream.reads]
-        if not following.pending(state, sink.item_id) or record.sealed_version is None:
+        if not shard_handover.pending(state, sink.item_id) or record.sealed_version is None:
             return
-        path, following_shard, _ = following.next_shard(state, sink.item_id)
+        path, following_shard, _ = shard_handover.next_shard(state, sink.item_id)
         self._put(sink.item_id, msgspec.structs.replace(stream, reads=path))
         self._tell(f"the sink {sink.item_id} follows its table into {path}")
         version = following_shard.version

@@ -18,7 +18,10 @@ from typing import get_args
 import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
-from catalog_migrate.catalog.operation_kinds import (
+from catalog_migrate.catalog.operation_states import declared_state, state_of
+from catalog_migrate.catalog.state import State
+from catalog_migrate.hook import Outcome
+from catalog_migrate.operations.kinds import (
     ABANDONED,
     ALTER,
     BUILDING,
@@ -32,11 +35,7 @@ from catalog_migrate.catalog.operation_kinds import (
     SEALING,
     UNCONFIRMED,
     UNSAFE,
-    declared_state,
-    state_of,
 )
-from catalog_migrate.catalog.state import State
-from catalog_migrate.hook import Outcome
 from tests.simulation import states
 
 SCHEDULES = 20_000

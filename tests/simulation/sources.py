@@ -15,8 +15,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.declare import DEAD_LETTER_COLUMNS
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.queries import DEAD_LETTER_COLUMNS
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.dead_letters import NUMBER
 from tests.simulation.installation import WAREHOUSE

@@ -1,6 +1,6 @@
 """The crash table: every durable state, who may leave it, and what each release finds there.
 
-The states of operations are :data:`~catalog_migrate.catalog.operation_kinds.KINDS`, to which every
+The states of operations are :data:`~catalog_migrate.operations.kinds.KINDS`, to which every
 commit is held; those between operations, and of a whole installation, are written here.
 ``docs/states.md`` is printed from these values (``make docs``). ``tests/catalog/test_states.py``
 kills starts of a small installation at every call of engine and log, tells the state by
@@ -16,7 +16,10 @@ from typing import Literal, cast
 import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
-from catalog_migrate.catalog.operation_kinds import (
+from catalog_migrate.catalog.operation_states import attempt_state, committed_state
+from catalog_migrate.catalog.state import State
+from catalog_migrate.hook import Outcome
+from catalog_migrate.operations.kinds import (
     ABANDONED,
     ALTER,
     BUILDING,
@@ -30,11 +33,7 @@ from catalog_migrate.catalog.operation_kinds import (
     SEALING,
     UNSAFE,
     OperationState,
-    attempt_state,
-    committed_state,
 )
-from catalog_migrate.catalog.state import State
-from catalog_migrate.hook import Outcome
 
 InForce = Literal["none", "old", "new"]
 """Which release is in force in a state, seen from the start that was killed."""
@@ -381,7 +380,7 @@ def page() -> str:
         "# Durable states: where a kill leaves an installation, and what comes next",
         "",
         "What a killed process leaves, and what the next start does about it.",
-        "Printed by `make docs` from `catalog_migrate/catalog/operation_kinds.py`, to which every"
+        "Printed by `make docs` from `catalog_migrate/operations/kinds.py`, to which every"
         " commit is held, and",
         "from `tests/simulation/states.py`; a test refuses a page that differs.",
         "",

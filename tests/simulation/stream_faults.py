@@ -20,11 +20,11 @@ from catalog_migrate.connectors.postgres.survey import Survey, Surveyed, Surveye
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.postgres.watch import WatchedServer, Watcher
 from catalog_migrate.errors import ChangesMissing
+from catalog_migrate.streams.catalog.operation_records import images_in
+from catalog_migrate.streams.catalog.queries import QueryEngine, QuerySpec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.operation_records import images_in
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.queries import QueryEngine, QuerySpec
-from catalog_migrate.streams.upstream import Upstream, topics_of_query
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.upstreams.upstream import Upstream, topics_of_query
 from tests.simulation.databases import SimulatedDatabases
 from tests.simulation.faulty import Edits, FaultyLog, change_kept
 from tests.simulation.object_store import Bucket

@@ -1,4 +1,4 @@
-"""The ports of streams (:mod:`catalog_migrate.streams.ports`) on a simulated world.
+"""The ports of streams (:mod:`catalog_migrate.streams.runtime.ports`) on a simulated world.
 
 Threads of the code under test run at once and in place, so that a run is a function of its
 scenario.
@@ -17,13 +17,13 @@ from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.connectors.validation import Identity, TopicAccess
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
+from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus
+from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.ports import Event, Ports
-from catalog_migrate.streams.queries import QuerySpec, Resolved
-from catalog_migrate.streams.status import ClusterLog, QueryStatus
-from catalog_migrate.streams.upstream import (
+from catalog_migrate.streams.runtime.ports import Event, Ports
+from catalog_migrate.streams.upstreams.upstream import (
     TopicContents,
     Upstream,
     topics_of_query,

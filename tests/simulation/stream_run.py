@@ -20,22 +20,23 @@ from pathlib import Path
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.catalog.operation_kinds import ALTER, BACKFILLING, UNSAFE, declared_state
+from catalog_migrate.catalog.operation_states import declared_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
-from catalog_migrate.streams import dependencies
+from catalog_migrate.operations.kinds import ALTER, BACKFILLING, UNSAFE
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import FAILURE
+from catalog_migrate.streams.catalog.operation_records import chunks_in, images_in
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.catalog.tables import transaction
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.operation_records import chunks_in, images_in
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.status import FAILURE
-from catalog_migrate.streams.tables import transaction
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.positions.restore import undo_request
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.runtime.runtime import Runtime, RuntimeOptions
 from tests.services.checkpoints import root
 from tests.simulation import databases, mirrors
 from tests.simulation.crashes import SimulatedCrash

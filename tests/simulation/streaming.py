@@ -23,10 +23,10 @@ from catalog_migrate.connectors.postgres.watch import Watcher
 from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
 from catalog_migrate.store.address import is_remote
+from catalog_migrate.streams.catalog.queries import QueryFailure, QueryProgress, QuerySpec
+from catalog_migrate.streams.catalog.upstream_tables import is_mirror
 from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
-from catalog_migrate.streams.upstream_tables import is_mirror
 from tests.services.checkpoints import root
 from tests.simulation import databases, mirrors, stream_sinks
 from tests.simulation.databases import SimulatedDatabases
@@ -377,7 +377,7 @@ class SimulatedPreparedQuery:
 
 
 class SimulatedQueries:
-    """One process's engine: implements :class:`catalog_migrate.streams.queries.QueryEngine`.
+    """One process's engine, a :class:`catalog_migrate.streams.catalog.queries.QueryEngine`.
 
     ``on_step`` hears of every step of every query before its effect, and may raise. ``told`` are
     the ids of topics that its process was told last, by item id: a query reads of those.

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from catalog_migrate.errors import PrepareFailed
+from catalog_migrate.migrations.build_tables import Populate
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.progress import Progress
 from catalog_migrate.planner.plan import OptionChange
-from catalog_migrate.reconciler.build_tables import Populate
-from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate
 from tests.simulation.draft import ColumnShape, DraftedRelease, TableShape

@@ -17,8 +17,8 @@ from catalog_migrate.errors import EngineFailure, NotReconciled, StalePlan
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.progress import Progress
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.starts import migrate

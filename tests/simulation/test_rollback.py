@@ -23,9 +23,9 @@ from catalog_migrate.errors import (
     UsageError,
 )
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.migrations.rollback import plan_rollback, read_past
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.pipeline.rollback import plan_rollback, read_past
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_CHANGED, ROWS_NOT_HELD
 from catalog_migrate.policy import Policy, Rule

@@ -11,7 +11,7 @@ import pytest
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.pipeline.rollback import plan_rollback, read_past
+from catalog_migrate.migrations.rollback import plan_rollback, read_past
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_NOT_HELD
 from catalog_migrate.policy import Policy, Rule

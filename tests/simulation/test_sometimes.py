@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.catalog.operation_kinds import MIGRATE
+from catalog_migrate.operations.kinds import MIGRATE
 from tests.simulation import simulate as simulate_module
 from tests.simulation.scenario import Fault, Scenario, Start
 from tests.simulation.scenario_run import ScenarioRun

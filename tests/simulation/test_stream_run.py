@@ -10,10 +10,11 @@ import pytest
 
 from catalog_migrate.connectors.postgres import watch
 from catalog_migrate.connectors.postgres.survey import Survey
-from catalog_migrate.program.order import order_waves
+from catalog_migrate.operations.order import order_waves
 from catalog_migrate.store import Store
-from catalog_migrate.streams import operations, supervisor, table_snapshots
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_ATTEMPT
+from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_ATTEMPT
+from catalog_migrate.streams.runtime import operations, supervisor
+from catalog_migrate.streams.upstreams import table_snapshots
 from tests.simulation.stream_faults import CATALOG_FAULTS, FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (

@@ -17,9 +17,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, QueryRequest, SchemaMode, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName
-from catalog_migrate.model.objects import Argument, Column
+from catalog_migrate.model.objects import SHARD_KINDS, Argument, Column
 from catalog_migrate.planner.plan import UserObject
-from catalog_migrate.reconciler.actions import SHARD_KINDS
 from catalog_migrate.testing.bodies import called_for_rows, read_body
 from catalog_migrate.testing.engine import SimulatedEngine, definition_of, is_marked
 from catalog_migrate.testing.world import Names, UserView, World

@@ -9,7 +9,7 @@ import pytest
 from catalog_migrate.delta.table import options_for
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
-from catalog_migrate.reconciler.execution_context import relative
+from catalog_migrate.migrations.execution_context import relative
 from catalog_migrate.store import address
 from catalog_migrate.store.address import (
     Storage,

@@ -10,8 +10,8 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.catalog.statement_changes import Effect
+from catalog_migrate.streams.ddl.plans import plan_statement
 from tests.decisions import commit
 
 Do = Callable[[str], list[Effect]]

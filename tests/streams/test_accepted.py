@@ -13,8 +13,8 @@ from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.statement_changes import Effect
 from tests.decisions import Changes, commit
 
 Plan = Callable[[str], Effect]

@@ -11,8 +11,8 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
 from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.statement_changes import Effect
 from tests.decisions import Changes
 from tests.services.left_behind import leave
 
@@ -232,7 +232,7 @@ def test_submit_refuses_a_second_operation(log: Any, do: Any, setting: Any, stat
     """Two ALTERs of one connection: the first is at work, the second gets SQLSTATE 40001."""
     from catalog_migrate.catalog.commits import commit
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.requirements import ask_for
+    from catalog_migrate.streams.catalog.requirements import ask_for
 
     base = dependencies.find(state(), "connection", "base")
     source = dependencies.find(state(), "source", "s")
@@ -257,7 +257,7 @@ def test_submit_refuses_what_was_planned_from_something_else(
     """An ALTER planned from a definition that is no more gets 40001."""
     from catalog_migrate.catalog.commits import commit
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.requirements import ask_for
+    from catalog_migrate.streams.catalog.requirements import ask_for
 
     base = dependencies.find(state(), "connection", "base")
     do("ALTER CONNECTION base SET (kafka.client.id 'other')")
@@ -273,8 +273,8 @@ def test_submit_refuses_what_was_planned_from_something_else(
 def test_an_unsafe_request_says_what_changed(do: Any, setting: Any, state: Now) -> None:
     """One that was made on another definition gets 40001 and the options that differ."""
     from catalog_migrate.sql.parser import parse_one
-    from catalog_migrate.streams.unsafe.planning import Bound
-    from catalog_migrate.streams.unsafe.requests import request_of
+    from catalog_migrate.streams.positions.planning import Bound
+    from catalog_migrate.streams.positions.requests import request_of
 
     asked: Any = parse_one("ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest)")
     request = request_of(state(), asked)
@@ -290,7 +290,7 @@ def test_show_operations_keeps_what_was_found(
 ) -> None:
     """Of one that was refused, every finding is in its outcome."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.show import show
+    from catalog_migrate.streams.ddl.show import show
     from tests.decisions import Changes
 
     base = dependencies.find(state(), "connection", "base").item_id
@@ -308,7 +308,7 @@ def test_show_operations_keeps_what_was_found(
 def test_old_operations_are_forgotten(log: Any, state: Now) -> None:
     """The newest ended ALTERs stay listed; older ones go, what is under way never does."""
     from catalog_migrate.catalog.records import OperationRecord
-    from catalog_migrate.streams.updates import ForgetAlters
+    from catalog_migrate.streams.catalog.updates import ForgetAlters
     from tests.decisions import Changes, commit
 
     changes = Changes()

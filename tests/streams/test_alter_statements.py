@@ -19,7 +19,7 @@ from catalog_migrate.model.objects import External, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
 from tests.connections.test_kinds import CELLS, Cell, context, example, holds, wrong
 
 Values = Mapping[str, OptionValue]

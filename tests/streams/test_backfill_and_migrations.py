@@ -12,18 +12,18 @@ from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.operation_kinds import BACKFILLING
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.errors import PrepareFailed
-from catalog_migrate.reconciler.prepare import _require_no_backfill
-from catalog_migrate.streams import dependencies
+from catalog_migrate.migrations.prepare import _require_no_backfill
+from catalog_migrate.operations.kinds import BACKFILLING
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.catalog.tables import transaction
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
-from catalog_migrate.streams.following import carry_transactions
-from catalog_migrate.streams.migrations import MigratedStreams
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.tables import transaction
-from catalog_migrate.streams.unsafe.backfill import chunks_of
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
+from catalog_migrate.streams.positions.backfill import chunks_of
+from catalog_migrate.streams.runtime.shard_handover import carry_transactions
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 

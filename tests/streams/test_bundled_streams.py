@@ -11,8 +11,8 @@ import pytest
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import InvalidOptions, InvalidRelease
 from catalog_migrate.release.loader import load_release, load_texts
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.bundled_streams import plan_bundled_streams
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.ddl.bundled_streams import plan_bundled_streams
 from tests.decisions import commit
 
 Ship = Callable[[str], list[str]]

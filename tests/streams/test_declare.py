@@ -10,9 +10,10 @@ import pytest
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import InvalidOptions, RefusedStatement, UnknownItem
 from catalog_migrate.model.objects import SecretRef
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.show import create_statement, show
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.create_statement import create_statement
+from catalog_migrate.streams.catalog.statement_changes import Effect
+from catalog_migrate.streams.ddl.show import show
 
 Plan = Callable[[str], Effect]
 Now = Callable[[], State]
@@ -274,7 +275,7 @@ def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: 
     from catalog_migrate.catalog.memory_log import MemoryLog
     from catalog_migrate.catalog.opening import create_catalog, read_state
     from catalog_migrate.sql.parser import parse
-    from catalog_migrate.streams.plans import plan_statement
+    from catalog_migrate.streams.ddl.plans import plan_statement
     from tests.decisions import commit
 
     order = ("secret", "cluster", "connection", "source", "sink")

@@ -15,11 +15,11 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.bundled_streams import bundled_statements, plan_bundled_streams
-from catalog_migrate.streams.earlier_options import describe_earlier
-from catalog_migrate.streams.show import show_create
-from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.earlier_options import describe_earlier
+from catalog_migrate.streams.catalog.query_spec import spec_of
+from catalog_migrate.streams.ddl.bundled_streams import bundled_statements, plan_bundled_streams
+from catalog_migrate.streams.ddl.show import show_create
 from tests.decisions import Changes, commit
 
 Do = Callable[[str], Any]

@@ -14,17 +14,18 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import find_effects, preview
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.hook import BootstrapReport
+from catalog_migrate.migrations.build_tables import Prepared
+from catalog_migrate.migrations.commit import PutInForce
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.reconciler.build_tables import Prepared
-from catalog_migrate.reconciler.commit import PutInForce
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.streams import declare, dependencies
-from catalog_migrate.streams.effects import FollowTables, as_in_shard
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.tables import ShardMaker
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.statement_changes import FollowTables, as_in_shard
+from catalog_migrate.streams.catalog.tables import ShardMaker
+from catalog_migrate.streams.ddl import create
+from catalog_migrate.streams.ddl.plans import plan_statement
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.decisions import Changes, commit
 from tests.simulation.draft import DraftedRelease
@@ -273,7 +274,7 @@ def test_what_is_quarantined_costs_a_start_nothing(persistent: bool) -> None:
     """A source whose table of dead letters went has no name any more; a start that finds nothing
     else to do takes no lease and writes nothing, and says what is quarantined, read-only or not."""
     letters = ObjectDefinition(
-        "s", "table", "letters", declare.DEAD_LETTER_COLUMNS, depends_on=()
+        "s", "table", "letters", create.DEAD_LETTER_COLUMNS, depends_on=()
     )
     place = Place(persistent=persistent)
     place.start("1", V1, letters)

@@ -21,13 +21,13 @@ from catalog_migrate.catalog.records import (
     StreamRecord,
 )
 from catalog_migrate.connectors.findings import Finding
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.catalog.query_spec import slot_of
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.examination import LONG_START, examine_streams
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.specs import slot_of
-from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.ddl.examination import LONG_START, examine_streams
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.runtime.ports import Ports
 from tests.decisions import Changes, commit
 from tests.services.checkpoints import root
 

@@ -21,8 +21,8 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.sql.statements import Explain
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.ddl.execute import Executor
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

@@ -19,20 +19,21 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.table import make_append_only, shard_version
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, PositionLost
+from catalog_migrate.migrations.cleanup import expired
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.streams import dependencies, following
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.statement_changes import Draft
+from catalog_migrate.streams.catalog.tables import DeltaTables, ShardMaker
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
-from catalog_migrate.streams.effects import Draft
-from catalog_migrate.streams.lag import Lag, sink_lag, sink_lags
-from catalog_migrate.streams.migrations import MigratedStreams
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.tables import DeltaTables, ShardMaker
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.runtime import shard_handover
+from catalog_migrate.streams.runtime.lag import Lag, sink_lag, sink_lags
+from catalog_migrate.streams.runtime.ports import Ports
 from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 
@@ -144,7 +145,7 @@ class Place:
         adopt(self.checkpoint, item=self.sink, sources=[self.table])
 
     def step(self) -> bool:
-        return following.step(
+        return shard_handover.step(
             self.state, self.sink, self.checkpoint, DeltaTables(),
             commit=partial(commits.commit, self.log),
         ) is not None
@@ -174,8 +175,8 @@ def place(tmp_path: Path) -> Place:
 
 def test_nothing_to_follow(place: Place) -> None:
     """A sink in its table's shard stays; retention keeps nothing for it."""
-    assert not following.pending(place.state, place.sink)
-    assert following.still_read(place.state) == frozenset()
+    assert not shard_handover.pending(place.state, place.sink)
+    assert shard_handover.still_read(place.state) == frozenset()
 
 
 def test_drained_at_the_seal(place: Place) -> None:
@@ -184,12 +185,12 @@ def test_drained_at_the_seal(place: Place) -> None:
     new = place.migrated()
     place.append(new, 3)  # appended after the copy: not skipped
     place.read(old, last)
-    assert following.pending(place.state, place.sink)
+    assert shard_handover.pending(place.state, place.sink)
     assert place.step()
     assert (place.stream.reads, place.stream.generation) == (new, 1)
     assert place.positions() == [place.target(new)] * 2
-    assert not following.pending(place.state, place.sink)
-    assert following.still_read(place.state) == frozenset()
+    assert not shard_handover.pending(place.state, place.sink)
+    assert shard_handover.still_read(place.state) == frozenset()
 
 
 def test_not_drained(place: Place) -> None:
@@ -243,7 +244,7 @@ def test_through_two_retired_shards(place: Place) -> None:
     between = place.append(second, 1)
     third = place.migrated()
     place.read(first, last)
-    assert following.still_read(place.state) == {first, second, third}
+    assert shard_handover.still_read(place.state) == {first, second, third}
     assert expired(place.state, 100.0, 1.0, MigratedStreams()) == []
     assert place.step()
     assert place.stream.reads == second
@@ -277,7 +278,7 @@ def test_cut_off_between_commit_and_edit(place: Place, monkeypatch: pytest.Monke
         raise Cut
 
     with monkeypatch.context() as patched:
-        patched.setattr(following, "apply", cut)
+        patched.setattr(shard_handover, "apply", cut)
         with pytest.raises(Cut):
             place.step()
     assert place.stream.reads == second
@@ -285,9 +286,9 @@ def test_cut_off_between_commit_and_edit(place: Place, monkeypatch: pytest.Monke
     third = place.migrated()
     # its lines are still of the first shard: what they say of the second is nothing
     assert not place.step()
-    assert following.apply_committed(place.checkpoint, place.sink, place.stream)
+    assert shard_handover.apply_committed(place.checkpoint, place.sink, place.stream)
     assert place.positions() == [place.target(second)] * 2
-    assert not following.apply_committed(place.checkpoint, place.sink, place.stream)
+    assert not shard_handover.apply_committed(place.checkpoint, place.sink, place.stream)
     assert place.step()
     assert place.stream.reads == third
 
@@ -300,7 +301,7 @@ def test_somebody_else_committed_first(place: Place) -> None:
     stale = place.state
     changed = msgspec.structs.replace(place.stream, topics={"x": "y"})
     place.put(lambda changes, _: changes.put("stream", place.sink, changed))
-    following.step(
+    shard_handover.step(
         stale, place.sink, place.checkpoint, DeltaTables(),
         commit=partial(commits.commit, place.log),
     )
@@ -322,7 +323,7 @@ def test_no_trail(place: Place) -> None:
     place.checkpoint.write_offset(newest, 0, line)
     with pytest.raises(PositionLost, match=r"default\.k .*default\.t"):
         place.step()
-    assert old in following.still_read(place.state)
+    assert old in shard_handover.still_read(place.state)
 
 
 def test_what_makes_a_batch(place: Place) -> None:
@@ -401,7 +402,7 @@ def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
     place.put(lambda changes, _: changes.put("stream", source, record))
 
     def carry() -> int:
-        return following.carry_transactions(place.state, bad, old, new)
+        return shard_handover.carry_transactions(place.state, bad, old, new)
 
     assert carry() == 0  # never started
     checkpoint = Path(place.warehouse, "_checkpoints/bad/1")
@@ -417,7 +418,7 @@ def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
         assert carry() == 1
         assert DeltaTable(new).transaction_version(QUERY) == 7
     assert DeltaTable(new).version() == 1
-    assert following.carry_transactions(place.state, place.table, old, new) == 0
+    assert shard_handover.carry_transactions(place.state, place.table, old, new) == 0
 
 
 def test_how_far_a_sink_is_behind(place: Place) -> None:

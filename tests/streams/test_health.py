@@ -17,13 +17,13 @@ from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseReco
 from catalog_migrate.cli.inspection import streams_document, streams_text
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import UsageError
-from catalog_migrate.streams import dependencies, status
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.health import Limits, StreamsHealth, streams_health
-from catalog_migrate.streams.lag import Lag
-from catalog_migrate.streams.log_entries import log_entries, moment_of
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.status import ClusterLog, QueryStatus, latest, log_path
+from catalog_migrate.streams.catalog import cluster_log, dependencies
+from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, latest, log_path
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.ddl.health import Limits, StreamsHealth, streams_health
+from catalog_migrate.streams.ddl.log_entries import log_entries, moment_of
+from catalog_migrate.streams.runtime.lag import Lag
+from catalog_migrate.streams.runtime.ports import Ports
 from tests.decisions import Changes, commit
 
 Do = Callable[[str], Any]
@@ -268,7 +268,7 @@ def test_the_log_of_a_query(place: Place) -> None:
 
 def test_a_log_that_grows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each report adds a small file; they are put together again and again, every row kept."""
-    monkeypatch.setattr(status, "TIDY_INTERVAL", 20)
+    monkeypatch.setattr(cluster_log, "TIDY_INTERVAL", 20)
     for batch in range(65):
         place.reports(place.status("running", batch=batch))
     assert [row["batch"] for row in entries(place)] == list(range(65))

@@ -24,15 +24,16 @@ from catalog_migrate.errors import (
     LeaseLost,
     UsageError,
 )
-from catalog_migrate.streams import dependencies, http_endpoint
-from catalog_migrate.streams.exposition import exposition
-from catalog_migrate.streams.http_endpoint import Address, Endpoint, parse_address
-from catalog_migrate.streams.lag import Lag
-from catalog_migrate.streams.observation import STUCK, Observation, ObservedQuery, observe
-from catalog_migrate.streams.queries import OfflineQueries
-from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-from catalog_migrate.streams.status import QueryStatus
-from catalog_migrate.streams.tables import DeltaTables
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import QueryStatus
+from catalog_migrate.streams.catalog.queries import OfflineQueries
+from catalog_migrate.streams.catalog.tables import DeltaTables
+from catalog_migrate.streams.runtime import http_endpoint
+from catalog_migrate.streams.runtime.exposition import exposition
+from catalog_migrate.streams.runtime.http_endpoint import Address, Endpoint, parse_address
+from catalog_migrate.streams.runtime.lag import Lag
+from catalog_migrate.streams.runtime.observation import STUCK, Observation, ObservedQuery, observe
+from catalog_migrate.streams.runtime.runtime import Runtime, RuntimeOptions
 from tests.decisions import Changes, commit
 from tests.streams.running.skipping_clock import SkippingClock
 

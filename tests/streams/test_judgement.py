@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from catalog_migrate.errors import AlterSetBack, EngineFailure, ValidationFailed
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Result
-from catalog_migrate.streams.judgement import _is_of_finding, is_same_failure
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.status import failing_queries
-from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import failing_queries
+from catalog_migrate.streams.catalog.queries import QuerySpec
+from catalog_migrate.streams.ddl.execute import Result
+from catalog_migrate.streams.runtime.judgement import _is_of_finding, is_same_failure
+from catalog_migrate.streams.runtime.supervisor import LONGEST_BACK_OFF
 from tests.simulation.stream_ports import SimulatedUpstreams
 from tests.simulation.stream_run import SINK
 from tests.simulation.streaming import SimulatedQueries, SimulatedQuery, StreamWorld
@@ -45,7 +45,8 @@ def say(stage: Stage, request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     def run(text: str) -> Result:
         if request.param == "none":
             last = {each.item_id: each for each in stage.supervisor.statuses(stage.state)}
-            monkeypatch.setattr("catalog_migrate.streams.status.latest", lambda _: last)
+            place = "catalog_migrate.streams.catalog.cluster_log.latest"
+            monkeypatch.setattr(place, lambda _: last)
             stage.lease(holder="")
             (result,) = stage.client(lambda: None).run(text)
             stage.lease(holder="runtime")
@@ -373,6 +374,6 @@ def test_what_fails_is_read_from_the_clusters_log(
     stage.world.topics.pop("u")
     turns(stage)
     last = {each.item_id: each for each in stage.supervisor.statuses(stage.state)}
-    monkeypatch.setattr("catalog_migrate.streams.status.latest", lambda _: last)
+    monkeypatch.setattr("catalog_migrate.streams.catalog.cluster_log.latest", lambda _: last)
     (error,) = failing_queries(stage.state).values()
     assert error == "source default.r reads topics that are not there: u"

@@ -7,10 +7,10 @@ import pytest
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
-from catalog_migrate.catalog.operation_kinds import ALTER
 from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.streams.runtime import OperationClient
-from catalog_migrate.streams.status import cluster_key
+from catalog_migrate.operations.kinds import ALTER
+from catalog_migrate.streams.catalog.cluster_log import cluster_key
+from catalog_migrate.streams.runtime.client import OperationClient
 from catalog_migrate.testing.world import SimulatedClock
 from tests.decisions import Changes, commit
 

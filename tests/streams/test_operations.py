@@ -29,17 +29,17 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.program.operations import execute
-from catalog_migrate.program.steps import Step, interruptions, numbered
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Executor, Result
-from catalog_migrate.streams.probes import Probing
-from catalog_migrate.streams.runtime import Runner
-from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.trial import Trial
-from catalog_migrate.streams.unsafe import restore
-from catalog_migrate.streams.unsafe.operation import RestoreTable, UnsafeOperation
-from catalog_migrate.streams.watch import LOOK
+from catalog_migrate.operations.operation import execute
+from catalog_migrate.operations.steps import Step, interruptions, numbered
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.ddl.execute import Executor, Result
+from catalog_migrate.streams.positions import restore
+from catalog_migrate.streams.positions.operation import RestoreTable, UnsafeOperation
+from catalog_migrate.streams.runtime.alter_operation import AlterOperation
+from catalog_migrate.streams.runtime.probes import Probing
+from catalog_migrate.streams.runtime.runner import Runner
+from catalog_migrate.streams.runtime.supervisor import Supervisor
+from catalog_migrate.streams.runtime.watch import LOOK
 from catalog_migrate.testing.world import SimulatedClock
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
@@ -410,9 +410,9 @@ class TestNothingToGoBackTo:
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It was healthy at first: it is started and waited for once more with the others."""
-        stays, killed = Trial._nothing_to_go_back_to, list[str]()
+        stays, killed = AlterOperation._nothing_to_go_back_to, list[str]()
 
-        def kill(trial: Trial, row: OperationRecord) -> str:
+        def kill(trial: AlterOperation, row: OperationRecord) -> str:
             why = stays(trial, row)
             for query in stage.engine.running:
                 if why and query.spec.name.name == "r":
@@ -420,7 +420,7 @@ class TestNothingToGoBackTo:
                     killed.append(query.spec.name.name)
             return why
 
-        monkeypatch.setattr(Trial, "_nothing_to_go_back_to", kill)
+        monkeypatch.setattr(AlterOperation, "_nothing_to_go_back_to", kill)
         progress = SimulatedQuery.progress
         begun = stage.supervisor.clock.monotonic()
         monkeypatch.setattr(SimulatedQuery, "progress", lambda query: (
@@ -565,13 +565,13 @@ class TestKilled:
     def test_while_it_goes_back(self, stage: Stage) -> None:
         """Then it is the old definition that is in force."""
 
-        def put_back(trial: Trial, problems: Any) -> None:
+        def put_back(trial: AlterOperation, problems: Any) -> None:
             original(trial, problems)
             raise SimulatedCrash("after the commit")
 
-        original = Trial._go_back
+        original = AlterOperation._go_back
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Trial, "_go_back", put_back)
+            patch.setattr(AlterOperation, "_go_back", put_back)
             with pytest.raises(AlterUnfinished, match="the old definition is in force again"):
                 stage.alter("lame")
         assert stage.broker == "a:9092"

@@ -15,11 +15,11 @@ from catalog_migrate.connectors.validation import TopicAccess
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
+from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
+from catalog_migrate.streams.catalog.tables import DeltaTables, Tables
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.ports import Ports, SystemThreads, Threads
-from catalog_migrate.streams.queries import QuerySpec, Resolved
-from catalog_migrate.streams.tables import DeltaTables, Tables
-from catalog_migrate.streams.upstream import ServerUpstreams, Upstreams
+from catalog_migrate.streams.runtime.ports import Ports, SystemThreads, Threads
+from catalog_migrate.streams.upstreams.upstream import ServerUpstreams, Upstreams
 from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation.stream_ports import (
     SimulatedTables,

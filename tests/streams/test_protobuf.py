@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.model.objects import Column
-from catalog_migrate.streams.protobuf import FILE, MessageReader, UnfitMessage, compiled
+from catalog_migrate.streams.formats.protobuf import FILE, MessageReader, UnfitMessage, compiled
 
 ORDER = """\
 syntax = "proto3";

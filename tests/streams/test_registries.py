@@ -18,12 +18,12 @@ from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.plan_validation import MigrationBlocked
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place as Place_
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.probes import validate
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.show import create_statement
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.create_statement import create_statement
+from catalog_migrate.streams.catalog.queries import QuerySpec
+from catalog_migrate.streams.catalog.statement_changes import Effect
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.runtime.probes import validate
 from tests.services.schema_registry import SchemaRegistry
 from tests.streams.test_effects import V1, Place, table
 
@@ -151,8 +151,8 @@ class TestValidation:
         self, registry: SchemaRegistry, do: Do, state: Callable[[], State], columns: str
     ) -> list[str]:
         """What is wrong with a source of those columns, its broker apart."""
-        from catalog_migrate.streams.ports import Ports
-        from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
+        from catalog_migrate.streams.runtime.ports import Ports
+        from catalog_migrate.streams.upstreams.upstream import ServerUpstreams, Upstream
 
         class NoBroker(ServerUpstreams):
             """The registry is real, the broker says yes."""
@@ -273,7 +273,7 @@ class TestMigrations:
     WIDER = table(Column("id", "BIGINT"), Column("at", "TIMESTAMP"), Column("x", "INT"))
 
     def place(self, registry: SchemaRegistry, *, bundled: bool) -> tuple[Place, tuple[str, ...]]:
-        from catalog_migrate.streams.schemas import written
+        from catalog_migrate.streams.upstreams.schemas import written
 
         place = Place()
         statements = tuple(each.format(url=registry.url) for each in self.STREAMS)

@@ -10,12 +10,12 @@ from typing import Any
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.connectors.validation import TopicAccess
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.queries import QuerySpec, Resolved
-from catalog_migrate.streams.runtime import POLL_UPSTREAM, Runtime, RuntimeOptions
-from catalog_migrate.streams.status import UPSTREAM
-from catalog_migrate.streams.upstream import Upstream
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
+from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.runtime.runtime import POLL_UPSTREAM, Runtime, RuntimeOptions
+from catalog_migrate.streams.upstreams.upstream import Upstream
 from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation.stream_ports import SimulatedUpstreams, simulated_ports
 from tests.simulation.stream_run import SETTING

@@ -18,14 +18,14 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.cli.inspection import status_document, status_text
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.failures import Failure
-from catalog_migrate.streams.queries import OfflineQueries
-from catalog_migrate.streams.show import StalledQuery, show, stalled_queries
-from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
-from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.unsafe.audit import Unseen
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.catalog.failures import Failure
+from catalog_migrate.streams.catalog.queries import OfflineQueries
+from catalog_migrate.streams.catalog.tables import DeltaTables
+from catalog_migrate.streams.ddl.show import StalledQuery, show, stalled_queries
+from catalog_migrate.streams.positions.audit import Unseen
+from catalog_migrate.streams.runtime.supervisor import Supervisor
 from tests.decisions import Changes, commit
 
 Do = Callable[[str], Any]

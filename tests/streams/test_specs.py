@@ -23,16 +23,16 @@ from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place
 from catalog_migrate.sql.parser import parse, parse_one
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.specs import plain_secrets, spec_of
-from catalog_migrate.streams.unsafe import planning
-from catalog_migrate.streams.unsafe.forecast import Totals
-from catalog_migrate.streams.unsafe.operation_row import new_row
-from catalog_migrate.streams.unsafe.requests import Request, request_of, require_checked
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.create_statement import create_statement
+from catalog_migrate.streams.catalog.query_spec import plain_secrets, spec_of
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.positions import planning
+from catalog_migrate.streams.positions.forecast import Totals
+from catalog_migrate.streams.positions.operation_row import new_row
+from catalog_migrate.streams.positions.requests import Request, request_of, require_checked
+from catalog_migrate.streams.runtime.ports import Ports
 from tests.decisions import Changes, commit
 from tests.streams.conftest import SETTING
 

@@ -25,14 +25,15 @@ from catalog_migrate.errors import (
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import Unsafe
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.bundled_streams import plan_bundled_streams
-from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.execute import Executor, Result
-from catalog_migrate.streams.probes import connections_using
-from catalog_migrate.streams.show import create_statement, show, show_create
-from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.create_statement import create_statement
+from catalog_migrate.streams.catalog.query_spec import spec_of
+from catalog_migrate.streams.catalog.statement_changes import Effect
+from catalog_migrate.streams.ddl.bundled_streams import plan_bundled_streams
+from catalog_migrate.streams.ddl.execute import Executor, Result
+from catalog_migrate.streams.ddl.show import show, show_create
+from catalog_migrate.streams.positions.requests import request_of
+from catalog_migrate.streams.runtime.probes import connections_using
 from tests.services.ssh import USER, SSHServer, new_key
 
 Plan = Callable[[str], Effect]

@@ -14,11 +14,11 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.errors import CatalogWriteRefused, LeaseExpired, LeaseLost, StoreFailure
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.queries import QueryFailure, is_late_worker
-from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-from catalog_migrate.streams.starts import TURN, Starts, starts_by_cores
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.queries import QueryFailure, is_late_worker
+from catalog_migrate.streams.ddl.execute import Executor
+from catalog_migrate.streams.runtime.runtime import Runtime, RuntimeOptions
+from catalog_migrate.streams.runtime.starts import TURN, Starts, starts_by_cores
 from catalog_migrate.testing.world import SimulatedClock
 from tests.decisions import Changes, commit
 from tests.simulation.stream_ports import (

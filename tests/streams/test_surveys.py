@@ -11,7 +11,7 @@ from catalog_migrate.connectors.postgres.survey import (
     SurveyedTable,
     survey_from,
 )
-from catalog_migrate.streams import surveys
+from catalog_migrate.streams.catalog import surveys
 
 A, B = SurveyedTable("public.a", 1, 10), SurveyedTable("public.b", 2, 10)
 FIRST = Survey("f1", "p", (A, B))

@@ -33,20 +33,16 @@ from catalog_migrate.catalog.updates import (
 )
 from catalog_migrate.errors import CommitConflict, UnsafeRefused
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.plans import Planned, plan_statement
-from catalog_migrate.streams.requirements import (
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.catalog.requirements import (
     NoOperationOn,
     NoRuntime,
     Unaltered,
     Unless,
     ask_for,
 )
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.unsafe.operation_row import Allowed
-from catalog_migrate.streams.unsafe.planning import Bound
-from catalog_migrate.streams.unsafe.requests import Request, request_of
-from catalog_migrate.streams.updates import (
+from catalog_migrate.streams.catalog.updates import (
     ForgetAlters,
     Hold,
     LiftHolds,
@@ -54,6 +50,10 @@ from catalog_migrate.streams.updates import (
     RecordUpstream,
     Redefine,
 )
+from catalog_migrate.streams.ddl.plans import Planned, plan_statement
+from catalog_migrate.streams.positions.operation_row import Allowed
+from catalog_migrate.streams.positions.planning import Bound
+from catalog_migrate.streams.positions.requests import Request, request_of
 
 ME = this_process()
 LEASE = LeaseRecord(

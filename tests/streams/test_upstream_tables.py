@@ -33,23 +33,23 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
 from catalog_migrate.store import store_at
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.databases import ServerDatabases
-from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.probes import with_upstream
-from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.slots import drop_slots, slots_to_drop
-from catalog_migrate.streams.specs import slot_of, spec_of
-from catalog_migrate.streams.table_snapshots import tables_to_copy
-from catalog_migrate.streams.upstream_tables import (
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.create_statement import create_statement
+from catalog_migrate.streams.catalog.query_spec import slot_of, spec_of
+from catalog_migrate.streams.catalog.statement_changes import Effect
+from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_LOADED,
     discovered,
     evolved,
     hold_of,
     is_taken_over,
 )
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.runtime.probes import with_upstream
+from catalog_migrate.streams.runtime.slots import drop_slots, slots_to_drop
+from catalog_migrate.streams.upstreams.databases import ServerDatabases
+from catalog_migrate.streams.upstreams.table_snapshots import tables_to_copy
 from tests.decisions import Changes, commit
 
 Now = Callable[[], State]

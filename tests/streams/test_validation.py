@@ -30,9 +30,8 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.statements import ResetSplits, Unsafe
-from catalog_migrate.streams import validation
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.validation import (
+from catalog_migrate.streams.ddl import validation
+from catalog_migrate.streams.ddl.validation import (
     PROGRESS,
     ComparedBucket,
     ComparedTable,
@@ -40,6 +39,7 @@ from catalog_migrate.streams.validation import (
     _Kept,
     find_differences,
 )
+from catalog_migrate.streams.runtime.ports import Ports
 from tests.services.mirror import Follower
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.dependencies import WantedQueries
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.dependencies import WantedQueries
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

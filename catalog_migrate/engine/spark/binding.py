@@ -53,7 +53,6 @@ _TOGETHER = 8
 """Most bodies in one analysis: it spares statements, and its cost grows with their square."""
 
 
-
 class Binding:
     """Binds on one session; remembers what it analysed for :meth:`body_columns`."""
 

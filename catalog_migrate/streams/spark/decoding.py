@@ -20,9 +20,9 @@ from catalog_migrate.model.names import fold, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Sized, parse_type
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams import exact_values
-from catalog_migrate.streams.exact_values import Exact, exact_of
-from catalog_migrate.streams.queries import POSITION, QuerySpec, declared_columns
+from catalog_migrate.streams.catalog.queries import POSITION, QuerySpec, declared_columns
+from catalog_migrate.streams.formats import exact_values
+from catalog_migrate.streams.formats.exact_values import Exact, exact_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,13 +15,16 @@ from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams import table_snapshots
+from catalog_migrate.streams.catalog.cluster_log import shortly
+from catalog_migrate.streams.catalog.queries import (
+    CAUSED_BY,
+    OpenTransaction,
+    OutputTable,
+    QuerySpec,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.databases import ServerDatabases
-from catalog_migrate.streams.queries import CAUSED_BY, OpenTransaction, OutputTable, QuerySpec
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
-from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.open_transactions import find_open_transactions
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_source import ChangesWriter
@@ -39,7 +42,9 @@ from catalog_migrate.streams.spark.running import (
     work_of,
 )
 from catalog_migrate.streams.spark.sources import query_session
-from catalog_migrate.streams.status import shortly
+from catalog_migrate.streams.upstreams import table_snapshots
+from catalog_migrate.streams.upstreams.databases import ServerDatabases
+from catalog_migrate.streams.upstreams.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +58,7 @@ _LEFT_OUT = 50
 
 
 class SparkQueries:
-    """The :class:`~catalog_migrate.streams.queries.QueryEngine` on a Spark session.
+    """The :class:`~catalog_migrate.streams.catalog.queries.QueryEngine` on a Spark session.
 
     Queries run in a session of their own beside the caller's, so that neither changes the other's
     settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.

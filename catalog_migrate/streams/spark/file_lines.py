@@ -14,10 +14,10 @@ from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import parse_type
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams import exact_values
-from catalog_migrate.streams.accepted import options_not_of_lines
-from catalog_migrate.streams.exact_values import Exact
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.catalog.accepted import options_not_of_lines
+from catalog_migrate.streams.catalog.queries import QuerySpec
+from catalog_migrate.streams.formats import exact_values
+from catalog_migrate.streams.formats.exact_values import Exact
 from catalog_migrate.streams.spark import decoding
 
 if TYPE_CHECKING:

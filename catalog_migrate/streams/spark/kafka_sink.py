@@ -12,7 +12,7 @@ from catalog_migrate.connectors.kafka.client import spark_kafka_sink_options
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.queries import (
+from catalog_migrate.streams.catalog.queries import (
     OFFSET,
     PARTITION,
     TOPIC,

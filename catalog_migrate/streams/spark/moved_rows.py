@@ -30,8 +30,8 @@ from catalog_migrate.errors import UnfitValue
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.queries import OutputTable
-from catalog_migrate.streams.upstream_tables import DELETED
+from catalog_migrate.streams.catalog.queries import OutputTable
+from catalog_migrate.streams.catalog.upstream_tables import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
-from catalog_migrate.streams.queries import (
+from catalog_migrate.streams.catalog.queries import (
     OFFSET,
     PARTITION,
     QuerySpec,
@@ -24,7 +24,6 @@ from catalog_migrate.streams.queries import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.ledger import Ledger, RefusedRows
 from catalog_migrate.streams.spark.refused_rows import (
     Refusal,
     RefusedRow,
@@ -38,6 +37,7 @@ from catalog_migrate.streams.spark.refused_rows import (
 )
 from catalog_migrate.streams.spark.running import JSON_OPTIONS, json_of
 from catalog_migrate.streams.spark.sources import target_table
+from catalog_migrate.streams.upstreams.ledger import Ledger, RefusedRows
 
 if TYPE_CHECKING:
     import psycopg

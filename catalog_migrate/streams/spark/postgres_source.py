@@ -1,9 +1,10 @@
 """A source on PostgreSQL in Spark: the rows of its snapshot into its tables, then its changes.
 
-When the rows are copied is in :mod:`catalog_migrate.streams.table_snapshots`. Of changes a table
-gets every one, or the current rows by key. One batch goes to the table of each one upstream, then
-to the source's own, which gets a row for each transaction: whoever reads that first finds in the
-others whatever it names. Each table takes a batch once, under the transaction (query id, batch).
+When the rows are copied is in :mod:`catalog_migrate.streams.upstreams.table_snapshots`. Of changes
+a table gets every one, or the current rows by key. One batch goes to the table of each one
+upstream, then to the source's own, which gets a row for each transaction: a reader of that table
+finds in the others whatever it names. Each table takes a batch once, under the transaction
+(query id, batch).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from catalog_migrate.model.names import quote_datafusion, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
-from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
-from catalog_migrate.streams.spark.moved_rows import complete_rows
-from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
-from catalog_migrate.streams.spark.running import Batch, append_once, python_causes
-from catalog_migrate.streams.surveys import watch_of
-from catalog_migrate.streams.table_snapshots import expected
-from catalog_migrate.streams.upstream_tables import (
+from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec, ddl
+from catalog_migrate.streams.catalog.surveys import watch_of
+from catalog_migrate.streams.catalog.upstream_tables import (
     DELETED,
     TRANSACTION_COLUMNS,
     is_mirror,
     keeps_deleted,
     snapshot_app,
 )
+from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
+from catalog_migrate.streams.spark.moved_rows import complete_rows
+from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
+from catalog_migrate.streams.spark.running import Batch, append_once, python_causes
+from catalog_migrate.streams.upstreams.table_snapshots import expected
 
 if TYPE_CHECKING:
     import pyarrow as pa

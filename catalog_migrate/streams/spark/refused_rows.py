@@ -20,7 +20,7 @@ from catalog_migrate.connectors.row_values import hash_key
 from catalog_migrate.errors import RowRefused
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.queries import (
+from catalog_migrate.streams.catalog.queries import (
     OFFSET,
     PARTITION,
     POSITION,

@@ -29,10 +29,16 @@ from catalog_migrate.errors import ConnectionFailed, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams import avro, exact_values, protobuf, schemas
-from catalog_migrate.streams.exact_values import exact_of
-from catalog_migrate.streams.queries import QuerySpec, ddl, declared_columns, written_columns
+from catalog_migrate.streams.catalog.queries import (
+    QuerySpec,
+    ddl,
+    declared_columns,
+    written_columns,
+)
+from catalog_migrate.streams.formats import avro, exact_values, protobuf
+from catalog_migrate.streams.formats.exact_values import exact_of
 from catalog_migrate.streams.spark import decoding
+from catalog_migrate.streams.upstreams import schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,8 +27,8 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.streams.exact_values import exact_of
-from catalog_migrate.streams.queries import QuerySpec, ddl
+from catalog_migrate.streams.catalog.queries import QuerySpec, ddl
+from catalog_migrate.streams.formats.exact_values import exact_of
 from catalog_migrate.streams.spark import file_lines
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from catalog_migrate.engine.spark.connect import is_connect, remote_session, sho
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
 from catalog_migrate.errors import EngineFailure, ServerUnreachable, UnsuitableSession, UsageError
+from catalog_migrate.migrations.options import BootstrapOptions
+from catalog_migrate.migrations.safe_commits import require_safe_commits
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.pipeline.options import BootstrapOptions
-from catalog_migrate.pipeline.safe_commits import require_safe_commits
 from tests.services.process import free_ports
 
 

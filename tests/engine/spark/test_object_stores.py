@@ -38,8 +38,8 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 from catalog_migrate.engine.spark.session import hand_over
 from catalog_migrate.errors import PrepareFailed, UnsafeCommits, UnsuitableSession
 from catalog_migrate.hook import bootstrap
-from catalog_migrate.pipeline.options import BootstrapOptions
-from catalog_migrate.pipeline.safe_commits import (
+from catalog_migrate.migrations.options import BootstrapOptions
+from catalog_migrate.migrations.safe_commits import (
     remember,
     require_safe_commits,
     rows_addresses,

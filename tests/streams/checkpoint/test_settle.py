@@ -24,7 +24,7 @@ from catalog_migrate.streams.checkpoint.edit import (
     write_commit,
 )
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.operations import OperationRun
+from catalog_migrate.streams.runtime.operations import OperationRun
 from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

@@ -11,7 +11,7 @@ from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import LeaseRecord
-from catalog_migrate.streams.takeover import catch_up
+from catalog_migrate.streams.runtime.fencing import catch_up
 from tests.decisions import Changes, commit
 
 if TYPE_CHECKING:

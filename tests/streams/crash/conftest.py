@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.catalog.operation_kinds import STARTED, is_open
+from catalog_migrate.catalog.operation_states import is_open
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.streams.status import latest
+from catalog_migrate.operations.kinds import STARTED
+from catalog_migrate.streams.catalog.cluster_log import latest
 
 from ..running.conftest import Pipeline, once  # noqa: TID252 - tests are no package
 from .runtime_process import PATIENCE, CommandProcess

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
 from tests.series import within_minutes
 
 from .conftest import number_row

@@ -14,8 +14,8 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.api import streams as streams_api
-from catalog_migrate.catalog.operation_kinds import STARTED
 from catalog_migrate.cli.main import main
+from catalog_migrate.operations.kinds import STARTED
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 from .conftest import number_row, once
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catalog_migrate.model.objects import ObjectDefinition
-    from catalog_migrate.streams.runtime import Runtime
+    from catalog_migrate.streams.runtime.runtime import Runtime
     from tests.services.kafka import KafkaCluster
 
     from .conftest import Killable

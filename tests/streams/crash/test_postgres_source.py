@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from catalog_migrate.delta.table import load_table
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
 from tests.services.postgres import PostgresServer, Standby
 
 from .conftest import Killable

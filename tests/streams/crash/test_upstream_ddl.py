@@ -22,8 +22,8 @@ import pytest
 
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import CatalogMigrateError, SourceDiffers, SourceNotCompared
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.status import held_by, latest
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import held_by, latest
 from tests import series
 from tests.services.postgres import OWNER, PostgresServer
 

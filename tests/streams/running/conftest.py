@@ -15,18 +15,18 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import create_catalog, open_log
-from catalog_migrate.catalog.operation_kinds import STARTED
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.operations.kinds import STARTED
 from catalog_migrate.store.address import Storage
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.execute import Result
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.ddl.execute import Result
 from tests.streams.running.skipping_clock import SkippingClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.streams.runtime import Runtime
+    from catalog_migrate.streams.runtime.runtime import Runtime
     from tests.services.kafka import KafkaCluster
     from tests.services.postgres import PostgresServer
 
@@ -180,7 +180,7 @@ class Pipeline:
     # -- runtime -------------------------------------------------------------------------------
 
     def start(self, **options: Any) -> Runtime:
-        from catalog_migrate.streams.runtime import RuntimeOptions
+        from catalog_migrate.streams.runtime.runtime import RuntimeOptions
 
         self.runtime = self.catalog.runtime(
             self.spark, self.q("main"), on_event=self.events.append,

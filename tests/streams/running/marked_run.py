@@ -166,7 +166,7 @@ class Run:
     def set_back(self, runtime: Any) -> None:
         """Running queries fail on a wrong password, and are set back: the limit of the trial passes
         as soon as one has failed."""
-        from catalog_migrate.catalog.operation_kinds import STARTED
+        from catalog_migrate.operations.kinds import STARTED
         from tests.streams.running.skipping_clock import SkippingClock
 
         clock = runtime.supervisor.clock = SkippingClock()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog.operation_kinds import ROLLING_BACK, STARTED
 from catalog_migrate.errors import (
     AlterFailed,
     AlterSetBack,
@@ -23,8 +22,9 @@ from catalog_migrate.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
-from catalog_migrate.streams.runtime import POLL_UPSTREAM
-from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
+from catalog_migrate.operations.kinds import ROLLING_BACK, STARTED
+from catalog_migrate.streams.runtime.runtime import POLL_UPSTREAM
+from catalog_migrate.streams.runtime.supervisor import LONGEST_BACK_OFF, Supervisor
 
 from .conftest import PATIENCE, once
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from catalog_migrate.catalog.commits import Commit
-    from catalog_migrate.streams.execute import Result
+    from catalog_migrate.streams.ddl.execute import Result
 
     from .conftest import Pipeline, Standing
 

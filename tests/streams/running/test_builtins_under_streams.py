@@ -17,13 +17,13 @@ from pyspark.errors import PySparkException
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
-from catalog_migrate.reconciler.cleanup import expired
-from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.reconcile import finish_shared
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.following import still_read
-from catalog_migrate.streams.migrations import MigratedStreams
-from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF
+from catalog_migrate.migrations.cleanup import expired
+from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.migrations.reconcile import finish_shared
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.ddl.migrations import MigratedStreams
+from catalog_migrate.streams.runtime.shard_handover import still_read
+from catalog_migrate.streams.runtime.supervisor import LONGEST_BACK_OFF
 
 from .conftest import once
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.positions.restore import undo_request
 
 from .conftest import Pipeline, once
 

@@ -12,11 +12,11 @@ from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.errors import EngineFailure, UnsafeBlocked
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams.databases import ServerDatabases
+from catalog_migrate.streams.positions.positions_file import export
+from catalog_migrate.streams.positions.requests import request_of
+from catalog_migrate.streams.positions.restore import undo_request
 from catalog_migrate.streams.spark import postgres_source
-from catalog_migrate.streams.unsafe.positions_file import export
-from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.upstreams.databases import ServerDatabases
 from tests.services.postgres import PostgresServer
 from tests.streams.running.test_postgres_source import ACCOUNTS, Bank
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.streams.unsafe.planning import UnsafePlan
+    from catalog_migrate.streams.positions.planning import UnsafePlan
     from tests.services.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.soak]

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import SourceDiffers
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
 from tests.streams.running.conftest import Pipeline
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import RefusedStatement, ValidationFailed
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
 from tests.services.schema_registry import SchemaRegistry
 
 from .test_oauthbearer import SECOND as SECOND_CLIENT_SECRET
@@ -242,8 +242,8 @@ def test_apicurio(
         pipeline.until(lambda: place in told(), "the bad record to be told")
         assert rows(pipeline, "source", "strict", "id") == []
 
+        from catalog_migrate.streams.catalog.query_spec import spec_of
         from catalog_migrate.streams.spark.engine import SparkQueries
-        from catalog_migrate.streams.specs import spec_of
 
         spec = spec_of(pipeline.catalog.state(), pipeline.id("s"))  # as a backfill reads
         for _ in range(2):

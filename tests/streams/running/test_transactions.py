@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.errors import AlterSetBack
-from catalog_migrate.streams.unsafe.forecast import UPPER_BOUNDS
+from catalog_migrate.streams.positions.forecast import UPPER_BOUNDS
 
 from .conftest import Pipeline
 

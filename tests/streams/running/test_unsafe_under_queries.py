@@ -17,16 +17,16 @@ from catalog_migrate.cli.main import main
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.hook import bootstrap
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.tables import rows_at
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.log_entries import log_entries
-from catalog_migrate.streams.runtime import POLL_UPSTREAM
-from catalog_migrate.streams.show import show, stalled_queries
-from catalog_migrate.streams.tables import rows_at
-from catalog_migrate.streams.unsafe.audit import history
-from catalog_migrate.streams.unsafe.positions_file import export
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.ddl.log_entries import log_entries
+from catalog_migrate.streams.ddl.show import show, stalled_queries
+from catalog_migrate.streams.positions.audit import history
+from catalog_migrate.streams.positions.positions_file import export
+from catalog_migrate.streams.positions.restore import undo_request
+from catalog_migrate.streams.runtime.runtime import POLL_UPSTREAM
 from tests.decisions import Changes, commit
 
 from .conftest import Branch, Pipeline, once

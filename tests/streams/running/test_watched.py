@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from catalog_migrate.streams.health import Limits, streams_health
-from catalog_migrate.streams.http_endpoint import Address, Endpoint
-from catalog_migrate.streams.ports import Ports
+from catalog_migrate.streams.ddl.health import Limits, streams_health
+from catalog_migrate.streams.runtime.http_endpoint import Address, Endpoint
+from catalog_migrate.streams.runtime.ports import Ports
 from tests.streams.crash.runtime_process import PATIENCE, CommandProcess
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.queries import OfflineQueries
-from catalog_migrate.streams.spark.ledger import Ledger
-from catalog_migrate.streams.status import held_by
-from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.takeover import fence_out, retry_fencing
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import held_by
+from catalog_migrate.streams.catalog.queries import OfflineQueries
+from catalog_migrate.streams.catalog.tables import DeltaTables
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.runtime.fencing import fence_out, retry_fencing
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.runtime.supervisor import Supervisor
+from catalog_migrate.streams.upstreams.ledger import Ledger
 from tests.decisions import Changes, commit
 
 pytestmark = pytest.mark.services

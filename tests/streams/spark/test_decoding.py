@@ -10,7 +10,7 @@ import pytest
 
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.catalog.queries import QuerySpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

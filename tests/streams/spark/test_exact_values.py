@@ -11,7 +11,7 @@ import pytest
 
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.catalog.queries import QuerySpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,8 +281,8 @@ LINES: tuple[tuple[str, Any], ...] = (
 
 def test_files(spark: SparkSession, tmp_path: Path) -> None:
     """Lines of JSON and CSV in files are compared with what was written as records are."""
-    from catalog_migrate.streams.exact_values import Exact
-    from catalog_migrate.streams.queries import ddl
+    from catalog_migrate.streams.catalog.queries import ddl
+    from catalog_migrate.streams.formats.exact_values import Exact
     from catalog_migrate.streams.spark import decoding, file_lines
     from catalog_migrate.streams.spark.sources import query_session
 
@@ -326,7 +326,7 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_values_of_other_formats(spark: SparkSession) -> None:
     """What a format with types of its own can give and no column should hold, at any depth."""
-    from catalog_migrate.streams import exact_values
+    from catalog_migrate.streams.formats import exact_values
     from catalog_migrate.streams.spark.sources import query_session
 
     columns = (

@@ -13,7 +13,7 @@ from catalog_migrate.connectors.postgres.survey import discover
 from catalog_migrate.connectors.postgres.types import spark_value
 from catalog_migrate.connectors.postgres.values import table_values
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.streams.validation import _batches
+from catalog_migrate.streams.ddl.validation import _batches
 from tests.services.postgres_types import TYPES, literal
 
 if TYPE_CHECKING:

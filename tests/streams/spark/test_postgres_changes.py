@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from catalog_migrate.streams.queries import QueryFailure
+    from catalog_migrate.streams.catalog.queries import QueryFailure
     from tests.services.upstream import Upstream
 
 MARKER = "wrong-marker-of-a-password"

@@ -16,7 +16,7 @@ import pytest
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.catalog.queries import QuerySpec
 from tests.services.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.engine_failures import mute
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
-from catalog_migrate.streams.failures import of_query
+from catalog_migrate.streams.catalog.failures import of_query
 from catalog_migrate.streams.spark.running import explain, python_causes
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
-from catalog_migrate.streams.operation_records import Chunk
-from catalog_migrate.streams.unsafe.backfill import (
+from catalog_migrate.streams.catalog.operation_records import Chunk
+from catalog_migrate.streams.positions.backfill import (
     chunks_of,
     clipped,
     expired_ranges,
     skipped_note,
     skipped_ranges,
 )
-from catalog_migrate.streams.unsafe.forecast import Row
-from catalog_migrate.streams.upstream import TopicContents
+from catalog_migrate.streams.positions.forecast import Row
+from catalog_migrate.streams.upstreams.upstream import TopicContents
 
 offsets = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair))),

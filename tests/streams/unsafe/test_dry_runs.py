@@ -12,7 +12,7 @@ from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
 from catalog_migrate.connectors.kafka import probe as kafka_probe
 from catalog_migrate.errors import UnsafeBlocked
-from catalog_migrate.streams.unsafe.positions_file import read_exported, targets_of
+from catalog_migrate.streams.positions.positions_file import read_exported, targets_of
 from tests.cli.test_main import bring_in_force, manifest
 from tests.decisions import Changes
 from tests.services.left_behind import leave

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.unsafe.planning import Job, dependent_jobs
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.positions.planning import Job, dependent_jobs
 from tests.decisions import Changes
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.streams.operation_records import kind_of
-from catalog_migrate.streams.unsafe.audit import LAST, OPERATIONS, PARTITIONS, measure
+from catalog_migrate.streams.catalog.operation_records import kind_of
+from catalog_migrate.streams.positions.audit import LAST, OPERATIONS, PARTITIONS, measure
 
 ACT = UnsafeAct(who="ann", host="h", at="2026-01-01", reason="r", request="{}", sources=("a.s",))
 ROW = OperationRecord(kind="unsafe", state="done", unsafe=ACT)

@@ -12,12 +12,12 @@ import pytest
 
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.tables import last_times
 from catalog_migrate.streams.checkpoint.targets import Target
-from catalog_migrate.streams.tables import last_times
-from catalog_migrate.streams.unsafe.forecast import translate
-from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.upstream import TopicContents
+from catalog_migrate.streams.positions.forecast import translate
+from catalog_migrate.streams.positions.requests import request_of
+from catalog_migrate.streams.upstreams.upstream import TopicContents
 
 if TYPE_CHECKING:
     from .conftest import Stage

@@ -7,17 +7,17 @@ import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.catalog.operation_kinds import UNSAFE
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
+from catalog_migrate.operations.kinds import UNSAFE
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.declare import create
-from catalog_migrate.streams.operation_records import Image, earlier_rows
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.unsafe.forecast import Row
-from catalog_migrate.streams.unsafe.positions import sent_before
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.operation_records import Image, earlier_rows
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.ddl.create import create
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.positions.forecast import Row
+from catalog_migrate.streams.positions.positions import sent_before
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 

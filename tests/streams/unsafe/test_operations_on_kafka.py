@@ -19,17 +19,17 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import Store
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.probes import probe_queries
-from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
-from catalog_migrate.streams.unsafe.audit import Acknowledge, unacknowledged
-from catalog_migrate.streams.unsafe.forecast import Totals
-from catalog_migrate.streams.unsafe.planning import approved, decode_plan, encode_plan
-from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.positions.audit import Acknowledge, unacknowledged
+from catalog_migrate.streams.positions.forecast import Totals
+from catalog_migrate.streams.positions.planning import approved, decode_plan, encode_plan
+from catalog_migrate.streams.positions.requests import request_of
+from catalog_migrate.streams.positions.restore import undo_request
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.runtime.probes import probe_queries
 from tests.decisions import commit
 from tests.services.checkpoints import taken
 

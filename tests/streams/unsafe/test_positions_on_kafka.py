@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UnsafeRefused
-from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.unsafe.audit import actual
-from catalog_migrate.streams.unsafe.forecast import Totals
+from catalog_migrate.streams.catalog.tables import DeltaTables
+from catalog_migrate.streams.positions.audit import actual
+from catalog_migrate.streams.positions.forecast import Totals
 from tests.services.checkpoints import root
 
 if TYPE_CHECKING:

@@ -20,27 +20,27 @@ from catalog_migrate.errors import InvalidPosition, OtherServer, SlotAhead, Slot
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.queries import QuerySpec
+from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
+from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_LOADED, discovered, hold_of
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.databases import ServerDatabases, SlotContents
-from catalog_migrate.streams.execute import Executor, Result
-from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.unsafe.planning import (
+from catalog_migrate.streams.ddl.execute import Executor, Result
+from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.positions.client import UnsafeClient
+from catalog_migrate.streams.positions.planning import (
     UnsafePlan,
     approved,
     decode_plan,
     encode_plan,
 )
-from catalog_migrate.streams.unsafe.positions_file import export
-from catalog_migrate.streams.unsafe.render import render
-from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.restore import undo_request
-from catalog_migrate.streams.unsafe_client import UnsafeClient
-from catalog_migrate.streams.upstream import ServerUpstreams, Upstream
-from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, discovered, hold_of
+from catalog_migrate.streams.positions.positions_file import export
+from catalog_migrate.streams.positions.render import render
+from catalog_migrate.streams.positions.requests import request_of
+from catalog_migrate.streams.positions.restore import undo_request
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.upstreams.databases import ServerDatabases, SlotContents
+from catalog_migrate.streams.upstreams.upstream import ServerUpstreams, Upstream
 from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 

@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
+from catalog_migrate.streams.catalog.queries import QuerySpec
+from catalog_migrate.streams.catalog.tables import DeltaTables
 from catalog_migrate.streams.checkpoint.codecs import DeltaPosition
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.unsafe.restore import kept_by_sink, sent_again
+from catalog_migrate.streams.positions.restore import kept_by_sink, sent_again
 
 Stays = Callable[..., tuple[int, tuple[str, ...]]]
 

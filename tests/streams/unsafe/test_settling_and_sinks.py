@@ -19,11 +19,11 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
 )
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.unsafe.requests import joint
+from catalog_migrate.streams.positions.requests import joint
 from tests.services.checkpoints import adopt, root
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.catalog.tables import DeltaTables
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.execute import unsafe_result
-from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.unsafe import restore
-from catalog_migrate.streams.unsafe.audit import actual
-from catalog_migrate.streams.unsafe.render import render
-from catalog_migrate.streams.unsafe.requests import joint
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.ddl.execute import unsafe_result
+from catalog_migrate.streams.positions import restore
+from catalog_migrate.streams.positions.audit import actual
+from catalog_migrate.streams.positions.render import render
+from catalog_migrate.streams.positions.requests import joint
+from catalog_migrate.streams.positions.restore import undo_request
 from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 

@@ -12,9 +12,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from catalog_migrate.errors import UnsafeBlocked
-from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.unsafe.audit import OPERATIONS, PARTITIONS
-from catalog_migrate.streams.unsafe.restore import undo_request
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.positions.audit import OPERATIONS, PARTITIONS
+from catalog_migrate.streams.positions.restore import undo_request
 
 from .test_moves_by_time import store
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from catalog_migrate.sql.parser import parse_one
-from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.positions.requests import request_of
 
 from .conftest import Stage
 

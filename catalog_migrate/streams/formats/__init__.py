@@ -1,0 +1,1 @@
+"""Formats of records: Avro, Protobuf, and values kept as they were written."""

@@ -1,0 +1,500 @@
+"""Carrying an unsafe operation out, exactly once, under the lease of its cluster.
+
+``requested``: properties and targets are tried while the queries run; what is refused here stops
+nothing. ``stopping``: the queries are held by the operation, stopped and settled, everything is
+resolved again to numbers, and the checkpoints are snapshotted. Then one commit holds definitions,
+generations and the exact lines. ``restoring`` (undo with a table only): all of that is in the row,
+then comes the RESTORE, then the commit. ``committed``: from here it only rolls forward: whoever
+starts the query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start;
+``backfilling`` too, while ``backfill`` reads what was skipped. An operation that is found before
+its commit is over, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import msgspec
+
+from catalog_migrate.catalog.commits import Commit
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import Update
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    LeaseLost,
+    StalePlan,
+    UnsafeBlocked,
+    ValidationFailed,
+)
+from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
+from catalog_migrate.operations.operation import Operation
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.operation_records import Chunk, Image, chunks_in, images_in
+from catalog_migrate.streams.catalog.queries import OfflineQueries
+from catalog_migrate.streams.catalog.updates import LiftHolds, MovePositions, Redefine
+from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
+from catalog_migrate.streams.positions import restore
+from catalog_migrate.streams.positions.audit import measure
+from catalog_migrate.streams.positions.backfill import (
+    chunks_of,
+    expired_ranges,
+    records_in,
+    skipped_ranges,
+)
+from catalog_migrate.streams.positions.forecast import Row, Totals, split_of
+from catalog_migrate.streams.positions.operation_row import (
+    Prepared,
+    list_missing,
+    prepared_in,
+    require,
+    unsafe_program,
+)
+from catalog_migrate.streams.positions.planning import (
+    Bound,
+    SurveyedPart,
+    require_same_topics,
+    sends,
+    survey_parts,
+    unsent,
+    validated,
+)
+from catalog_migrate.streams.positions.requests import (
+    ItemRequest,
+    Request,
+    request_in,
+    require_checked,
+)
+from catalog_migrate.streams.runtime.judgement import Judgement
+from catalog_migrate.streams.runtime.operations import (
+    OperationRun,
+    Program,
+    StartQuery,
+    StopQuery,
+    restarted,
+)
+from catalog_migrate.streams.runtime.shard_handover import apply_committed
+
+FINISH_LIMIT = 60.0
+"""Seconds that an uncommitted batch may take when it must be run before positions change."""
+
+_LOOK = 0.25
+"""Seconds between two looks at sinks that are sending, or at queries that start."""
+
+
+@dataclass
+class UnsafeOperation(OperationRun):
+    """One unsafe operation: looked at, stopped for, committed, rolled forward."""
+
+    problems: list[str] = field(init=False, default_factory=list)
+    """What could not be edited, and is repeated by the start, in words."""
+    _early: tuple[SurveyedPart, ...] = field(init=False, default=())
+
+    def about(self, state: State) -> str:
+        """What it is on, by the names of then."""
+        return state.operations[self.key].detail["summary"]
+
+    def planned(self, state: State, row: OperationRecord) -> Program:
+        """With an edit of each part that asks for positions."""
+        request = request_in(row)
+        edited = [part.item_id for part in request.parts if part.chooses or part.past]
+        return unsafe_program(state, request, edited, runs=not self._alone)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no query can be started: there is no runtime."""
+        return isinstance(self.supervisor.engine, OfflineQueries)
+
+    def abandoned(self) -> CatalogMigrateError:
+        """Whoever began it may have been stopped for a reason."""
+        return UnsafeBlocked(
+            "the process that carried it out ended before its commit; nothing was changed",
+            remedy="run the command again",
+        )
+
+    def refused_as(self, error: CatalogMigrateError) -> str:
+        """``stale`` where another plan may still do it."""
+        return "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
+
+    def run(self) -> None:
+        """Take it to its end, and count it."""
+        super().run()
+        measure(self.row, self.supervisor.clock.wall())
+
+    # -- up to the commit ------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """What is refused now stops nothing."""
+        state, row = self.follow(), self.row
+        request = request_in(row)
+        assert row.unsafe is not None
+        require(
+            list_missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+            self.about(state),
+        )
+        Bound(request).check(state)
+        require_checked(request)
+        self._validate(state, request)
+        self._early = self._survey(state, request, sample=False, wait=True)
+        self.move("stopping", Commit("hold"))
+
+    def _stand_still(self) -> None:
+        """Stop, settle, resolve everything again to numbers, keep snapshots; then commit.
+
+        A batch is settled on the definition and the upstream of before.
+        """
+        state, row = self.follow(), self.row
+        request = request_in(row)
+        Bound(request).check(state)
+        anew = {part.item_id for part in request.parts if part.begins_anew}
+        self.execute([
+            *(StopQuery(step) for step in self.steps("stop") if step.id in row.dependents),
+            *(SettleCheckpoint(step, state, step.id in anew) for step in self.steps("settle")),
+        ])
+        if request.policy != "allow":
+            self._await_sent(self._early, row.limit)
+        surveyed = self._survey(state, request)
+        require_same_topics(state, request, surveyed)
+        totals = Totals.over(each.survey.forecast.totals for each in surveyed)
+        _require_tolerated(request, totals)
+        snapshots = {
+            each.part.item_id: self.snapshot(each.checkpoint) for each in surveyed
+            if each.checkpoint.query_id is not None
+        }
+        chunk = request.chunk if request.backfill else 0
+        prepared = _prepared_of(surveyed, totals, snapshots, chunk=chunk)
+        if prepared.restore is None:
+            self._commit(request, prepared)
+        else:
+            self._announce(request, prepared)
+
+    def _announce(self, request: Request, prepared: Prepared) -> None:
+        """Write down what follows the RESTORE before it."""
+        self.alive()
+        self.move(
+            "restoring", Commit("restoring", requirements=(Bound(request),)),
+            act={"prepared": msgspec.json.encode(prepared).decode()},
+        )
+
+    def _restore(self) -> None:
+        """A table goes back, then what follows that is committed; all of it is in the row.
+
+        A RESTORE of somebody who died before it is barred, which refuses the operation. Once it has
+        happened no error ends the operation: it is taken up again.
+        """
+        prepared = prepared_in(self.row)
+        back = prepared.restore
+        assert back is not None
+        try:
+            (step,) = self.steps("restore")
+            self.execute([RestoreTable(step, back)])
+            self._commit(request_in(self.row), prepared)
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            if self.row.state == "committed":
+                return  # the commit landed, only its reply was lost
+            if restore.happened(self.follow(), back, self.key):
+                raise
+            self.refuse(error)
+
+    def _validate(self, state: State, request: Request) -> None:
+        judgement = self.validate(
+            lambda: Judgement(validated(state, request, ports=self.supervisor.ports))
+        )
+        bad = [str(verdict) for verdict in judgement.verdicts if not verdict.ok]
+        if bad:
+            raise ValidationFailed(
+                "the new properties were refused by validation, nothing was changed",
+                verdicts=bad, remedy="fix what is named, or --skip-validate",
+            )
+
+    def _survey(
+        self, state: State, request: Request, *, sample: bool = True, wait: bool = False
+    ) -> tuple[SurveyedPart, ...]:
+        return survey_parts(
+            state, request, ports=self.supervisor.ports,
+            now=self.supervisor.clock.wall(), sample=sample,
+            sends=self._sends if wait else lambda _: False,
+        )
+
+    def _sends(self, sink: str) -> bool:
+        """Whether a sink is at work; one of this cluster by its query."""
+        state, mine = self.follow(), self.supervisor.managed.get(sink)
+        if state.items[sink].links.get("cluster") == self.supervisor.cluster:
+            return mine is not None and mine.active
+        return sends(state, sink)
+
+    def _await_sent(self, surveyed: Sequence[SurveyedPart], limit: float) -> None:
+        """Let sinks send what they have of a topic that another one takes the name of.
+
+        The source stands still by now, so they come to an end also under load; the last batch that
+        it ended is one more to send. What they have not sent within the limit, or can not, is
+        refused by the look that follows.
+        """
+        clock = self.supervisor.clock
+        deadline = clock.monotonic() + limit
+        for each in surveyed:
+            while late := unsent(
+                self.follow(), each.part, each.again, self.supervisor.ports
+            ):
+                self.alive()
+                if clock.monotonic() >= deadline or not all(map(self._sends, late)):
+                    return
+                clock.sleep(_LOOK)
+
+    def _commit(self, request: Request, prepared: Prepared) -> None:
+        """The one commit: definitions, generations, the exact lines, and the row.
+
+        After a RESTORE nobody's change of a definition stands against it any more.
+        """
+        self.alive()
+        back, totals = prepared.restore, prepared.totals
+        updates: tuple[Update, ...] = (
+            *(
+                Redefine(part.item_id, part.after, part.links_after)
+                for part in request.parts if part.redefines
+            ),
+            *(
+                MovePositions(
+                    item_id, edit, prepared.upstreams[item_id], prepared.topics[item_id],
+                    prepared.retaken.get(item_id),
+                )
+                for item_id, edit in prepared.edits.items()
+            ),
+        )
+        act: dict[str, Any] = {
+            "injected": prepared.injected, "doubled": totals.doubled, "skipped": totals.skipped,
+            "expired": totals.expired, "exact": totals.exact, "prepared": "",
+            "images": msgspec.json.encode(prepared.images).decode(),
+            "backfill":
+                msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
+            "partitions": prepared.partitions, "backfill_records": records_in(prepared.chunks),
+        }
+        if back is not None:
+            act |= {"restored": back.to, "removed": back.gone, "brought_back": back.back}
+        lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
+        self.move(
+            "committed",
+            Commit(UNSAFE, updates, (Bound(request),) if back is None else ()),
+            detail=lost, act=act, snapshots=prepared.snapshots,
+            program=unsafe_program(
+                self.follow(), request, prepared.edits, runs=not self._alone
+            ),
+        )
+        self.say(f"operation {self.key}: committed; it only rolls forward from here")
+
+    # -- after it ----------------------------------------------------------------------------------
+
+    def _roll_forward(self) -> None:
+        """Edit, start, and end it; what could not be edited is in force all the same.
+
+        Every start repeats an edit that the checkpoint lacks, and says why when it cannot. A sink
+        that runs forms its row keys with the ids that it was started with.
+        """
+        state, row = self.follow(), self.row
+        moved = {image.item_id for image in images_in(row) if image.target and not image.past}
+        starts = self.steps("start")
+        wanted = [step.id for step in starts]
+        goes_off = set() if self._alone else {*restarted(state, wanted, moved)}
+        self.execute([
+            *(EditCheckpoint(step, state) for step in self.steps("edit")),
+            *(StopQuery(step) for step in self.steps("stop") if step.id not in row.dependents),
+            *(StartQuery(step, state, step.id in goes_off) for step in starts),
+        ])
+        self._await_turns(wanted)
+        self.supervisor.await_starts(wanted)
+        final = BACKFILLING if chunks_in(row) else "done"
+        lift = LiftHolds(frozenset(moved))
+        self.end(final, "; ".join(self.problems), kind="done", updates=(lift,))
+
+    def _await_turns(self, wanted: Sequence[str]) -> None:
+        """Wait until every start has begun: one that waits for its turn would be called back."""
+        managed = self.supervisor.managed
+        while any(managed[each].waits_for_its_turn for each in wanted if each in managed):
+            self.alive()
+            self.supervisor.collect()
+            self.supervisor.clock.sleep(_LOOK)
+
+    states: ClassVar = {
+        "requested": _look,
+        "stopping": _stand_still,
+        "restoring": _restore,
+        "committed": _roll_forward,
+    }
+
+
+@dataclass(frozen=True)
+class SettleCheckpoint(Operation[UnsafeOperation]):
+    """Settles what was under way; runs its batch where that takes Spark.
+
+    ``anew``: the query takes a new snapshot, so that its batch may be given up.
+    """
+
+    state: State
+    anew: bool
+
+    def run(self, context: UnsafeOperation) -> None:
+        """Settle it; raises :class:`EngineFailure` where nothing can."""
+        supervisor = context.supervisor
+        spec = supervisor.spec(self.state, self.step.id)
+        if context.settle(spec, stateless=True):
+            return
+        try:
+            supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
+        except CatalogMigrateError:
+            # where the slot is lost nobody can; all that it would bring is in a new snapshot
+            checkpoint = supervisor.ports.checkpoint(spec.checkpoint)
+            batch = checkpoint.state().batch
+            if not self.anew or batch is None:
+                raise
+            write_commit(checkpoint, batch)
+
+
+@dataclass(frozen=True)
+class RestoreTable(Operation[UnsafeOperation]):
+    """Takes a source's table back to an earlier version, exactly once."""
+
+    back: restore.Restore
+
+    def is_done(self, context: UnsafeOperation) -> str:
+        """Ask the table's log where another process had begun it."""
+        happened = context.inherited and restore.happened(context.follow(), self.back, context.key)
+        return "it was restored before" if happened else ""
+
+    def run(self, context: UnsafeOperation) -> None:
+        """Commit the RESTORE. One that another process had begun is barred instead, which raises
+        :class:`UnsafeBlocked`, unless it came first."""
+        state = context.follow()
+        if not context.inherited:
+            restore.perform(state, self.back, context.key)
+            return
+        restore.bar(state, self.back)
+        if not restore.happened(state, self.back, context.key):
+            raise UnsafeBlocked(
+                "the process that carried it out ended before its table was restored"
+            )
+
+
+@dataclass(frozen=True)
+class EditCheckpoint(Operation[UnsafeOperation]):
+    """Writes into a checkpoint what was committed for it."""
+
+    state: State
+
+    def run(self, context: UnsafeOperation) -> str | None:
+        """Write it; return why it could not be: the start repeats it."""
+        item_id = self.step.id
+        stream = self.state.streams.get(item_id)
+        if stream is None or item_id not in self.state.items:
+            return "it was dropped"
+        try:
+            apply_committed(context.supervisor.checkpoint(self.state, item_id), item_id, stream)
+        except CatalogMigrateError as error:
+            name = dependencies.display(self.state, item_id)
+            context.problems.append(
+                f"{name}: the start repeats what failed now: {error.message}"
+            )
+            return f"the start repeats it: {error.message}"
+        return None
+
+
+def _prepared_of(
+    surveyed: Sequence[SurveyedPart], totals: Totals, snapshots: dict[str, int], *, chunk: int
+) -> Prepared:
+    """What is committed of what was found; ``chunk`` 0 is no backfill."""
+    edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in surveyed}
+    moves = _moves(surveyed)
+    chunks, expired = _skipped(surveyed, chunk)
+    return Prepared(
+        images=tuple(_image(each, edits[each.part.item_id]) for each in surveyed),
+        edits={item_id: edit for item_id, edit in edits.items() if edit is not None},
+        upstreams={each.part.item_id: each.survey.cluster for each in surveyed},
+        topics={each.part.item_id: dict(each.survey.topics) for each in surveyed},
+        totals=totals,
+        injected=len(moves),
+        snapshots=snapshots,
+        restore=next((each.restore for each in surveyed if each.restore is not None), None),
+        chunks=chunks,
+        expired=expired,
+        partitions=(
+            *moves, *(f"{table} copied again" for each in surveyed for table in each.survey.copied)
+        ),
+        retaken={
+            each.part.item_id: each.survey.snapshot for each in surveyed
+            if each.survey.snapshot is not None
+        },
+    )
+
+
+def _skipped(
+    surveyed: Sequence[SurveyedPart], chunk: int
+) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
+    """What a backfill reads, in chunks, and what has expired, in words."""
+    if not chunk:
+        return (), ()
+    chunks = [
+        found for each in surveyed for found in chunks_of(
+            each.part.item_id, skipped_ranges(each.survey.forecast.rows), chunk
+        )
+    ]
+    expired = [text for each in surveyed for text in expired_ranges(each.survey.forecast.rows)]
+    return tuple(chunks), tuple(expired)
+
+
+def _moves(surveyed: Sequence[SurveyedPart]) -> list[str]:
+    """List the positions that the operation itself moves, in words."""
+    return [
+        _in_words(each.part, row) for each in surveyed if not each.part.past
+        for row in each.survey.forecast.rows if row.moves
+    ]
+
+
+def _in_words(part: ItemRequest, row: Row) -> str:
+    """``orders:0 from 6 to 2``; of a sink ``version from 6 to 2``."""
+    name = row.name if part.version is None else "version"
+    return f"{name} from {row.written(row.current)} to {row.written(row.target)}"
+
+
+def _image(each: SurveyedPart, edit: Edit | None) -> Image:
+    checkpoint, part = each.checkpoint, each.part
+    latest = checkpoint.latest_offsets
+    batches = () if latest is None else tuple(b for b in (latest - 1, latest) if b >= 0)
+    return Image(
+        item_id=part.item_id, definition=part.before, links=part.links_before,
+        line=each.survey.standing,
+        lines=tuple(checkpoint.entry(batch).sources[0] for batch in batches),
+        batch=latest,
+        generation=each.stream.generation + (edit is not None),
+        target=each.survey.line if edit is not None else "",
+        upstream=each.stream.upstream, topics=dict(each.stream.topics),
+        version=each.version, shard=each.shard,
+        restored=None if each.restore is None else each.restore.follows + 1,
+        past=bool(part.past),
+        expired={
+            split_of((row.topic, row.partition)): row.absent
+            for row in each.survey.forecast.rows if row.absent
+        },
+    )
+
+
+def _require_tolerated(request: Request, totals: Totals) -> None:
+    """:class:`StalePlan` when it would double or skip more than was approved."""
+    if request.approved is None or request.tolerance is None:
+        return
+    over = [
+        f"{name}: {now} records, approved were {was} (tolerance {request.tolerance})"
+        for name, was, now in (
+            ("doubled", request.approved.doubled, totals.doubled),
+            ("skipped", request.approved.skipped, totals.skipped),
+        )
+        if now > was + request.tolerance
+    ]
+    if over:
+        raise StalePlan(
+            "counted again after the stop, it is more than was approved; nothing was changed",
+            changes=over, remedy="plan again, or allow more: --tolerance",
+        )

@@ -1,0 +1,582 @@
+"""An unsafe statement as a value: what is asked of which item, bound to what it was asked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.options import (
+    apply_actions,
+    canonical_name,
+    checked_values,
+    diff,
+    partition,
+    section_of,
+)
+from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
+from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_options import checked_query
+from catalog_migrate.streams.catalog.statement_changes import external_hash
+from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, read_lsn
+from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
+from catalog_migrate.streams.positions.backfill import CHUNK
+from catalog_migrate.streams.positions.forecast import (
+    POLICIES,
+    TIES,
+    Policy,
+    PositionChoice,
+    Ties,
+    Totals,
+    partition_of,
+    split_of,
+)
+
+_MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN", "PUBLICATION", "SLOT"})
+"""Options after which the positions of before mean nothing."""
+
+_SETTINGS = (
+    "ACCEPT NEW TOPIC", "BACKFILL", "CHUNK", "POLICY", "SKIP VALIDATE", "TIES", "TOLERANCE",
+    "TRANSLATE BY",
+)
+
+
+class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is asked of one source or sink.
+
+    ``generation`` and ``bound`` (a hash of the definition) are what it was asked on. ``reset``
+    None: no RESET SPLITS, (): of all. ``targets`` and ``everywhere`` are as written, a target of
+    None is START. ``only``: no other partition is read afterwards. ``version`` is of the table
+    that a sink reads. ``origin`` is a line up to which topics were read that are not read now.
+    ``translate`` says what becomes of ties when positions go over to another topic by time.
+    ``restore`` is the version that the source's table, the one at ``shard``, goes back to; ``past``
+    is the source whose table does while this sink reads it.
+    """
+
+    item_id: str
+    generation: int
+    bound: str
+    before: ObjectDefinition
+    after: ObjectDefinition
+    links_before: dict[str, str]
+    links_after: dict[str, str]
+    reset: tuple[str, ...] | None = None
+    targets: dict[str, str | None] = {}
+    everywhere: str | None = None
+    only: bool = False
+    version: int | None = None
+    origin: str = ""
+    translate: Ties | None = None
+    restore: int | None = None
+    shard: str = ""
+    past: str = ""
+
+    @property
+    def redefines(self) -> bool:
+        """Whether the definition changes."""
+        return self.before != self.after or self.links_before != self.links_after
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it asks for positions."""
+        return (
+            self.reset is not None or self.everywhere is not None or bool(self.targets)
+            or self.version is not None
+        )
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether it is on a POSTGRES source."""
+        external = self.after.external
+        return (
+            self.after.kind == "source" and external is not None
+            and external.connector == "POSTGRES"
+        )
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a POSTGRES source takes a new snapshot of all of its tables."""
+        return self.is_postgres and self.reset == ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the properties that change."""
+        old, new = dependencies.all_options(self.before), dependencies.all_options(self.after)
+        return diff(old, new)
+
+    def choice(self, policy: Policy) -> PositionChoice:
+        """The choice of positions of a Kafka source, targets read."""
+        start, starts = start_targets(self.after.external or External())
+        return PositionChoice(
+            start=start,
+            starts=starts,
+            reset=None if self.reset is None else tuple(map(partition_of, self.reset)),
+            everywhere=None if self.everywhere is None else parse_target(self.everywhere),
+            targets={
+                partition_of(split): None if text is None else parse_target(text)
+                for split, text in self.targets.items()
+            },
+            policy=policy,
+            only=self.only,
+            origin=KafkaCodec().read(self.origin or START) or {},
+        )
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operation on one or several items, all or nothing.
+
+    ``tolerance`` is by how many records doubled or skipped may exceed ``approved``; None: by any
+    number. ``topics`` are the ids that an approved plan was made for, by item. ``undoes`` is the
+    operation that it takes back. ``backfill``: what is skipped is read into the table
+    meanwhile, at most ``chunk`` records at once.
+    """
+
+    parts: tuple[ItemRequest, ...]
+    policy: Policy = "error"
+    accept_new_topic: bool = False
+    skip_validate: bool = False
+    tolerance: int | None = None
+    approved: Totals | None = None
+    undoes: str = ""
+    topics: dict[str, dict[str, str]] = {}
+    backfill: bool = False
+    chunk: int = CHUNK
+
+
+class OperationSettings(msgspec.Struct, frozen=True):
+    """The settings of an operation; ``translate`` says what becomes of ties when positions go over
+    to another topic by time, None: they do not. The others are as in :class:`Request`."""
+
+    policy: Policy = "error"
+    accept_new_topic: bool = False
+    skip_validate: bool = False
+    tolerance: int | None = None
+    backfill: bool = False
+    chunk: int = CHUNK
+    translate: Ties | None = None
+
+
+def request_in(row: OperationRecord) -> Request:
+    """What an operation is to do."""
+    assert row.unsafe is not None
+    return msgspec.json.decode(row.unsafe.request, type=Request)
+
+
+def request_of(state: State, statement: st.Unsafe) -> Request:
+    """The request that a statement makes; typed errors for what cannot be asked at all."""
+    return joint((statement,), state)
+
+
+def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
+    """One request of several statements with the same settings: all of them or none."""
+    return request_on(state, statements, _choice(statements[0].settings))
+
+
+def request_on(state: State, statements: Sequence[st.Unsafe], choice: OperationSettings) -> Request:
+    """One request of several statements under ``choice``; their own settings do not count."""
+    by_time = choice.translate is not None
+    parts = tuple(_part(state, each, by_time=by_time) for each in statements)
+    names = [part.item_id for part in parts]
+    if len(set(names)) != len(names):
+        raise UnsafeBlocked("one item stands twice in the operation", remedy="name it once")
+    clusters = {state.items[name].links.get("cluster") for name in names}
+    if len(clusters) > 1:
+        raise UnsafeBlocked(
+            "the items run in several clusters; an operation is carried out by one",
+            remedy="make one operation for each cluster",
+        )
+    if choice.translate is not None:
+        parts = tuple(_translated(part, choice.translate) for part in parts)
+    return Request(
+        parts,
+        policy=choice.policy,
+        accept_new_topic=choice.accept_new_topic,
+        skip_validate=choice.skip_validate,
+        tolerance=choice.tolerance,
+        backfill=_backfill(parts, wanted=choice.backfill),
+        chunk=choice.chunk,
+    )
+
+
+def sources_named(state: State, names: Sequence[str], connection: str | None) -> list[str]:
+    """The sources named and those of a connection, each once; UsageError for none at all."""
+    found = list(names)
+    if connection is not None:
+        named = {dependencies.find(state, "source", name).item_id for name in names}
+        item_id = dependencies.find(state, "connection", connection).item_id
+        found += [
+            str(state.items[each].definition.item_name)
+            for each in dependencies.dependents(state, item_id)
+            if state.items[each].definition.kind == "source" and each not in named
+        ]
+    if not found:
+        raise UsageError("no source is named", remedy="name one, or --below CONNECTION")
+    return found
+
+
+def injections(
+    targets: Mapping[str, str | None], partitions: Iterable[tuple[str, str]],
+    everywhere: str | None,
+) -> tuple[st.UnsafeAction, ...]:
+    """The actions that put partitions elsewhere.
+
+    ``targets`` are those of a file, by partition. ``partitions`` pairs ``topic:number`` with a
+    target, ``null`` for START. UsageError for a partition that is given twice.
+    """
+    merged = dict(targets)
+    for written, target in partitions:
+        split = split_of(partition_of(written))
+        if split in merged:
+            raise UsageError(
+                f"--partition {split} is given twice", remedy="leave one of them out"
+            )
+        merged[split] = None if target.lower() == "null" else target
+    found: list[st.UnsafeAction] = []
+    if everywhere is not None:
+        found.append(st.InjectOffsets(everywhere=everywhere))
+    if merged:
+        found.append(st.InjectOffsets(merged))
+    return tuple(found)
+
+
+def _backfill(parts: Iterable[ItemRequest], *, wanted: bool) -> bool:
+    """Whether what is skipped is read; only a Kafka source has something to read."""
+    for part in parts:
+        kind, external = part.after.kind, part.after.external
+        if wanted and (kind != "source" or external is None or external.connector != "KAFKA"):
+            raise UnsafeBlocked(
+                f"{kind} {part.after.item_name} has no records to read afterwards",
+                remedy="leave BACKFILL away",
+            )
+    return wanted
+
+
+def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
+    """A part whose positions go over by time; what cannot be translated begins at START."""
+    kind, external = part.after.kind, part.after.external
+    if kind != "source" or external is None or external.connector != "KAFKA":
+        raise UnsafeBlocked(
+            f"{kind} {part.after.item_name} has no positions to translate",
+            remedy="leave TRANSLATE BY away",
+        )
+    return msgspec.structs.replace(part, translate=ties, reset=())
+
+
+def bound_hash(definition: ObjectDefinition) -> str:
+    """What a request is bound to: the definition beside its name and comment."""
+    return external_hash(definition)
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def _policy(text: str) -> Policy:
+    for policy in POLICIES:
+        if text.strip().lower() == policy:
+            return policy
+    raise ValueError(", ".join(POLICIES))
+
+
+def _boolean(text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError("true, false")
+    return folded == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("a number of records from 0")
+    return int(text)
+
+
+def _records(text: str) -> int:
+    if not text.strip().isdecimal() or not int(text):
+        raise ValueError("a number of records from 1")
+    return int(text)
+
+
+def _by(text: str) -> bool:
+    if text.strip().lower() != "timestamp":
+        raise ValueError("timestamp")
+    return True
+
+
+def _ties(text: str) -> Ties:
+    for ties in TIES:
+        if text.strip().lower() == ties:
+            return ties
+    raise ValueError(", ".join(TIES))
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "ACCEPT NEW TOPIC": _boolean, "BACKFILL": _boolean, "CHUNK": _records, "POLICY": _policy,
+    "SKIP VALIDATE": _boolean, "TIES": _ties, "TOLERANCE": _count, "TRANSLATE BY": _by,
+}
+
+
+def _choice(written: Mapping[str, str]) -> OperationSettings:
+    found: dict[str, Any] = {}
+    for name, text in written.items():
+        if name not in _READ:
+            raise UnsafeBlocked(
+                f"there is no setting {name} of an unsafe operation",
+                remedy=f"the settings: {', '.join(_SETTINGS)}",
+            )
+        try:
+            found[name] = _READ[name](text)
+        except ValueError as error:
+            raise UnsafeBlocked(
+                f"{name} is {text!r}", remedy=f"write one of: {error}"
+            ) from error
+    ties = found.pop("TIES", "double")
+    translate = ties if found.pop("TRANSLATE BY", False) else None
+    fields = {name.lower().replace(" ", "_"): value for name, value in found.items()}
+    return OperationSettings(**fields, translate=translate)
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
+    found = dependencies.find(state, statement.kind, statement.name)
+    if not dependencies.is_query(found.item):
+        raise UnsafeBlocked(
+            f"{found.text} has no query, it is quarantined: {found.item.quarantined}",
+            remedy=f"fix that first, or DROP {statement.kind.upper()} and create it again",
+        )
+    external, links = _redefined(state, found, statement)
+    stream = state.streams.get(found.item_id)
+    reset, targets, everywhere, version = _positions(found, statement.actions)
+    definition = found.item.definition
+    part = ItemRequest(
+        item_id=found.item_id,
+        generation=stream.generation if stream is not None else 0,
+        bound=bound_hash(definition),
+        before=definition,
+        after=msgspec.structs.replace(definition, external=external),
+        links_before=dict(found.item.links),
+        links_after=links,
+        reset=reset, targets=targets, everywhere=everywhere, version=version,
+    )
+    _require_fitting(found, part, by_time=by_time)
+    if external.connector == "KAFKA" and statement.kind == "source":
+        part.choice("error")  # reads every target: a mistake in one is an error at once
+    return part
+
+
+def _positions(
+    found: dependencies.CatalogEntry, actions: Iterable[st.UnsafeAction]
+) -> tuple[tuple[str, ...] | None, dict[str, str | None], str | None, int | None]:
+    """What the actions say of positions, merged: (reset, targets, everywhere, version)."""
+    resets = [action for action in actions if isinstance(action, st.ResetSplits)]
+    offsets = [action for action in actions if isinstance(action, st.InjectOffsets)]
+    versions = [action.version for action in actions if isinstance(action, st.InjectVersion)]
+    everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
+    targets: dict[str, str | None] = {}
+    if found.external.connector == "POSTGRES" and any(action.targets for action in offsets):
+        raise UnsafeBlocked(
+            f"{found.text} has one position for all of its tables",
+            remedy="write INJECT OFFSETS (TO '0/16B3748'); a table alone is copied again by RESET "
+            "SPLITS ('schema.table')",
+        )
+    for action in offsets:
+        for written, target in action.targets.items():
+            split = split_of(partition_of(written))
+            if split in targets:
+                raise InvalidPosition(
+                    f"{found.text}: {split} is given twice", remedy="leave one of them out"
+                )
+            targets[split] = target
+    if len(everywhere) > 1 or len(versions) > 1:
+        raise InvalidPosition(
+            f"{found.text}: two targets for everything", remedy="leave one of them out"
+        )
+    reset: tuple[str, ...] | None = None
+    if resets:
+        named = [action.splits for action in resets]
+        reset = () if () in named else tuple(dict.fromkeys(each for one in named for each in one))
+    return reset, targets, everywhere[0] if everywhere else None, versions[0] if versions else None
+
+
+def _redefined(
+    state: State, found: dependencies.CatalogEntry, statement: st.Unsafe
+) -> tuple[External, dict[str, str]]:
+    """The external part and the links after SET, DROP and RESET of any property."""
+    own, over = _sorted(found, statement)
+    external = found.external
+    connector = external.connector or ""
+    both = apply_actions(
+        {**external.options, **external.settings}, own, connector=connector,
+        section=statement.kind, where=found.text,
+    )
+    options, given = partition(connector, statement.kind, both)
+    wanted = msgspec.structs.replace(
+        external, options=options,
+        settings={name: str(value) for name, value in given.items()},
+        overrides={
+            **apply_actions(
+                external.overrides, over, connector=connector, section="connection",
+                where=found.text,
+            ),
+            **checked_values(connector, _written(over), where=found.text),
+        },
+    )
+    checked, links = checked_query(
+        state, statement.kind, statement.name, wanted, external.options
+    )
+    kept = {
+        role: used for role, used in found.item.links.items()
+        if not role.startswith(dependencies.OVERRIDE)
+    }
+    secrets = {
+        dependencies.OVERRIDE + name: _secret(state, found, name, value)
+        for name, value in wanted.overrides.items() if isinstance(value, SecretRef)
+    }
+    return checked, {**kept, **links, **secrets}
+
+
+def _written(actions: _Actions) -> dict[str, OptionValue]:
+    """What SET says, by name as written; that no name stands twice is known."""
+    return {
+        name: value for action in actions if isinstance(action, st.SetOptions)
+        for name, value in action.options.items()
+    }
+
+
+def require_checked(request: Request) -> None:
+    """InvalidOptions unless each option that a request sets over a connection may stand there.
+
+    A statement's own were checked when it was read; this is for what comes from a saved plan, from
+    an undo, or from an older version of this tool. What stood there before may stay.
+    """
+    for part in request.parts:
+        before, after = (each.external or External() for each in (part.before, part.after))
+        fresh = {
+            name: value for name, value in after.overrides.items()
+            if before.overrides.get(name) != value
+        }
+        if fresh:
+            where = f"{part.after.kind} {part.after.item_name}"
+            checked_values(after.connector or "", fresh, where=where)
+
+
+def _secret(state: State, found: dependencies.CatalogEntry, name: str, value: SecretRef) -> str:
+    """The item of an override's secret: an old one keeps its link, whatever it is called now."""
+    known = found.item.links.get(dependencies.OVERRIDE + name)
+    if known is not None and found.external.overrides.get(name) == value:
+        return known
+    return dependencies.find(state, "secret", value.secret).item_id
+
+
+_Actions = list[st.SetOptions | st.DropOptions | st.ResetOptions]
+
+
+def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Actions, _Actions]:
+    """The actions on the item's own properties, and those on what its connection owns."""
+    connector = found.external.connector or ""
+    own_section = section_of(connector, statement.kind, where=found.text)
+    over_section = section_of(connector, "connection", where=found.text)
+
+    def is_over(name: str) -> bool:
+        if name.strip().upper() in ("CONNECTOR", "TYPE"):
+            raise UnsafeBlocked(
+                f"the type of {found.text} cannot be changed: it is {connector}",
+                remedy=f"create another {statement.kind}",
+            )
+        if name.strip().upper() == BASE_CONNECTION:
+            raise UnsafeBlocked(
+                f"{found.text}: the connection is not a property",
+                remedy=f"ALTER {statement.kind.upper()} … SET CONNECTION c",
+            )
+        if canonical_name(over_section, name) in USED_CONNECTIONS:
+            raise UnsafeBlocked(
+                f"{found.text}: the way to a server is a property of its connection",
+                remedy="ALTER CONNECTION … SET (USING SSH TUNNEL t)",
+            )
+        return canonical_name(own_section, name) is None and (
+            canonical_name(over_section, name) is not None
+        )
+
+    own: _Actions = []
+    over: _Actions = []
+    for action in statement.actions:
+        if isinstance(action, st.SetOptions):
+            groups: tuple[dict[str, OptionValue], dict[str, OptionValue]] = ({}, {})
+            for name, value in action.options.items():
+                groups[is_over(name)][name] = value
+            own += [st.SetOptions(groups[0])] if groups[0] else []
+            over += [st.SetOptions(groups[1])] if groups[1] else []
+        elif isinstance(action, (st.DropOptions, st.ResetOptions)):
+            for place, wanted in ((own, False), (over, True)):
+                names = tuple(name for name in action.names if is_over(name) is wanted)
+                if names:
+                    place.append(type(action)(names))
+    return own, over
+
+
+def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_time: bool) -> None:
+    """Refuse positions that the item does not have, and a move without positions."""
+    kind, connector = found.mapping.kind, found.external.connector
+    offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)
+    if kind == "sink" and offsets:
+        raise UnsafeBlocked(
+            f"{found.text} has no offsets: its position is a version of the table that it reads",
+            remedy="write INJECT VERSION n; what it sends to is changed by ALTER SINK",
+        )
+    if kind == "source" and part.version is not None:
+        raise UnsafeBlocked(
+            f"{found.text} has no version", remedy="write INJECT OFFSETS ('topic:0' = 123)"
+        )
+    if connector == "FILES" and (part.everywhere is not None or part.targets):
+        raise UnsafeBlocked(
+            f"{found.text} reads files and has no positions to inject: it remembers each file "
+            "by its path",
+            remedy="to read a file again, put it there under another name; to read all again, "
+            "RESET SPLITS; to pass a file over, take it away before it is read",
+        )
+    if part.is_postgres:
+        _require_one_position(found, part)
+    moved = [name for name in part.keys if name in _MOVES]
+    if kind == "source" and moved and not part.chooses and not by_time:
+        raise UnsafeBlocked(
+            f"{', '.join(moved)} of {found.text} changes, and its positions mean nothing there",
+            remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest')); on the command "
+            "line --reset-splits (or: --to latest)",
+        )
+
+
+def _require_one_position(found: dependencies.CatalogEntry, part: ItemRequest) -> None:
+    """Refuse what makes no sense of the one position of a POSTGRES source."""
+    if part.reset is not None and part.everywhere is not None:
+        raise UnsafeBlocked(
+            f"{found.text}: a new snapshot says itself where the changes go on",
+            remedy="write RESET SPLITS, or INJECT OFFSETS (TO …)",
+        )
+    known = {table.full_name for table in found.external.tables}
+    unknown = sorted(set(part.reset or ()) - known)
+    if unknown:
+        raise UnsafeBlocked(
+            f"{found.text} does not read {', '.join(unknown)}",
+            remedy=f"its tables: {', '.join(sorted(known))}",
+        )
+    moved = [name for name in part.keys if name in _MOVES]
+    if part.reset and moved:
+        raise UnsafeBlocked(
+            f"{', '.join(moved)} of {found.text} changes, which concerns all of its tables",
+            remedy="write RESET SPLITS without tables",
+        )
+    if part.everywhere is not None:
+        lsn_target(part.everywhere)
+
+
+def lsn_target(text: str) -> int | str:
+    """An LSN, ``earliest`` (that the slot has), ``latest`` or ``committed`` (where it stands)."""
+    word = text.strip().lower()
+    return word if word in ("earliest", "latest", "committed") else read_lsn(text.strip())

@@ -1,0 +1,424 @@
+"""The port to what positions belong to: a Kafka cluster and its topics, a Postgres server.
+
+A topic that was recreated under a running query, or a cluster of another name with a topic of the
+same one, gives no error by itself, so ids are written down and compared.
+
+The first start of a source whose CREATE names offsets of single partitions begins there. Initial
+offsets after KIP-995 of Kafka Connect: there they are put down before a connector runs, and here in
+the checkpoint, by the first start itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import msgspec
+
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange, has_gaps
+from catalog_migrate.connectors.kafka.probe import KafkaProbe
+from catalog_migrate.connectors.postgres.sessions import RESET_ELSEWHERE
+from catalog_migrate.connectors.validation import (
+    Identity,
+    TopicAccess,
+    identity,
+    kafka_access,
+    kafka_identity,
+    validate_connection,
+    validate_sink,
+    validate_source,
+)
+from catalog_migrate.connectors.values import topics_of
+from catalog_migrate.errors import ConnectionFailed, EngineFailure, UnsafeBlocked, UpstreamChanged
+from catalog_migrate.model.objects import External
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE
+from catalog_migrate.streams.catalog.queries import (
+    OpenTransaction,
+    QuerySpec,
+    Resolved,
+    written_columns,
+)
+from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.files import tag_of
+from catalog_migrate.streams.checkpoint.targets import (
+    PartitionBounds,
+    land,
+    moment_of,
+    start_targets,
+)
+from catalog_migrate.streams.upstreams.databases import preflight_of
+
+OPEN_TRANSACTION = "OPEN_TRANSACTION"
+"""The condition of a source that waits for a transaction to end."""
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """``upstream`` is the cluster's id or the server's system identifier, "" for files.
+
+    ``open_records`` counts what lies in a Kafka source's topics behind the last stable offset,
+    where it reads committed transactions only.
+    """
+
+    upstream: str = ""
+    topics: Mapping[str, str] = msgspec.field(default_factory=dict)
+    open_records: int = 0
+
+
+class TopicContents(msgspec.Struct, frozen=True):
+    """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
+
+    ``exact`` is false when offsets are not known to be records one by one (compaction); ``gaps``
+    looks whether they are in ranges: markers of transactions are no records, and those of aborted
+    ones are not read where only committed ones are. The newest is then the last stable offset.
+    ``at`` gives the first record at or after a moment (ms), None for none.
+    """
+
+    cluster: str
+    topic_ids: Mapping[str, str]
+    bounds: Mapping[Partition, tuple[int, int]]
+    at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
+    exact: bool = True
+    gaps: Callable[[Iterable[OffsetRange]], bool] = lambda _: False
+
+
+class Upstreams(Protocol):
+    """What streams ask of the servers that they read from and write to; writes nothing there."""
+
+    def identify(self, spec: QuerySpec) -> Upstream:
+        """Who answers a query; ConnectionFailed when nothing does."""
+
+    def access(
+        self, connection: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
+    ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
+        """Who a Kafka cluster is (None: nothing answers), and whether each may do what it needs.
+
+        ``timeout`` is in seconds; findings are by subject.
+        """
+
+    def check_connection(
+        self, connector: str, connection: Resolved, *, timeout: float = 10.0
+    ) -> tuple[Finding, ...]:
+        """Whether something answers at a connection, and what."""
+
+    def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+        """Whether the own access of a source or sink works."""
+
+    def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+        """Whether the schema registry of a source or sink serves it; nothing where it has none."""
+
+    def contents(
+        self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
+    ) -> AbstractContextManager[TopicContents]:
+        """What the topics of a Kafka source hold, as long as the block lasts.
+
+        ``sample``: records may be read to see whether counts are exact. Raises
+        :class:`EngineFailure` for a broker that does not answer or says no,
+        :class:`UnsafeBlocked` for a topic that is not there.
+        """
+
+
+def identify(spec: QuerySpec) -> Upstream:
+    """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
+    connector = spec.external.connector or ""
+    if connector == "FILES":
+        return Upstream()
+    found = identity(
+        connector, spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}",
+        reads=spec.kind == "source",
+    )
+    return Upstream(found.cluster_id, dict(found.topic_ids), sum(found.open_records.values()))
+
+
+def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
+    """The topics that a Kafka query reads or writes, none for other connectors."""
+    if spec.external.connector != "KAFKA":
+        return ()
+    return topics_of(str(spec.external.options["TOPIC"]))
+
+
+def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None:
+    """:class:`UpstreamChanged` when the ids are not those that were written down."""
+    what = "cluster" if spec.external.connector == "KAFKA" else "server"
+    if stream.upstream != found.upstream and spec.tables:
+        raise UpstreamChanged(
+            f"{spec.kind} {spec.name} belongs to {what} {stream.upstream}, the connection now "
+            f"leads to {found.upstream}: its positions mean nothing there; point the connection "
+            "back, or take a new snapshot of this one",
+            statements=RESET_ELSEWHERE,
+        )
+    if stream.upstream != found.upstream:
+        raise UpstreamChanged(
+            f"{spec.kind} {spec.name} belongs to {what} {stream.upstream}, the connection now "
+            f"leads to {found.upstream}: its positions mean nothing there",
+            remedy=f"point the connection back to the old {what}, or create another {spec.kind}; "
+            "positions of your choice are an unsafe operation",
+            statements=NEW_TOPIC if spec.kind == "source" else (f"SHOW CREATE SINK {SOURCE}",),
+        )
+    if spec.kind == "sink":
+        return  # a sink has no positions in its topic
+    for topic, known in stream.topics.items():
+        topic_id = found.topics.get(topic)
+        if topic_id is None:
+            raise UpstreamChanged(
+                f"topic {topic} of source {spec.name} is gone (its id was {known})",
+                remedy="a topic created again under its name is another one: inject positions by "
+                "an unsafe operation, or create another source",
+                statements=NEW_TOPIC, topic=topic,
+            )
+        if known != topic_id:
+            raise UpstreamChanged(
+                f"topic {topic} of source {spec.name} was recreated (its id was {known} and is "
+                f"{topic_id}): the positions are of the old one",
+                remedy="if its records are new ones, inject positions by an unsafe operation, "
+                "or create another source",
+                statements=NEW_TOPIC, topic=topic,
+            )
+
+
+def require_there(spec: QuerySpec, found: Upstream) -> None:
+    """:class:`EngineFailure` for a source whose topics are not all there: it starts later.
+
+    Started now, it would read of a topic that comes meanwhile before its id is written down: the
+    keys of those rows would have the topic's name, and one that came again would go unnoticed.
+    """
+    missing = [topic for topic in topics_of_query(spec) if topic not in found.topics]
+    if spec.kind == "source" and missing:
+        raise EngineFailure(
+            f"source {spec.name} reads topics that are not there: {', '.join(missing)}",
+            condition="UNKNOWN_TOPIC", transient=True,
+            remedy="create them; the source is started again by itself",
+        )
+
+
+def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
+    """Compare the checkpoint's newest committed batch with the ledger of a POSTGRES sink.
+
+    Raises LedgerMismatch for a server that lacks it: a lagging replica or another one.
+    """
+    query_id = checkpoint.query_id
+    if spec.kind == "source" or spec.external.connector != "POSTGRES" or query_id is None:
+        return
+    from catalog_migrate.streams.upstreams.ledger import Ledger
+
+    table = str(spec.external.options["TABLE"])
+    Ledger(spec.connection, table).check(query_id, checkpoint.latest_commits)
+
+
+def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+    """Whether the own access of a source or sink works."""
+    if spec.tables:
+        return preflight_of(spec)
+    is_source = spec.kind == "source"
+    check = validate_source if is_source else validate_sink
+    columns = spec.columns if is_source else written_columns(spec)
+    return check(
+        spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
+    )
+
+
+def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+    """As the port says; a client of registries is loaded for a query that has one."""
+    if spec.registry is None:
+        return ()
+    from catalog_migrate.streams.upstreams import schemas
+
+    return schemas.check_schemas(spec, timeout=timeout)
+
+
+@contextmanager
+def kafka_contents(
+    spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
+) -> Iterator[TopicContents]:
+    """What the topics of a source hold; questions about times are asked while the block lasts."""
+    from confluent_kafka import KafkaException
+
+    subject = f"{spec.kind} {spec.name}"
+    topics = topics_of(str(spec.external.options["TOPIC"]))
+    try:
+        with KafkaProbe(spec.connection, subject=subject, timeout=timeout) as probe:
+            yield _contents(probe, spec, subject, topics, sample=sample)
+    except ConnectionFailed as error:
+        raise EngineFailure(
+            f"{error.message}; nothing was done", condition=error.code, remedy=error.remedy
+        ) from error
+    except KafkaException as error:
+        said = spec.redactor.scrub(str(error))
+        raise EngineFailure(
+            f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
+            remedy="see to the broker and to what this user may do there",
+        ) from None
+
+
+def _contents(
+    probe: KafkaProbe, spec: QuerySpec, subject: str, topics: Sequence[str], *, sample: bool
+) -> TopicContents:
+    found = kafka_identity(probe, topics)
+    missing = sorted(set(topics) - set(found.topic_ids))
+    if missing:
+        raise UnsafeBlocked(
+            f"{subject} reads topics that are not there",
+            problems=[f"there is no topic {topic}" for topic in missing],
+            remedy="create them, or name others: UNSAFE SET (TOPIC = '…'), RESET SPLITS",
+        )
+
+    def at(moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
+        return probe.since(moment, places)
+
+    return TopicContents(
+        cluster=found.cluster_id,
+        topic_ids=dict(found.topic_ids),
+        bounds=probe.bounds(topics),
+        at=at,
+        exact=probe.keeps_every_record(topics),
+        gaps=lambda ranges: sample and has_gaps(spec.connection, ranges),
+    )
+
+
+class ServerUpstreams:
+    """The port's implementation by Kafka's and PostgreSQL's own clients."""
+
+    identify = staticmethod(identify)
+    access = staticmethod(kafka_access)
+    check_connection = staticmethod(validate_connection)
+    check_query = staticmethod(check_query)
+    check_schemas = staticmethod(check_schemas)
+    contents = staticmethod(kafka_contents)
+
+
+def first_positions(external: External, contents: TopicContents, now: float) -> KafkaPositions:
+    """Where the first start of a source with START OFFSETS begins: every partition, in numbers.
+
+    What is not named begins at START. A time without a record that young is the end, as with START.
+    ``now`` is in seconds. Raises :class:`EngineFailure` with everything that is not there.
+    """
+    start, starts = start_targets(external)
+    found: dict[Partition, int] = {}
+    for partition, (low, high) in sorted(contents.bounds.items()):
+        target = starts.pop(partition, start)
+        moment = moment_of(target, now)
+        later = {} if moment is None else {moment: contents.at(moment, [partition])[partition]}
+        landed = land(target, PartitionBounds(None, low, high, later), now).offset
+        assert landed is not None  # a START knows no target that hangs on a position
+        found[partition] = landed
+    wrong = [f"{topic}-{number} does not exist" for topic, number in starts]
+    wrong += KafkaCodec().check(found, contents.bounds)
+    if wrong:
+        raise EngineFailure(
+            f"START OFFSETS: {'; '.join(wrong)}", condition="START_OFFSETS",
+            remedy="name partitions and offsets that are there; of a source that is created "
+            "already: ALTER SOURCE … UNSAFE INJECT OFFSETS (…)",
+        )
+    return found
+
+
+def expired_positions(
+    spec: QuerySpec, checkpoint: Checkpoint, upstreams: Upstreams
+) -> list[tuple[str, int, int, int, int]]:
+    """The partitions of a Kafka source whose next record the broker cannot give any more.
+
+    Each is (topic, partition, position, oldest record, one past the newest). Raises what
+    ``contents`` raises.
+    """
+    positions = kafka_positions(checkpoint) or {}
+    with upstreams.contents(spec, sample=False) as contents:
+        bounds = dict(contents.bounds)
+    return [
+        (*partition, position, *bounds[partition])
+        for partition, position in sorted(positions.items())
+        if partition in bounds and not bounds[partition][0] <= position <= bounds[partition][1]
+    ]
+
+
+def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
+    """The next records to read, also of a source that has its first positions but no batch."""
+    codec = KafkaCodec()
+    positions = codec.read(checkpoint.committed_line)
+    if positions is not None:
+        return positions
+    if checkpoint.latest_commits is not None:
+        return None
+    name = checkpoint.initial_offsets(0)
+    try:
+        return codec.read_initial(checkpoint.store.read(name), checkpoint.store.place(name))
+    except FileNotFoundError:
+        return None
+
+
+def begin_at_offsets(
+    spec: QuerySpec, checkpoint: Checkpoint, upstreams: Upstreams, now: float
+) -> None:
+    """Write down where the first start begins, if START OFFSETS says so and nothing was read yet.
+
+    Spark wants an offset for every partition or for none, so they are asked for here; a start that
+    is cut off goes on from what was written. Raises as :func:`first_positions`.
+    """
+    if "START OFFSETS" not in spec.external.options or checkpoint.latest_offsets is not None:
+        return
+    initial = checkpoint.initial_offsets(0)
+    if tag_of(checkpoint.store, initial) is not None:
+        return
+    with upstreams.contents(spec, sample=False) as contents:
+        positions = first_positions(spec.external, contents, now)
+    checkpoint.files.put(
+        checkpoint.store, initial, KafkaCodec().write_initial(positions), None
+    )
+
+
+def require_ended_transactions(
+    spec: QuerySpec, checkpoint: Checkpoint, found: Upstream, upstreams: Upstreams,
+    find_open: Callable[[QuerySpec, Sequence[Partition]], Sequence[OpenTransaction]],
+) -> None:
+    """:class:`EngineFailure` for a source that has read further than it may: it starts later.
+
+    That is after an ALTER to read_committed, while a transaction is open of which it has records.
+    Spark would take the last stable offset behind its position for lost records.
+    """
+    positions = KafkaCodec().read(checkpoint.planned_line) if found.open_records else None
+    if positions is None:
+        return
+    with upstreams.contents(spec, sample=False) as contents:
+        stable = {place: contents.bounds.get(place, (0, at))[1] for place, at in positions.items()}
+    beyond = sorted(place for place, at in positions.items() if at > stable[place])
+    if not beyond:
+        return
+    opened = find_open(spec, beyond)
+    places = [
+        f"topic {topic}, partition {number}, offset {stable[topic, number]}"
+        + "".join(
+            f", by producer {each.producer}" + (
+                f" (transactional.id {each.transactional_id})" if each.transactional_id else ""
+            )
+            for each in opened if (each.topic, each.partition) == (topic, number)
+        )
+        for topic, number in beyond
+    ]
+    topic, number = beyond[0]
+    raise EngineFailure(
+        f"source {spec.name} has read records of a transaction that is not ended"
+        f" ({OPEN_TRANSACTION}): it is open from {'; '.join(places)}",
+        condition=OPEN_TRANSACTION, transient=True, topic=topic, partition=number,
+        offset=stable[topic, number],
+        remedy="commit or abort it: its producer does, or kafka-transactions.sh abort --topic"
+        f" {topic} --partition {number} --start-offset {stable[topic, number]}, or the broker after"
+        " its transaction.timeout.ms; the source is started then. Or read it as it is written:"
+        f" ALTER SOURCE {spec.name} SET (ISOLATION LEVEL = 'read_uncommitted')",
+        statements=(f"ALTER SOURCE {SOURCE} SET (ISOLATION LEVEL = 'read_uncommitted')",),
+    )
+
+
+def input_known(state: State, item_id: str) -> bool:
+    """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
+
+    They are written down before the source's first batch, so no row is older than they are.
+    """
+    reads = state.items[item_id].links.get("reads")
+    if reads is None or dependencies.external_of(state.items[reads]).connector != "KAFKA":
+        return True
+    stream = state.streams.get(reads)
+    return stream is not None and bool(stream.topics)
