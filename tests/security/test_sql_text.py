@@ -83,7 +83,8 @@ TALK = {
     "streams/catalog/upstream_tables.py",
 }
 REMEDIES = {
-    "connectors/postgres/probe.py", "connectors/postgres/drift.py", "connectors/postgres/preflight.py",
+    "connectors/postgres/probe.py", "connectors/postgres/drift.py",
+    "connectors/postgres/preflight.py",
     "connectors/postgres/sessions.py",
     "streams/spark/file_lines.py", "streams/spark/moved_rows.py",
     "streams/spark/postgres_sink.py",
