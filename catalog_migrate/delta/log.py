@@ -54,6 +54,25 @@ def decode(data: bytes) -> list[dict[str, Any]]:
     return [_DECODER.decode(line) for line in data.splitlines() if line.strip()]
 
 
+class _Brief(msgspec.Struct):
+    operationMetrics: Any = None  # noqa: N815 - as the file has it
+
+
+_BRIEF = msgspec.json.Decoder(dict[str, _Brief])
+
+
+def decode_briefly(data: bytes) -> list[dict[str, Any]]:
+    """:func:`decode`, of each action no more than the metrics of its commit.
+
+    What is left out is passed over, not made: a commit may say megabytes of what was executed.
+    """
+    lines = [line for line in data.splitlines() if line.strip()]
+    return [
+        {kind: msgspec.structs.asdict(action) for kind, action in _BRIEF.decode(line).items()}
+        for line in lines
+    ]
+
+
 def info_in(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return what a commit says of itself, empty where it says nothing."""
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
@@ -346,7 +365,7 @@ class CommitLog:
         if newest is None:
             return None
         for version in range(max(first, self._verified + 1), newest + 1):
-            self._info(version)
+            self._look(version, decode_briefly)
         self._verified = newest
         return newest
 
@@ -414,10 +433,15 @@ class CommitLog:
         return self._table.place(commit_name(version))
 
     def _info(self, version: int) -> Mapping[str, Any]:
+        return self._look(version, decode)
+
+    def _look(
+        self, version: int, decoded: Callable[[bytes], list[dict[str, Any]]]
+    ) -> Mapping[str, Any]:
         """What a commit says about itself; an error names its file if it is not whole."""
         place = self.place(version)
         try:
-            actions = decode(self._table.read(commit_name(version)))
+            actions = decoded(self._table.read(commit_name(version)))
         except FileNotFoundError as error:
             self._damaged(place, "is missing", error)
         except StoreFailure:  # nobody could look: that is no damage

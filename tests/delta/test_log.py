@@ -203,3 +203,15 @@ def test_a_store_is_listed_from_the_newest_commit_on(shard: Path) -> None:
     write_deltalake(shard, rows, mode="append")
     assert [commits.newest(), commits.newest()] == [4, 4]
     assert asked == ["", commit(shard, 2).name, commit(shard, 3).name]
+
+
+def test_a_look_makes_nothing_of_what_a_commit_says() -> None:
+    """Only the metrics of a commit are kept of it, and what is no object is refused as ever."""
+    said = b'{"commitInfo":{"operationMetrics":{"num_added_files":1},"other":"x"}}'
+    assert log.decode_briefly(said + b'\n\n{"add":{"path":"a"}}\n') == [
+        {"commitInfo": {"operationMetrics": {"num_added_files": 1}}},
+        {"add": {"operationMetrics": None}},
+    ]
+    for bad in (b'{"add":1}', b"[]", said[:-3], said + said):
+        with pytest.raises(ValueError, match=r"JSON|Expected|truncated"):
+            log.decode_briefly(bad)
