@@ -36,6 +36,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -105,27 +106,27 @@ def changes_of(node: ast.AST, *, early: bool) -> Iterator[Change]:
     """The changes of one node; ``early``: a statement behind which its function goes on."""
     match node:
         case ast.Compare(ops=[op, *_]) if type(op) in COMPARISONS:
-            other = copy.deepcopy(node)
-            other.ops[0] = COMPARISONS[type(op)]()
-            yield "comparison", node, other
+            compared = copy.deepcopy(node)
+            compared.ops[0] = COMPARISONS[type(op)]()
+            yield "comparison", node, compared
         case ast.BoolOp():
-            other = copy.deepcopy(node)
-            other.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
-            yield "and/or", node, other
+            joined = copy.deepcopy(node)
+            joined.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+            yield "and/or", node, joined
         case ast.UnaryOp(op=ast.Not()):
             yield "not", node, node.operand
         case ast.If() | ast.While() | ast.IfExp():
-            other = copy.copy(node)
-            other.test = ast.UnaryOp(ast.Not(), node.test)
-            yield "condition", node, other
+            branch = copy.copy(node)
+            branch.test = ast.UnaryOp(ast.Not(), node.test)
+            yield "condition", node, branch
         case ast.BinOp(op=ast.Add() | ast.Sub()) if not _is_text(node):
-            other = copy.deepcopy(node)
-            other.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
-            yield "+/-", node, other
-        case ast.Constant(value=bool()):
-            yield "constant", node, ast.Constant(not node.value)
-        case ast.Constant(value=int()):
-            yield "constant", node, ast.Constant(node.value + 1)
+            summed = copy.deepcopy(node)
+            summed.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+            yield "+/-", node, summed
+        case ast.Constant(value=bool(value)):
+            yield "constant", node, ast.Constant(not value)
+        case ast.Constant(value=int(number)):
+            yield "constant", node, ast.Constant(number + 1)
         case ast.Return() if early:
             yield "no return", node, None
         case ast.Expr(value=ast.Call() | ast.Yield() | ast.YieldFrom()):
@@ -137,9 +138,9 @@ def changes_of(node: ast.AST, *, early: bool) -> Iterator[Change]:
         case ast.Call(args=[first, second, *rest]) if not any(
             isinstance(each, ast.Starred) for each in (first, second)
         ):
-            other = copy.copy(node)
-            other.args = [second, first, *rest]
-            yield "arguments", node, other
+            call = copy.copy(node)
+            call.args = [second, first, *rest]
+            yield "arguments", node, call
 
 
 def _is_text(node: ast.BinOp) -> bool:
@@ -340,7 +341,7 @@ def pytest_runtestloop(session: Any) -> bool:
         mutant, began = by_key[key], time.monotonic()
         names = tests.of(mutant)
         run = [item for name in names for item in items[name]]
-        killed = _fork(lambda m=mutant, r=run: _child(m, root, functions, r)) if run else ""
+        killed = _fork(partial(_child, mutant, root, functions, run)) if run else ""
         if killed == UNCHANGED or (not killed and key in results):
             killed = _killed_by_a_process(mutant, root, [item.nodeid for item in run])
         results[key] = {
@@ -351,7 +352,8 @@ def pytest_runtestloop(session: Any) -> bool:
 
 
 def _place_of(code: CodeType) -> tuple[str, str, int]:
-    return os.path.realpath(code.co_filename), code.co_qualname, code.co_firstlineno
+    name = getattr(code, "co_qualname", code.co_name)  # of Python 3.11 on
+    return os.path.realpath(code.co_filename), name, code.co_firstlineno
 
 
 def _fork(child: Callable[[], str]) -> str:

@@ -17,6 +17,7 @@ from pyarrow import parquet
 from bench.measure import Cost, Measure, paired
 from catalog_migrate.connectors.postgres import server, survey
 from catalog_migrate.connectors.postgres.pgoutput import decode
+from catalog_migrate.connectors.postgres.sessions import session
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine.port import ShardSpec
@@ -114,7 +115,7 @@ class Bench:
                 ), running.table).persist()
                 assert rows.count() == CHANGES
                 began = time.perf_counter()
-                with server.session(self.connection) as opened, opened.transaction():
+                with session(self.connection) as opened, opened.transaction():
                     messages = server.peek(opened, running.beside, "rows", running.end.lsn)
                     found = decode(
                         messages, start=running.start.lsn, end=running.end.lsn,
@@ -138,7 +139,7 @@ class Bench:
 
     def mirror(self) -> Measure:
         """Updates of rows into a mirror by a source that runs, against a MERGE by hand."""
-        session = query_session(self.spark)
+        spark = query_session(self.spark)
         with self._running(
             "current", "MIRROR", *(
                 f"INSERT INTO current SELECT n, 'customer ' || n, {round_}, clock_timestamp()"
@@ -151,10 +152,10 @@ class Bench:
             def by_hand() -> Cost:
                 began = time.perf_counter()
                 changes_range(
-                    session, self.connection, slot=running.beside, publication="current",
+                    spark, self.connection, slot=running.beside, publication="current",
                     tables=running.expected, start=running.start, end=running.end,
                 ).createOrReplaceTempView("changes")
-                session.sql(MERGE.format(path=path))
+                spark.sql(MERGE.format(path=path))
                 cost = Cost(time.perf_counter() - began)
                 assert load_table(path).count() == KEYS
                 return cost

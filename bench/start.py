@@ -71,7 +71,7 @@ class Trace:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 def _name_of(frame: FrameType) -> str:

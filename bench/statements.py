@@ -60,7 +60,7 @@ class Passage:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 def _file_of(frame: FrameType) -> str:
