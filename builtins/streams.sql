@@ -189,7 +189,9 @@ CREATE VIEW catalog_migrate.unsafe_operations (
   state STRING COMMENT
     'requested, stopping, restoring, committed, backfilling, done, refused or stale',
   refusal STRING COMMENT 'why it was refused, or what is still to be repeated',
-  detail MAP<STRING, STRING> COMMENT 'what else there is to say: expired, left out, finding',
+  detail MAP<STRING, STRING> COMMENT 'what else there is to say: expired, left out',
+  findings ARRAY<STRUCT<subject: STRING, option: STRING, message: STRING, remedy: STRING>>
+    COMMENT 'all that it was refused for',
   seconds DOUBLE COMMENT 'from its beginning until the sources could go on',
   undoes STRING COMMENT 'the operation that it takes back',
   acknowledged STRING COMMENT 'who has seen it'
@@ -230,6 +232,10 @@ AS SELECT
   get_json_object(value, '$.state') AS state,
   get_json_object(value, '$.detail.reason') AS refusal,
   from_json(get_json_object(value, '$.detail'), 'MAP<STRING, STRING>') AS detail,
+  from_json(
+    get_json_object(value, '$.findings'),
+    'ARRAY<STRUCT<subject: STRING, option: STRING, message: STRING, remedy: STRING>>'
+  ) AS findings,
   CAST(get_json_object(value, '$.unsafe.seconds') AS DOUBLE) AS seconds,
   get_json_object(value, '$.unsafe.undoes') AS undoes,
   get_json_object(value, '$.unsafe.acknowledged') AS acknowledged

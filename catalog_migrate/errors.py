@@ -54,7 +54,8 @@ class CatalogMigrateError(Exception):
 
 
 class Problem(NamedTuple):
-    """One thing wrong with an input: place, stable code, what, and what to write instead."""
+    """One thing wrong with an input: place, stable code, what, and what to write instead; of an
+    option of a statement also which one."""
 
     code: str
     message: str
@@ -63,6 +64,7 @@ class Problem(NamedTuple):
     column: int | None = None
     text: str | None = None
     remedy: str | None = None
+    option: str | None = None
 
     def __str__(self) -> str:
         place = self.file or ""
@@ -572,8 +574,8 @@ class ValidationFailed(CatalogMigrateError, ValueError):
 
     code = "CM0753"
 
-    verdicts: tuple[str, ...] = ()
-    listed = "verdicts"
+    findings: tuple[Any, ...] = ()
+    listed = "findings"
 
 
 class AlterSetBack(CatalogMigrateError, RuntimeError):

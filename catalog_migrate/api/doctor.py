@@ -20,8 +20,8 @@ from catalog_migrate.api.configured import (
     warehouse_of,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import CatalogMigrateError, InvalidOptions
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
 
 
@@ -54,7 +54,7 @@ def examine(
     found: dict[str, Finding] = {}
     for name, needed, trial in trials:
         if needed and not found[needed].ok:
-            found[name] = Finding(name, None, False, f"not tried: {needed} failed")
+            found[name] = Finding(name, None, "error", f"not tried: {needed} failed")
         else:
             found[name] = tried(name, trial)
     there = uri is not None and found["catalog"].ok
@@ -64,9 +64,9 @@ def examine(
 def tried(name: str, trial: Callable[[], str]) -> Finding:
     """The outcome of one trial; our errors become findings, anything else is a defect."""
     try:
-        return Finding(name, None, True, trial())
+        return Finding(name, None, "ok", trial())
     except CatalogMigrateError as error:
-        return Finding(name, None, False, f"{error.code} {error.message}", error.remedy)
+        return Finding(name, None, "error", f"{error.code} {error.message}", error.remedy)
 
 
 def race(uri: str | None, storage: Storage | None = None) -> str:
@@ -141,7 +141,7 @@ def _streams(settings: Settings) -> tuple[Finding, ...]:
     try:
         return examine_streams(settings)
     except CatalogMigrateError as error:
-        return (Finding("streams", None, False, f"{error.code} {error.message}", error.remedy),)
+        return (Finding("streams", None, "error", f"{error.code} {error.message}", error.remedy),)
 
 
 def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:

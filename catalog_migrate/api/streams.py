@@ -22,7 +22,7 @@ from catalog_migrate.errors import UsageError
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.connectors.findings import Finding
+    from catalog_migrate.model.findings import Finding
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.catalog.rows import Rows
     from catalog_migrate.streams.catalog.upstream_tables import UpstreamColumns

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
 from catalog_migrate.model.objects import Hashes, ObjectDefinition
@@ -437,7 +438,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``program`` holds the operations that follow the commit, in their order, as JSON, ``executed``
     those of a statement that were executed up to the row's newest commit. ``sick`` has the
     dependents that are not waited for, by item id, with what was wrong before the statement, and
-    ``failing`` what their queries failed of then.
+    ``failing`` what their queries failed of then. ``findings`` are those that refused it.
     """
 
     kind: str
@@ -458,6 +459,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     executed: tuple[Executed, ...] = ()
     sick: dict[str, str] = {}
     failing: dict[str, str] = {}
+    findings: tuple[Finding, ...] = ()
 
 
 def to_reconcile(step: str, program: tuple[dict[str, Any], ...] = ()) -> OperationRecord:

@@ -1,61 +1,26 @@
-"""What a probe found, and calls to the outside that end in time."""
+"""The error of findings, and calls to the outside that end in time."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from queue import Empty, Queue
 from typing import TypeVar
 
-import msgspec
-
-from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.errors import ConnectionFailed
+from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 
 Result = TypeVar("Result")
 
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was tried: on what, by which option, whether it went well, and if not, why.
-
-    No text of a finding holds the value of a secret. ``item_id`` is there where the subject is an
-    object of the catalog. ``unresolved``: a secret has no value in this process; in the runtime's
-    it may have one. ``final``: positions belong to another cluster, which no waiting changes.
-    """
-
-    subject: str
-    option: str | None
-    ok: bool
-    message: str
-    remedy: str | None = None
-    item_id: str = ""
-    unresolved: bool = False
-    final: bool = False
-
-    @property
-    def is_query(self) -> bool:
-        """Whether it is of a source or a sink, not of a connection."""
-        return self.subject.startswith(("source ", "sink "))
-
-    @property
-    def text(self) -> str:
-        """The subject, the option and the message, without the remedy."""
-        where = f"{self.subject}, option {self.option}" if self.option else self.subject
-        message = self.message.removeprefix(f"{self.subject}: ")
-        # it names the subject itself
-        begins = not self.option and message.startswith(f"{self.subject} ")
-        return message if begins else f"{where}: {message}"
-
-    def __str__(self) -> str:
-        remedied = self.remedy and not self.ok
-        return f"{self.text} (remedy: {self.remedy})" if remedied else self.text
-
-    def of_item(self, item_id: str, name: str, redactor: Redactor) -> Finding:
-        """Return it as one of an object of the catalog, without its secrets."""
-        return msgspec.structs.replace(
-            self, subject=name, item_id=item_id, message=redactor.scrub(self.message),
-            remedy=redactor.scrub(self.remedy or "") or None,
-        )
+_CODES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (code, re.compile(words, re.IGNORECASE)) for code, words in (
+        (MISSING, r"there is no|not there|is gone|missing|does not exist|not present in metadata"
+         r"|does not host this topic|unknown.?topic"),
+        (FORBIDDEN, r"may not|not authorized|permission denied|authorization"),
+    )
+)
+"""What is wrong with an object upstream, in the words of a server or its client."""
 
 
 class TookTooLong(Exception):
@@ -86,6 +51,11 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
         return result  # type: ignore[return-value]
     assert isinstance(result, BaseException)
     raise result
+
+
+def code_of(text: str) -> str:
+    """Return the code of what a server or client says, empty where that is another thing."""
+    return next((code for code, words in _CODES if words.search(text)), "")
 
 
 def failed(*findings: Finding) -> ConnectionFailed:

@@ -413,7 +413,7 @@ def _rules(
     else:
         example = f"{option.name} '{option.example}'"
     verb = "leave it, or SET" if taken else ("SET" if before is not None else "write")
-    return [Problem(MISSING, message, remedy=f"{verb} {example}")]
+    return [Problem(MISSING, message, remedy=f"{verb} {example}", option=option.name)]
 
 
 def _holds(

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from catalog_migrate.connectors.files.client import files_directory
-from catalog_migrate.connectors.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connectors.findings import TookTooLong, failed, within
 from catalog_migrate.connectors.kafka.probe import KafkaProbe
 from catalog_migrate.connectors.options import section_of
 from catalog_migrate.connectors.postgres.probe import (
@@ -28,6 +28,7 @@ from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.ssh.tunnels import try_tunnel
 from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import ConnectionFailed, InvalidOptions
+from catalog_migrate.model.findings import MISSING, Finding
 from catalog_migrate.model.objects import Column, External
 
 
@@ -59,7 +60,7 @@ def validate_connection(
                 cluster, nodes = probe.cluster()
                 bad = probe.unreachable(nodes)
             reached = f"connected to cluster {cluster}, {len(nodes)} brokers"
-            return (Finding(subject, None, True, reached), *bad)
+            return (Finding(subject, None, "ok", reached), *bad)
         if connector == "POSTGRES":
             with postgres_session(resolved, subject=subject, timeout=timeout) as session:
                 return server_findings(session, subject=subject)
@@ -197,7 +198,7 @@ def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:
             ids[topic] = str(description.topic_id)
             continue
         finding = probe.topic_finding(topic, description, "READ")
-        if not finding.message.startswith("there is no topic"):
+        if finding.code != MISSING:
             raise failed(finding)
     return Identity("KAFKA", cluster, ids)
 
@@ -218,18 +219,18 @@ def _directory_finding(
         path = within(timeout, lambda: files_directory(resolved, sub))
         problem = within(timeout, lambda: _unreadable(path))
     except InvalidOptions as error:
-        return Finding(subject, "PATH", False, error.message, error.remedy)
+        return Finding(subject, "PATH", "error", error.message, error.remedy)
     except TookTooLong:
         return Finding(
-            subject, "PATH", False, f"no answer from the file system within {timeout:.0f} s",
+            subject, "PATH", "error", f"no answer from the file system within {timeout:.0f} s",
             "see to the server of that directory",
         )
     if problem is not None:
         return Finding(
-            subject, "PATH", False, f"{path} {problem}",
+            subject, "PATH", "error", f"{path} {problem}",
             "every process of the cluster must see it under this path, and may read it",
         )
-    return Finding(subject, "PATH", True, f"{path} can be read")
+    return Finding(subject, "PATH", "ok", f"{path} can be read")
 
 
 def _unreadable(path: Path) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import find_effects
-from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted, list_first
 from catalog_migrate.operations.steps import describe_interruption, interruptions, numbered
@@ -43,7 +43,7 @@ from catalog_migrate.streams.ddl.explanation import (
     list_changed_items,
     write_definition,
 )
-from catalog_migrate.streams.runtime.judgement import pause_remedy
+from catalog_migrate.streams.runtime.judgement import is_of_query, pause_remedy
 
 _WORDS = {"create": "is new", "drop": "goes", "update": "changes"}
 _SHOWN = 50
@@ -152,22 +152,22 @@ def _judge(found: Explanation) -> Verdict:
     if found.refusing:
         word = "REFUSED BY VALIDATION"
         number = len({each.item_id for each in found.refusing})
-        asked = len({each.item_id for each in found.judgement.verdicts})
+        asked = len({each.item_id for each in found.findings})
         line = (
             f"{word}: {number:,} of {counted(asked, 'object')} would not work, as seen from this"
             " process; nothing would be changed and nothing stopped"
         )
         return Verdict("blocked", word, line)
     word, line = _describe_outcome(effect)
-    late = [each for each in found.judgement.verdicts if each.unresolved and not each.ok]
+    late = [each for each in found.findings if each.unresolved and not each.ok]
     if effect.validate is False:
         return Verdict("unproven", word, f"{line}; not validated, the statement says so")
     if late:
         number = len({each.item_id for each in late})
         line += f"; {counted(number, 'object')} could not be validated from here"
         return Verdict("unproven", word, line)
-    if found.judgement.sick:
-        number = len({each.item_id for each in found.judgement.sick})
+    if found.sick:
+        number = len({each.item_id for each in found.sick})
         line += f"; {counted(number, 'object')} did not work before either"
     return Verdict("losses" if effect.removed else "safe", word, line)
 
@@ -228,28 +228,28 @@ def _obstacles(found: Explanation) -> Section:
 
 
 def _pausable(found: Explanation) -> list[str]:
-    """The queries that alone refuse an alteration, which goes through while they are paused."""
+    """The ids of the queries that alone refuse an alteration, which goes through while they are
+    paused."""
     altered = found.effect is not None and found.effect.alteration is not None
-    if not altered or not all(each.is_query for each in found.refusing):
+    if not altered or not all(is_of_query(found.after, each) for each in found.refusing):
         return []
-    return list(dict.fromkeys(each.subject for each in found.refusing))
+    return list(dict.fromkeys(each.item_id for each in found.refusing))
 
 
 def _decisions(found: Explanation) -> Iterator[Decision]:
     """What is to be done for each finding, and how it goes without the queries of them."""
     yield from map(_decision, found.refusing)
-    for name in _pausable(found):
-        kind, _, rest = name.partition(" ")
+    for query in (dependencies.by_id(found.after, each) for each in _pausable(found)):
         yield Decision(
-            name, "", "or go on without it: it starts on the new definition with RESUME",
-            f"PAUSE {kind.upper()} {rest};", "write",
+            query.text, "", "or go on without it: it starts on the new definition with RESUME",
+            f"PAUSE {query.mapping.kind.upper()} {query.item.definition.item_name};", "write",
         )
 
 
 def _decision(finding: Finding) -> Decision:
     return Decision(
         finding.subject, f"option {finding.option}" if finding.option else "",
-        finding.message.removeprefix(f"{finding.subject}: "), finding.remedy or "", "remedy",
+        finding.message, finding.remedy or "", "remedy",
     )
 
 
@@ -340,15 +340,15 @@ def _validation(case: _Case) -> Section:
     title = "Validation, from this process"
     if effect.validate is False:
         return Section(title, note="None: the statement says VALIDATE = false.")
-    verdicts = found.judgement.verdicts
+    verdicts = found.findings
     if not verdicts:
         return Section(title)
     bad = sorted(
-        (each for each in verdicts if not each.ok), key=lambda each: each in found.judgement.sick
+        (each for each in verdicts if not each.ok), key=lambda each: each in found.sick
     )
     entries = [
         Entry(
-            ("sick before: " if each in found.judgement.sick else "") + each.text,
+            ("sick before: " if each in found.sick else "") + each.text,
             "!" if each in found.refusing else "?",
             (f"remedy: {each.remedy}",) if each.remedy else (),
         )
@@ -378,8 +378,8 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
     for item_id in case.actions:
         stop = stops.get(case.name(item_id))
         notes.setdefault(item_id, []).extend([] if stop is None else [stop])
-    for finding in found.judgement.verdicts:
-        sick = "sick before: " if finding in found.judgement.sick else ""
+    for finding in found.findings:
+        sick = "sick before: " if finding in found.sick else ""
         text = f"validation: {sick}{finding.text}"
         notes.setdefault(finding.item_id, []).append(text)
     listed = []

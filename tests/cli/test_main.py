@@ -652,12 +652,12 @@ def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> 
 def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
     """doctor tells our errors with their remedy and goes on."""
     from catalog_migrate.api.doctor import tried
-    from catalog_migrate.connectors.findings import Finding
+    from catalog_migrate.model.findings import Finding
 
     def fails() -> str:
         raise CatalogMigrateError("no luck", remedy="try again")
 
-    assert tried("x", fails) == Finding("x", None, False, "CM0000 no luck", "try again")
+    assert tried("x", fails) == Finding("x", None, "error", "CM0000 no luck", "try again")
 
 
 def test_what_needs_a_failed_trial_is_not_tried(

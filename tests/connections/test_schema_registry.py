@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.registry.client import (
     Incompatible,
     SchemaRegistry,
@@ -23,6 +22,7 @@ from catalog_migrate.connectors.registry.client import (
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.connectors.validation import validate_connection
 from catalog_migrate.errors import ConnectionFailed
+from catalog_migrate.model.findings import Finding
 from tests.services import schema_registry
 from tests.services.ssh import USER, SSHServer, new_key
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 from joserfc.jwk import ECKey
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka import probe as kafka_probe
 from catalog_migrate.connectors.kafka.token_endpoint import token_finding
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.connectors.validation import validate_connection
+from catalog_migrate.model.findings import Finding
 from tests.services.token_server import TokenServer, make_certificate
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.connectors.ssh import tunnels
 from catalog_migrate.connectors.ssh.tunnels import (
@@ -27,6 +26,7 @@ from catalog_migrate.connectors.ssh.tunnels import (
 from catalog_migrate.connectors.validation import identity, validate_connection
 from catalog_migrate.connectors.values import canonical_host_key, fingerprint
 from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
+from catalog_migrate.model.findings import Finding
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
 

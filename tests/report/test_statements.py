@@ -8,11 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Decision, Difference
 from catalog_migrate.report.statements import report_statement
-from catalog_migrate.streams.runtime.judgement import Judgement
 from tests.report.stages import ALTER, report_of, wide_stage
 from tests.simulation.streaming import StreamWorld
 from tests.streams.test_judgement import lacks
@@ -186,10 +185,10 @@ def test_each_finding_of_an_object_is_there(
     assert found is not None
     source = next(each.item_id for each in found.effect.restarts)  # type: ignore[union-attr]
     bad = tuple(
-        Finding("source default.s", option, False, f"{option} is wrong", "fix it", source)
+        Finding("source default.s", option, "error", f"{option} is wrong", "fix it", source)
         for option in ("TOPIC", "FORMAT")
     )
-    report = report_statement(msgspec.structs.replace(found, judgement=Judgement(bad, bad)))
+    report = report_statement(msgspec.structs.replace(found, findings=bad))
     assert [each.code for each in report.decisions[:2]] == ["option TOPIC", "option FORMAT"]
     blocked = next(each for each in report.objects if each.risk == "blocked")
     assert blocked.decisions == report.decisions[:2]

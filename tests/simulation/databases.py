@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres.server import SlotLag
 from catalog_migrate.connectors.postgres.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.connectors.postgres.survey import Survey
@@ -29,6 +28,7 @@ from catalog_migrate.errors import (
     SlotMissing,
     TableChanged,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.operations.kinds import UNSAFE
 from catalog_migrate.store import store_at

@@ -290,7 +290,7 @@ def remedies(refused: CatalogMigrateError) -> list[str]:
     if isinstance(refused, ConnectionFailed):
         missing = (_MISSING.search(each.message) for each in refused.findings)
         return [_create(each[1]) for each in missing if each is not None]
-    found = (_REMEDY.search(str(each)) for each in refused.data.get("verdicts", ()))
+    found = (_REMEDY.search(str(each)) for each in refused.data.get("findings", ()))
     return [written(each[1]) for each in found if each is not None]
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres.survey import Survey, SurveyedTable, Watch
 from catalog_migrate.connectors.postgres.types import DiscoveredColumn, DiscoveredTable, Position
 from catalog_migrate.errors import ConnectionFailed, OtherTimeline
+from catalog_migrate.model.findings import Finding
 
 STEP = 1_000
 TABLE = "public.g"
@@ -58,7 +58,7 @@ class Server:
     def at(self, connection: Mapping[str, Any], subject: str) -> Server:
         """Itself, where it answers; else ConnectionFailed."""
         if str(connection["HOST"]) not in self.hosts:
-            finding = Finding(subject, "HOST", False, "nothing answers", "another host")
+            finding = Finding(subject, "HOST", "error", "nothing answers", "another host")
             raise ConnectionFailed(
                 f"{subject}: nothing answers", findings=(finding,), remedy="another host"
             )
@@ -96,7 +96,7 @@ class Server:
     ) -> tuple[Finding, ...]:
         """Nothing keeps its changes from being read."""
         del names, publication, new
-        return (Finding(subject, None, True, "fine"),)
+        return (Finding(subject, None, "ok", "fine"),)
 
     def look(self, watch: Watch, position: Position | None) -> Survey:
         """The one table, which no DDL but ADD COLUMN is played on: nothing is ever missing."""

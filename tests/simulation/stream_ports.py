@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.connectors.validation import Identity, TopicAccess
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
+from catalog_migrate.model.findings import MISSING, Finding
 from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus
 from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
 from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
@@ -84,7 +84,7 @@ class SimulatedUpstreams:
                 self.world.cluster_at(connection, "connection")
         except ConnectionFailed as error:
             return tuple(error.findings)
-        return (Finding("connection", None, True, "fine"),)
+        return (Finding("connection", None, "ok", "fine"),)
 
     def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """As :meth:`access` of a query alone."""
@@ -128,9 +128,10 @@ class SimulatedUpstreams:
 
 
 def _there(subject: str, topic: str, ids: Mapping[str, str]) -> Finding:
+    if topic in ids:
+        return Finding(subject, "TOPIC", "ok", "fine", "create it")
     return Finding(
-        subject, "TOPIC", topic in ids, "fine" if topic in ids else f"there is no topic {topic}",
-        "create it",
+        subject, "TOPIC", "error", f"there is no topic {topic}", "create it", code=MISSING
     )
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.connectors.postgres.survey import Watch
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.postgres.watch import Watcher
 from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.catalog.queries import QueryFailure, QueryProgress, QuerySpec
 from catalog_migrate.streams.catalog.upstream_tables import is_mirror
@@ -135,7 +135,7 @@ class StreamWorld:
         if not cluster:
             # clients are known to print their whole configuration
             said = f"nothing answers (sasl.password={_plain(connection.get('SASL PASSWORD'))})"
-            finding = Finding(subject, "BROKER", False, said, "another address")
+            finding = Finding(subject, "BROKER", "error", said, "another address")
             raise ConnectionFailed(
                 f"{subject}: {said}", findings=(finding,), remedy="another address"
             )

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres.pgoutput import count
 from catalog_migrate.connectors.postgres.preflight import survey_findings
 from catalog_migrate.connectors.postgres.sessions import RESUME, see_all_rows
@@ -34,6 +33,7 @@ from catalog_migrate.connectors.postgres.survey import (
 from catalog_migrate.connectors.postgres.types import Column, DiscoveredTable, Position, spark_type
 from catalog_migrate.connectors.postgres.watch import Watcher
 from catalog_migrate.errors import ConnectionFailed, ReplicationFailed, RowsHidden
+from catalog_migrate.model.findings import Finding
 from tests.replication import messages
 from tests.simulation.server import Server
 
@@ -503,11 +503,11 @@ class CatalogServer(Server):
         surveyed = self.survey(publication, wanted)
         found = survey_findings(surveyed, wanted, publication, "MIRROR", subject, VERSION)
         found += [
-            Finding(subject, "TABLES", False, f"row level security hides rows of {each.name}",
+            Finding(subject, "TABLES", "error", f"row level security hides rows of {each.name}",
                     see_all_rows("u"))
             for each in surveyed.survey.tables if each.policies and new
         ]
-        return tuple(found) or (Finding(subject, None, True, "fine"),)
+        return tuple(found) or (Finding(subject, None, "ok", "fine"),)
 
     def look(self, watch: Watch, position: Position | None) -> Survey:
         """By the real code."""

@@ -11,6 +11,7 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
 from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.statement_changes import Effect
 from tests.decisions import Changes
@@ -285,10 +286,12 @@ def test_an_unsafe_request_says_what_changed(do: Any, setting: Any, state: Now) 
 
 
 @pytest.mark.parametrize("kind", ["alter", "unsafe"])
+@pytest.mark.parametrize("earlier", [False, True])
 def test_show_operations_keeps_what_was_found(
-    log: Any, setting: Any, state: Now, kind: str
+    log: Any, setting: Any, state: Now, kind: str, earlier: bool
 ) -> None:
-    """Of one that was refused, every finding is in its outcome."""
+    """Of one that was refused, every finding is in its outcome, also as an earlier version kept
+    them: as texts."""
     from catalog_migrate.catalog.records import OperationRecord
     from catalog_migrate.streams.ddl.show import show
     from tests.decisions import Changes
@@ -297,7 +300,11 @@ def test_show_operations_keeps_what_was_found(
     changes = Changes()
     changes.put("operation", "1", OperationRecord(
         kind=kind, state="failed", target=base,
-        detail={"reason": "refused by validation", "finding 000": "a: no", "finding 001": "b: no"},
+        detail={
+            "reason": "refused by validation",
+            **({"finding 000": "a: no", "finding 001": "b: no"} if earlier else {}),
+        },
+        findings=() if earlier else tuple(Finding(each, None, "error", "no") for each in "ab"),
     ))
     leave(log, changes)
     rows = show(state(), "operations")

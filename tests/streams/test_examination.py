@@ -20,7 +20,7 @@ from catalog_migrate.catalog.records import (
     OperationRecord,
     StreamRecord,
 )
-from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.catalog.query_spec import slot_of

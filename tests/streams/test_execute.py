@@ -10,7 +10,6 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka import probe as kafka_probe
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -19,6 +18,7 @@ from catalog_migrate.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.sql.statements import Explain
 from catalog_migrate.streams.catalog import dependencies
@@ -191,26 +191,25 @@ def test_what_validation_refuses(executor: Executor, statement: str, what: str) 
     with pytest.raises(ValidationFailed) as caught:
         executor.run(statement)
     assert caught.value.message == f"{what} was refused by validation, nothing was changed"
-    for line in caught.value.data["verdicts"]:
+    for line in map(str, caught.value.findings):
         name = line.partition(",")[0].partition(":")[0]
         assert line.count(f"{name}:") + line.count(f"{name},") == 1
 
 
 @pytest.mark.parametrize(
-    ("message", "option", "said"),
+    ("message", "option", "code", "said"),
     [
-        ("source s.x belongs to cluster a", "", "source s.x belongs to cluster a"),
-        ("source s.x: nobody answers", "", "source s.x: nobody answers"),
-        ("source s.x: source s.x is gone", "", "source s.x is gone"),
-        ("source s.xy is another", "", "source s.x: source s.xy is another"),
-        ("nobody answers", "", "source s.x: nobody answers"),
-        ("nobody answers", "BROKER", "source s.x, option BROKER: nobody answers"),
-        ("source s.x: no", "BROKER", "source s.x, option BROKER: no"),
+        ("source s.x belongs to cluster a", None, "CM0752", "source s.x belongs to cluster a"),
+        ("source s.xy is another", None, "", "source s.x: source s.xy is another"),
+        ("nobody answers", None, "", "source s.x: nobody answers"),
+        ("nobody answers", "BROKER", "", "source s.x, option BROKER: nobody answers"),
     ],
 )
-def test_a_finding_names_its_object_once(message: str, option: str, said: str) -> None:
-    """Whoever found it may have named the object already."""
-    assert str(Finding("source s.x", option, False, message)) == said
+def test_a_finding_names_its_object_once(
+    message: str, option: str | None, code: str, said: str
+) -> None:
+    """The sentence about another upstream names it already, by what it is and not by its words."""
+    assert str(Finding("source s.x", option, "error", message, code=code)) == said
 
 
 @pytest.mark.parametrize("kind", ["source", "sink"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.errors import AlterSetBack, EngineFailure, ValidationFailed
+from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import failing_queries
 from catalog_migrate.streams.catalog.queries import QuerySpec
@@ -120,8 +121,11 @@ class TestMissingBefore:
         lacks(monkeypatch, "b:9092", "t")
         with pytest.raises(ValidationFailed) as caught:
             say("ALTER CONNECTION c SET (BROKER 'b:9092')")
-        (said,) = caught.value.data["verdicts"]
-        assert said.startswith("source default.s, option TOPIC: there is no topic t")
+        (finding,) = caught.value.findings
+        assert (finding.subject, finding.option, finding.code, finding.severity) == (
+            "source default.s", "TOPIC", MISSING, "error",
+        )
+        assert str(finding).startswith("source default.s, option TOPIC: there is no topic t")
         assert "PAUSE SOURCE default.s; then the statement again" in (caught.value.remedy or "")
         assert stage.broker == "a:9092"
         say("PAUSE SOURCE default.s")
@@ -176,7 +180,7 @@ class TestOnlyUnderTheNew:
         stage.run("PAUSE SOURCE s")
         with pytest.raises(ValidationFailed) as caught:
             say("ALTER CONNECTION c SET (BROKER 'b:9092')")
-        (said,) = caught.value.data["verdicts"]
+        (said,) = map(str, caught.value.findings)
         assert said.startswith("source default.both, option TOPIC: there is no topic t")
 
     def test_another_cluster(self, stage: Stage, say: Alter) -> None:
@@ -217,7 +221,7 @@ class TestTheOldOneCannotBeAsked:
             say("ALTER CONNECTION c SET (BROKER 'b:9092')")
         assert PAUSE in (caught.value.remedy or "")
         assert all("there is no topic u" in each or "is gone" in each
-                   for each in caught.value.data["verdicts"])
+                   for each in map(str, caught.value.findings))
         say("PAUSE SOURCE r")
         say("ALTER CONNECTION c SET (BROKER 'b:9092')")
         assert stage.broker == "b:9092"
@@ -356,7 +360,9 @@ def test_a_plan_that_is_refused_under_both(stage: Stage, monkeypatch: pytest.Mon
 )
 def test_whether_an_error_is_of_a_finding(error: str, finding: str, is_so: bool) -> None:
     """The same object, and the same wrong with it."""
-    assert _is_of_finding(error, finding, ["orders"]) is is_so
+    code = {"there": MISSING, "this": FORBIDDEN}.get(finding.partition(" ")[0], "")
+    found = Finding("source s", "TOPIC", "error", finding, code=code)
+    assert _is_of_finding(error, found, ["orders"]) is is_so
 
 
 def test_times_are_no_difference() -> None:

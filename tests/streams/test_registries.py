@@ -239,7 +239,7 @@ class TestBadRegistries:
             )
         assert time.monotonic() - began < 15.0
         assert log.version() == before
-        (said,) = caught.value.verdicts
+        (said,) = map(str, caught.value.findings)
         assert said.startswith(f"connection default.r, option {option}: ")
         assert "remedy: " in said
         assert "marked-password" not in str(caught.value)

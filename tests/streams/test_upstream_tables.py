@@ -18,7 +18,6 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ColumnIds, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres.types import Column, DiscoveredColumn, DiscoveredTable
 from catalog_migrate.errors import (
     ConnectionFailed,
@@ -27,6 +26,7 @@ from catalog_migrate.errors import (
     TableChanged,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import UpstreamColumn
 from catalog_migrate.sql import statements as st
@@ -444,14 +444,14 @@ def test_all_mistakes_are_told_at_once(setting: Any, do: Any, state: Now) -> Non
 
         def preflight(self, *_: Any, **told: Any) -> Any:  # type: ignore[override]
             return (
-                Finding(told["subject"], "TABLES", False, "there is no table x", "create it"),
-                Finding(told["subject"], "PUBLICATION", False, "there is none", "make it"),
-                Finding(told["subject"], None, True, "fine"),
+                Finding(told["subject"], "TABLES", "error", "there is no table x", "create it"),
+                Finding(told["subject"], "PUBLICATION", "error", "there is none", "make it"),
+                Finding(told["subject"], None, "ok", "fine"),
             )
 
     statement = parse_one(BANK)
     assert isinstance(statement, st.CreateSource)
     with pytest.raises(ValidationFailed, match="bank was refused") as caught:
         with_upstream(state(), statement, ports=Ports(databases=Server()))
-    assert len(caught.value.verdicts) == 2
-    assert "connection default.pg" in caught.value.verdicts[0]
+    assert len(caught.value.findings) == 2
+    assert "connection default.pg" in str(caught.value.findings[0])

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from catalog_migrate.connectors.findings import Finding, failed
+from catalog_migrate.connectors.findings import code_of, failed
 from catalog_migrate.connectors.kafka.client import librdkafka_config
 from catalog_migrate.connectors.kafka.token_endpoint import token_finding
 from catalog_migrate.connectors.resolved import Resolved, option_of
@@ -22,6 +22,7 @@ from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.connectors.ssh.tunnels import OPTION
 from catalog_migrate.connectors.values import addresses_of
 from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
+from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.retry import retry, until
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class KafkaProbe:
             config = {**librdkafka_config(resolved, subject=subject), "error_cb": self._note}
         except PrerequisiteMissing as error:
             raise failed(
-                Finding(subject, "SASL MECHANISMS", False, error.message, error.remedy)
+                Finding(subject, "SASL MECHANISMS", "error", error.message, error.remedy)
             ) from None
         # Some reasons are in its log only, which would go to standard error.
         log = logging.Logger("librdkafka", logging.INFO)
@@ -211,7 +212,7 @@ class KafkaProbe:
         if past:
             listed = " or ".join(f"localhost:{port}" for port in sorted(ports))
             raise failed(Finding(
-                self._subject, OPTION, False,
+                self._subject, OPTION, "error",
                 f"{', '.join(past)}, where no client comes through a tunnel",
                 f"give each broker a listener of its own whose advertised.listeners is {listed}, "
                 "and name all of them in BROKER",
@@ -358,24 +359,27 @@ class KafkaProbe:
     ) -> Finding:
         """Whether a topic is there and lets us do ``operation`` (READ, WRITE)."""
 
-        def bad(message: str, remedy: str | None = None) -> Finding:
-            return Finding(subject or self._subject, "TOPIC", False, message, remedy)
+        def bad(message: str, remedy: str | None = None, code: str = "") -> Finding:
+            return Finding(subject or self._subject, "TOPIC", "error", message, remedy, code=code)
 
         if not hasattr(described, "partitions"):
             code = described.code()
             if code == _TOPIC_UNKNOWN:
-                return bad(f"there is no topic {topic}", "create it, or write another TOPIC")
+                return bad(
+                    f"there is no topic {topic}", "create it, or write another TOPIC", code=MISSING
+                )
             if code == _TOPIC_FORBIDDEN:
                 return bad(
                     f"this user may not see topic {topic}",
                     f"allow DESCRIBE and {operation} on it to the user of SASL USERNAME",
+                    code=FORBIDDEN,
                 )
-            return bad(self._redactor.scrub(described.str()))
+            return bad(self._redactor.scrub(described.str()), code=code_of(described.str()))
         allowed = {each.name for each in described.authorized_operations or ()}
         if allowed and not allowed & {operation, "ALL"}:
             return bad(
                 f"this user may not {operation} topic {topic}",
-                f"allow {operation} on it to the user of SASL USERNAME",
+                f"allow {operation} on it to the user of SASL USERNAME", code=FORBIDDEN,
             )
         headless = [part.id for part in described.partitions if part.leader is None]
         if headless:
@@ -384,7 +388,7 @@ class KafkaProbe:
                 "see to the brokers that hold them",
             )
         return Finding(
-            subject or self._subject, "TOPIC", True,
+            subject or self._subject, "TOPIC", "ok",
             f"topic {topic} has {len(described.partitions)} partitions and allows {operation}",
         )
 
@@ -395,7 +399,7 @@ class KafkaProbe:
             answers = list(pool.map(lambda node: _connects(node[1], node[2]), listed))
         return tuple(
             Finding(
-                self._subject, "BROKER", False,
+                self._subject, "BROKER", "error",
                 f"broker {number} says it is at {host}:{port}, which takes no connection from here",
                 "set advertised.listeners on the broker to an address that clients can reach",
             )
@@ -414,23 +418,23 @@ class KafkaProbe:
         login = _REFUSED.get(self._mechanism or "")
         if refused is not None and login is not None and "unsupported" not in refused.lower():
             option, remedy = login
-            return Finding(self._subject, option, False, self._say(refused), remedy)
+            return Finding(self._subject, option, "error", self._say(refused), remedy)
         for words, option, remedy in _CAUSES:
             for text in texts:
                 if any(word in text.lower() for word in words):
-                    return Finding(self._subject, option, False, self._say(text), remedy)
+                    return Finding(self._subject, option, "error", self._say(text), remedy)
         open_ = [
             f"{host}:{port}" for host, port in addresses_of(self._address) if _connects(host, port)
         ]
         if open_ and self._down_since is not None:
             return Finding(
-                self._subject, "SECURITY PROTOCOL", False,
+                self._subject, "SECURITY PROTOCOL", "error",
                 f"{', '.join(open_)} takes the connection and hangs up",
                 "this listener wants TLS or a login, or is no Kafka: SASL_PLAINTEXT, SSL, SASL_SSL",
             )
         said = f" ({self._say(texts[-1])})" if texts else ""
         return Finding(
-            self._subject, "BROKER", False, f"no answer from {self._address}{said}",
+            self._subject, "BROKER", "error", f"no answer from {self._address}{said}",
             "check host, port, firewall and SECURITY PROTOCOL, and that the broker is well",
         )
 

@@ -17,9 +17,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from catalog_migrate.connectors.findings import Finding, TookTooLong, within
+from catalog_migrate.connectors.findings import TookTooLong, within
 from catalog_migrate.connectors.resolved import Resolved, option_of
 from catalog_migrate.connectors.secrets import Redactor, Secret
+from catalog_migrate.model.findings import Finding
 
 ENDPOINT, AUTHORITY = "OAUTH TOKEN ENDPOINT", "OAUTH CERTIFICATE AUTHORITY"
 CLIENT, SECRET, SCOPE = "OAUTH CLIENT ID", "OAUTH CLIENT SECRET", "OAUTH SCOPE"
@@ -55,7 +56,7 @@ def token_finding(resolved: Resolved, *, subject: str, timeout: float = 3.0) -> 
     hidden = Redactor([Secret(secret), Secret(login)])
 
     def bad(option: str, message: str, remedy: str) -> Finding:
-        return Finding(subject, option, False, hidden.scrub(message), remedy)
+        return Finding(subject, option, "error", hidden.scrub(message), remedy)
 
     try:
         authority = option_of(resolved, "KAFKA", AUTHORITY)
@@ -90,7 +91,7 @@ def token_finding(resolved: Resolved, *, subject: str, timeout: float = 3.0) -> 
     problem = _problem(url, status, kind, body)
     if problem is not None:
         return bad(*problem)
-    return Finding(subject, None, True, hidden.scrub(f"{url} gives client {client} a token"))
+    return Finding(subject, None, "ok", hidden.scrub(f"{url} gives client {client} a token"))
 
 
 _REACH = "check the URL, the firewall, and that the server is well, from where this runs"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from catalog_migrate.connectors.findings import Finding, TookTooLong, within
+from catalog_migrate.connectors.findings import TookTooLong, within
 from catalog_migrate.connectors.postgres.drift import sql_name
 from catalog_migrate.connectors.postgres.server import PLUGIN, read_slot
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, see_all_rows, session
@@ -30,6 +30,7 @@ from catalog_migrate.connectors.postgres.survey import (
 from catalog_migrate.connectors.postgres.types import DiscoveredTable
 from catalog_migrate.connectors.resolved import Resolved, option_of
 from catalog_migrate.errors import ConnectionFailed, ReplicationFailed
+from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.model.names import quote_postgres
 
 if TYPE_CHECKING:
@@ -78,14 +79,14 @@ def preflight(
     except TookTooLong:
         return (
             Finding(
-                subject, "HOST", False, f"the server did not answer within {_LIMIT:.0f} s",
+                subject, "HOST", "error", f"the server did not answer within {_LIMIT:.0f} s",
                 "see to the server, then try again",
             ),
         )
     except ConnectionFailed as error:
         return error.findings
     except ReplicationFailed as error:
-        return (Finding(subject, "HOST", False, error.message, error.remedy),)
+        return (Finding(subject, "HOST", "error", error.message, error.remedy),)
 
 
 def _is_ours(opened: psycopg.Connection[Any], pid: int) -> bool:
@@ -103,7 +104,7 @@ def _findings(
     version = opened.info.server_version
     if version < OLDEST:
         yield Finding(
-            subject, "HOST", False,
+            subject, "HOST", "error",
             f"the server is PostgreSQL {version // 10000}, and changes are read from 13 on",
             "upgrade the server",
         )
@@ -124,14 +125,14 @@ def _findings(
     else:
         found.append(
             Finding(
-                subject, "PUBLICATION", False, f"there is no publication {name}",
-                "see to the tables first",
+                subject, "PUBLICATION", "error", f"there is no publication {name}",
+                "see to the tables first", code=MISSING,
             )
         )
     yield from found
     if all(finding.ok for finding in found):
         listed = ", ".join(table.full_name for table in upstream)
-        yield Finding(subject, None, True, f"publication {name} gives the changes of {listed}")
+        yield Finding(subject, None, "ok", f"publication {name} gives the changes of {listed}")
 
 
 # -- server and slot -------------------------------------------------------------------------------
@@ -146,29 +147,30 @@ def _server_findings(
     user = option_of(connection, "POSTGRES", "USER")
     if level != "logical":
         yield Finding(
-            subject, "HOST", False, f"wal_level is {level}, and changes are read with logical",
+            subject, "HOST", "error", f"wal_level is {level}, and changes are read with logical",
             "ALTER SYSTEM SET wal_level = logical, and restart the server (managed servers have a"
             " switch, as rds.logical_replication)",
         )
     if in_recovery:
         yield Finding(
-            subject, "HOST", False, "the server is a standby", "name the primary server"
+            subject, "HOST", "error", "the server is a standby", "name the primary server"
         )
         return
     if encoding == "SQL_ASCII":
         yield Finding(
-            subject, "DATABASE", False,
+            subject, "DATABASE", "error",
             "the database has the encoding SQL_ASCII, whose texts are not known to be UTF-8",
             "move it into a database with the encoding UTF8",
         )
     if not may:
         yield Finding(
-            subject, "USER", False, f"role {user} may not read changes: it lacks REPLICATION",
+            subject, "USER", "error", f"role {user} may not read changes: it lacks REPLICATION",
             f"ALTER ROLE {user} REPLICATION (on Amazon RDS: GRANT rds_replication TO {user})",
+            code=FORBIDDEN,
         )
     if not _SLOT_NAME.match(name):
         yield Finding(
-            subject, "SLOT", False, f"{name} is no name of a slot",
+            subject, "SLOT", "error", f"{name} is no name of a slot",
             "take at most 63 lower case letters, digits and underscores",
         )
         return
@@ -176,44 +178,44 @@ def _server_findings(
     if slot is None:
         if slots >= most_slots:
             yield Finding(
-                subject, "SLOT", False, f"all {most_slots} replication slots are taken",
+                subject, "SLOT", "error", f"all {most_slots} replication slots are taken",
                 "drop one that is unused (pg_replication_slots), or raise max_replication_slots",
             )
         if senders >= most_senders:
             yield Finding(
-                subject, "HOST", False,
+                subject, "HOST", "error",
                 f"all {most_senders} WAL senders are taken, and a new slot needs one for a moment",
                 "raise max_wal_senders on the server",
             )
         if all((level == "logical", may)):
-            yield Finding(subject, None, True, f"PostgreSQL {version} sends changes to this user")
+            yield Finding(subject, None, "ok", f"PostgreSQL {version} sends changes to this user")
     elif slot.plugin != PLUGIN or not slot.is_here:
         what = f"plugin {slot.plugin}" if slot.plugin else "a physical one"
         yield Finding(
-            subject, "SLOT", False,
+            subject, "SLOT", "error",
             f"slot {name} is not this source's: {what}, database {slot.database}",
             "name another SLOT",
         )
     elif slot.lost:
         yield Finding(
-            subject, "SLOT", False,
+            subject, "SLOT", "error",
             f"slot {name} is lost ({slot.invalidation or 'wal_removed'}): the server removed the"
             " log that it needs",
             f"raise max_slot_wal_keep_size, then {NEW_SNAPSHOT}",
         )
     elif slot.active_pid is not None and not _is_ours(opened, slot.active_pid):
         yield Finding(
-            subject, "SLOT", False,
+            subject, "SLOT", "error",
             f"slot {name} is in use by the process {slot.active_pid} of the server",
             "end that reader, or name another SLOT",
         )
     elif new:
         yield Finding(
-            subject, "SLOT", False, f"there is a slot {name} already",
+            subject, "SLOT", "error", f"there is a slot {name} already",
             f"name another SLOT, or SELECT pg_drop_replication_slot('{name}') if it is unused",
         )
     else:
-        yield Finding(subject, None, True, f"slot {name} is there, {slot.lag} bytes behind")
+        yield Finding(subject, None, "ok", f"slot {name} is there, {slot.lag} bytes behind")
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -231,8 +233,8 @@ def survey_findings(
     there = {table.full_name for table in surveyed.discovered}
     found = [
         Finding(
-            subject, "TABLES", False, f"there is no table {full_name(name)}",
-            f"create {full_name(name)}",
+            subject, "TABLES", "error", f"there is no table {full_name(name)}",
+            f"create {full_name(name)}", code=MISSING,
         )
         for name in names if full_name(name) not in there
     ]
@@ -259,13 +261,14 @@ def _reading_findings(
     row = opened.execute(_READABLE, (there.schema, there.sql)).fetchone()
     if row is None or not row[0]:
         yield Finding(
-            subject, "TABLES", False,
+            subject, "TABLES", "error",
             f"this role may not read {there.full_name}, whose rows come first",
             f"GRANT USAGE ON SCHEMA {there.schema}, and SELECT ON {there.full_name}, TO {user}",
+            code=FORBIDDEN,
         )
     if table.policies and new:
         yield Finding(
-            subject, "TABLES", False,
+            subject, "TABLES", "error",
             f"row level security lets role {user} see some rows of {there.full_name} only, and all"
             " of them come first", see_all_rows(user),
         )
@@ -278,7 +281,7 @@ def _inheritance_findings(
     listed = {each.name for each in survey.tables}
     if table.persistence == "u":
         yield Finding(
-            subject, "TABLES", False,
+            subject, "TABLES", "error",
             f"{table.name} is unlogged: its changes are not in the server's log",
             f"ALTER TABLE {sql_name(table.name)} SET LOGGED",
         )
@@ -286,13 +289,13 @@ def _inheritance_findings(
         if table.partitioned and (below.kind == "f" or below.persistence == "u"):
             kind = "a foreign table" if below.kind == "f" else "unlogged"
             yield Finding(
-                subject, "TABLES", False,
+                subject, "TABLES", "error",
                 f"partition {below.name} of {table.name} is {kind}: its changes are not in the"
                 " server's log", "detach it, or leave the table out",
             )
         elif not table.partitioned and format == "MIRROR" and below.name not in listed:
             yield Finding(
-                subject, "TABLES", False,
+                subject, "TABLES", "error",
                 f"{below.name} inherits from {table.name}: a query of that gives its rows too, and"
                 " their changes come as those of their own table",
                 f"ALTER TABLE {sql_name(below.name)} NO INHERIT {sql_name(table.name)}, or name"
@@ -317,14 +320,14 @@ def _table_findings(
             "index": "has lost the index that is its replica identity",
         }.get(table.identity, "has no primary key")
         yield Finding(
-            subject, "TABLES", False,
+            subject, "TABLES", "error",
             f"{name} {why}: once it is published, the server refuses UPDATE and DELETE on it",
             f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or ALTER TABLE {quoted} REPLICA IDENTITY"
             " USING INDEX … (or FULL), or publish inserts only (publish = 'insert, truncate')",
         )
     elif format == "MIRROR" and not table.key:
         yield Finding(
-            subject, "TABLES", False, f"{name} has no key, by which MIRROR keeps rows",
+            subject, "TABLES", "error", f"{name} has no key, by which MIRROR keeps rows",
             f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or take FORMAT CHANGES",
         )
     # One that is still to be made will publish those that are stored.
@@ -342,7 +345,7 @@ def _table_findings(
         if all(one.generated == "stored" for one in hidden):
             how = f"publish it, WITH (publish_generated_columns = stored), or {how}"
         yield Finding(
-            subject, "TABLES", False,
+            subject, "TABLES", "error",
             f"{name} has REPLICA IDENTITY FULL and the generated column"
             f" {', '.join(one.name for one in hidden)}, which is not published: the server refuses"
             " UPDATE and DELETE on it", how,
@@ -360,7 +363,7 @@ def _publication_findings(
             if table.partitioned and not publication.via_root:
                 how = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = true)"
             yield Finding(
-                subject, "PUBLICATION", False,
+                subject, "PUBLICATION", "error",
                 f"publication {name} does not hold {table.full_name}", how,
             )
             continue
@@ -370,20 +373,20 @@ def _publication_findings(
         ]
         if missing:
             yield Finding(
-                subject, "PUBLICATION", False,
+                subject, "PUBLICATION", "error",
                 f"publication {name} leaves out {', '.join(missing)} of {table.full_name}",
                 f"ALTER PUBLICATION {named} SET TABLE … without a list of columns",
             )
         if one.filter:
             yield Finding(
-                subject, "PUBLICATION", True,
+                subject, "PUBLICATION", "ok",
                 f"publication {name} gives only rows of {table.full_name} WHERE {one.filter}: an"
                 " UPDATE that moves a row in or out comes as INSERT or DELETE",
             )
     lacking = [word for word in OPERATIONS if word not in publication.operations]
     if format == "MIRROR" and lacking:
         yield Finding(
-            subject, "PUBLICATION", False,
+            subject, "PUBLICATION", "error",
             f"publication {name} does not publish {', '.join(lacking)}, which MIRROR needs",
             f"ALTER PUBLICATION {named} SET (publish = 'insert, update, delete, truncate')",
         )
@@ -404,8 +407,8 @@ def _no_publication(
     listed = ", ".join(table.sql for table in tables)
     more = f" WITH ({', '.join(options)})" if options else ""
     return Finding(
-        subject, "PUBLICATION", False,
+        subject, "PUBLICATION", "error",
         f"there is no publication {name}, and none is made here: once tables are published the"
         " server may refuse changes of them",
-        f"CREATE PUBLICATION {quote_postgres(name)} FOR TABLE {listed}{more};",
+        f"CREATE PUBLICATION {quote_postgres(name)} FOR TABLE {listed}{more};", code=MISSING,
     )

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.connectors.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connectors.findings import TookTooLong, code_of, failed, within
 from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
 from catalog_migrate.connectors.resolved import Resolved, option_of
 from catalog_migrate.connectors.secrets import Redactor
+from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.model.names import fold
 from catalog_migrate.model.objects import Column
 
@@ -175,7 +176,7 @@ def postgres_session(
     except psycopg.OperationalError as error:
         raise failed(
             Finding(
-                subject, "HOST", False, _one_line(redactor.scrub(str(error))),
+                subject, "HOST", "error", _one_line(redactor.scrub(str(error))),
                 "see to the server, then try again",
             )
         ) from None
@@ -191,14 +192,14 @@ def server_findings(
     if in_recovery:
         return (
             Finding(
-                subject, "HOST", False, "the server is a standby and takes no writes",
+                subject, "HOST", "error", "the server is a standby and takes no writes",
                 "name the primary server",
             ),
         )
     if read_only:
         return (
             Finding(
-                subject, "USER", False,
+                subject, "USER", "error",
                 "this role writes nothing: default_transaction_read_only is on for it",
                 "ALTER ROLE … SET default_transaction_read_only = off, or the same of the database",
             ),
@@ -206,13 +207,13 @@ def server_findings(
     if temporary and not may_be_temporary:
         return (
             Finding(
-                subject, "USER", False,
+                subject, "USER", "error",
                 "this role may make no temporary tables, which rows are replaced through",
                 "GRANT TEMPORARY ON DATABASE … to it",
             ),
         )
     message = f"connected to PostgreSQL {version}, which accepts writes"
-    return (Finding(subject, None, True, message),)
+    return (Finding(subject, None, "ok", message),)
 
 
 def table_findings(
@@ -227,21 +228,24 @@ def table_findings(
     except psycopg.errors.InsufficientPrivilege:
         return (
             Finding(
-                subject, "TABLE", False, f"this role may not look into the schema of {table}",
-                "GRANT USAGE ON SCHEMA … to the role of USER",
+                subject, "TABLE", "error", f"this role may not look into the schema of {table}",
+                "GRANT USAGE ON SCHEMA … to the role of USER", code=FORBIDDEN,
             ),
         )
     if found is None:
         return (
             Finding(
-                subject, "TABLE", False, f"there is no table {table}",
+                subject, "TABLE", "error", f"there is no table {table}",
                 "create it, or write another TABLE; names in no double quotes are lower case",
+                code=MISSING,
             ),
         )
     identifier, relation_kind, schema, may_insert, may_update, may_select = found
     if relation_kind not in ("r", "p"):
         return (
-            Finding(subject, "TABLE", False, f"{table} is no table of rows", "name a plain table"),
+            Finding(
+                subject, "TABLE", "error", f"{table} is no table of rows", "name a plain table"
+            ),
         )
     there = connection.execute(_COLUMNS, (identifier,)).fetchall()
     findings = list(_column_findings(table, columns, there, may_insert, subject))
@@ -250,7 +254,7 @@ def table_findings(
         findings += _key_findings(table, key, unique, may_update and may_select, subject)
     if not findings:
         listed = f"{len(columns)} columns" + (f" by {', '.join(key)}" if key else "")
-        findings.append(Finding(subject, "TABLE", True, f"{table} takes rows of {listed}"))
+        findings.append(Finding(subject, "TABLE", "ok", f"{table} takes rows of {listed}"))
     findings.append(_ledger_finding(connection, subject, schema))
     return tuple(findings)
 
@@ -271,18 +275,18 @@ def _ledger_finding(connection: psycopg.Connection[Any], subject: str, schema: s
     assert row is not None
     may_create, there, may_use = row
     if may_use:
-        return Finding(subject, None, True, f"{schema}.{LEDGER} is there and can be written")
+        return Finding(subject, None, "ok", f"{schema}.{LEDGER} is there and can be written")
     if there:
         return Finding(
-            subject, "USER", False, f"this role may not use the table {schema}.{LEDGER}",
-            f"GRANT SELECT, INSERT, DELETE ON {schema}.{LEDGER} to it",
+            subject, "USER", "error", f"this role may not use the table {schema}.{LEDGER}",
+            f"GRANT SELECT, INSERT, DELETE ON {schema}.{LEDGER} to it", code=FORBIDDEN,
         )
     if may_create:
-        return Finding(subject, None, True, f"{LEDGER} can be created in schema {schema}")
+        return Finding(subject, None, "ok", f"{LEDGER} can be created in schema {schema}")
     return Finding(
         subject,
         "USER",
-        False,
+        "error",
         f"the table {LEDGER}, which makes a sink exactly once, cannot be created in schema "
         f"{schema} by this role",
         f"GRANT CREATE ON SCHEMA {schema} to it, or create the table for it once "
@@ -304,19 +308,19 @@ def _column_findings(
         if len(near) != 1:
             what = "no column" if not near else "several columns"
             yield Finding(
-                subject, "TABLE", False, f"{table} has {what} {column.name} ({column.type})",
+                subject, "TABLE", "error", f"{table} has {what} {column.name} ({column.type})",
                 f"ALTER TABLE {table} ADD COLUMN …, or leave it out of what the sink reads",
             )
             continue
         row = matched[near[0]] = by_name[near[0]]
         if row[5]:
             yield Finding(
-                subject, "TABLE", False, f"column {row[0]} of {table} is generated there",
+                subject, "TABLE", "error", f"column {row[0]} of {table} is generated there",
                 "GENERATED BY DEFAULT takes values; ALWAYS takes none",
             )
         elif not fits(column.type, row[2], row[3]):
             yield Finding(
-                subject, "TABLE", False,
+                subject, "TABLE", "error",
                 f"column {row[0]} of {table} is {row[1]}, which does not hold every {column.type}",
                 f"ALTER TABLE {table} ALTER COLUMN {row[0]} TYPE …",
             )
@@ -325,15 +329,15 @@ def _column_findings(
             yield Finding(
                 subject,
                 "TABLE",
-                False,
+                "error",
                 f"column {name} of {table} is NOT NULL without a default, and the sink has no such "
                 "column",
                 f"ALTER TABLE {table} ALTER COLUMN {name} SET DEFAULT … or DROP NOT NULL",
             )
     if not may_insert and not (matched and all(row[6] for row in matched.values())):
         yield Finding(
-            subject, "TABLE", False, f"this role may not INSERT into {table}",
-            f"GRANT INSERT ON {table} to the role of USER",
+            subject, "TABLE", "error", f"this role may not INSERT into {table}",
+            f"GRANT INSERT ON {table} to the role of USER", code=FORBIDDEN,
         )
 
 
@@ -345,13 +349,13 @@ def _key_findings(
     if not any({fold(name) for name in each} == wanted for each in unique):
         listed = ", ".join(key)
         yield Finding(
-            subject, "TABLE", False, f"{table} has no unique index on exactly ({listed})",
+            subject, "TABLE", "error", f"{table} has no unique index on exactly ({listed})",
             f"ALTER TABLE {table} ADD UNIQUE ({listed}), not deferrable and not partial",
         )
     if not may_merge:
         yield Finding(
-            subject, "TABLE", False, f"this role may not UPDATE and SELECT {table}",
-            f"GRANT SELECT, UPDATE ON {table} to the role of USER",
+            subject, "TABLE", "error", f"this role may not UPDATE and SELECT {table}",
+            f"GRANT SELECT, UPDATE ON {table} to the role of USER", code=FORBIDDEN,
         )
 
 
@@ -376,11 +380,14 @@ def _diagnose(resolved: Resolved, subject: str, text: str) -> Finding:
     lowered = text.lower()
     for words, option, remedy in _CAUSES:
         if any(word in lowered for word in words):
-            return Finding(subject, option, False, _one_line(text), remedy)
+            return Finding(
+                subject, option, "error", _one_line(text), remedy, code=code_of(text)
+            )
     if not lowered.strip():
         return _silent(resolved, subject)
     return Finding(
-        subject, "HOST", False, _one_line(text), "check HOST, PORT and what the server's log says"
+        subject, "HOST", "error", _one_line(text),
+        "check HOST, PORT and what the server's log says", code=code_of(text),
     )
 
 
@@ -388,7 +395,7 @@ def _silent(resolved: Resolved, subject: str) -> Finding:
     host = option_of(resolved, "POSTGRES", "HOST")
     port = option_of(resolved, "POSTGRES", "PORT")
     return Finding(
-        subject, "HOST", False, f"no answer from {host}:{port}", "check HOST, PORT and firewall",
+        subject, "HOST", "error", f"no answer from {host}:{port}", "check HOST, PORT and firewall",
     )
 
 

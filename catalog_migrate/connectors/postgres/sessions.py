@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding, failed
+from catalog_migrate.connectors.findings import failed
 from catalog_migrate.connectors.postgres.client import connect_postgres
 from catalog_migrate.connectors.postgres.probe import postgres_session
 from catalog_migrate.connectors.postgres.types import Column
@@ -39,6 +39,7 @@ from catalog_migrate.errors import (
     UnfitValue,
     UnreadableMessage,
 )
+from catalog_migrate.model.findings import Finding
 
 if TYPE_CHECKING:
     import psycopg
@@ -143,7 +144,7 @@ def refusals(
         if opened.closed or opened.broken:
             text = " ".join(Redactor.of(connection).scrub(str(error)).split())
             raise failed(
-                Finding("connection", "HOST", False, text, "see to the server, then try again")
+                Finding("connection", "HOST", "error", text, "see to the server, then try again")
             ) from None
         raise refusal(error, connection, timeout) from None
 

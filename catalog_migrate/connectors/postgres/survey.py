@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres.sessions import session
 from catalog_migrate.connectors.postgres.types import DiscoveredColumn, DiscoveredTable, spark_type
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.values import table_of
 from catalog_migrate.errors import ConnectionFailed
+from catalog_migrate.model.findings import MISSING, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -631,14 +631,15 @@ def missing_findings(
         if table is None:
             findings.append(
                 Finding(
-                    subject, "TABLES", False, f"there is no table {text}",
+                    subject, "TABLES", "error", f"there is no table {text}",
                     "create it, or write another name; names in no double quotes are lower case",
+                    code=MISSING,
                 )
             )
             continue
         findings += [
             Finding(
-                subject, "TABLES", False,
+                subject, "TABLES", "error",
                 f"column {column.name} of {table.full_name} is {column.type}, which has no type"
                 " here",
                 "leave it out by a column list of the publication, or change it to text upstream",

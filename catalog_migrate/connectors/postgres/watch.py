@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres import server
 from catalog_migrate.connectors.postgres.drift import Difference, Doubt, compare, sql_name
 from catalog_migrate.connectors.postgres.pgoutput import find_truncates
@@ -38,6 +37,7 @@ from catalog_migrate.connectors.postgres.survey import (
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import ChangesMissing
+from catalog_migrate.model.findings import Finding
 
 if TYPE_CHECKING:
     import psycopg

@@ -19,12 +19,13 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connectors.findings import TookTooLong, failed, within
 from catalog_migrate.connectors.kafka.token_endpoint import NoRedirects
 from catalog_migrate.connectors.resolved import Resolved, file_with, option_of
 from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.connectors.ssh.tunnels import OPTION, endpoint
 from catalog_migrate.errors import ConnectionFailed
+from catalog_migrate.model.findings import Finding
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _MAX_ANSWER = 16 << 20
@@ -78,7 +79,7 @@ class SchemaRegistry:
         if not isinstance(found, list):
             raise self._no_registry("something else than a list of subjects")
         return Finding(
-            self._subject, None, True, f"connected to the schema registry, {len(found)} subjects"
+            self._subject, None, "ok", f"connected to the schema registry, {len(found)} subjects"
         )
 
     def schema(self, number: int) -> RegisteredSchema:
@@ -295,7 +296,7 @@ class SchemaRegistry:
         )
 
     def _failed(self, option: str, message: str, remedy: str) -> ConnectionFailed:
-        return failed(Finding(self._subject, option, False, message, remedy))
+        return failed(Finding(self._subject, option, "error", message, remedy))
 
 
 _Reach = Callable[..., socket.socket]

@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding, failed
+from catalog_migrate.connectors.findings import failed
 from catalog_migrate.connectors.secrets import Secret, reveal
 from catalog_migrate.connectors.values import fingerprint
 from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.model.findings import Finding
 
 if TYPE_CHECKING:
     import asyncssh
@@ -115,11 +116,11 @@ class TunnelError(Exception):
     def finding(self, tunnel: Tunnel, subject: str, target: str) -> Finding:
         """For who asked: of a tunnel's own fault it names the tunnel, then the tunnel's option."""
         if not self.option:
-            return Finding(subject, target, False, f"{tunnel.name}{self.message}", self.remedy)
+            return Finding(subject, target, "error", f"{tunnel.name}{self.message}", self.remedy)
         if not tunnel.name:
-            return Finding(subject, self.option, False, self.message, self.remedy)
+            return Finding(subject, self.option, "error", self.message, self.remedy)
         message = f"{tunnel.name}option {self.option}: {self.message}"
-        return Finding(subject, OPTION, False, message, self.remedy)
+        return Finding(subject, OPTION, "error", message, self.remedy)
 
 
 def algorithms(host_key: str = "") -> tuple[tuple[str, ...], ...]:
@@ -287,7 +288,7 @@ async def check_login(tunnel: Tunnel, subject: str) -> tuple[Finding, ...]:
     assert key is not None
     said = fingerprint(public_line(key))
     message = f"logged in to {tunnel.host}:{tunnel.port} ({said}) as {tunnel.user}"
-    return (Finding(subject, None, True, message),)
+    return (Finding(subject, None, "ok", message),)
 
 
 class _SshConnection:
@@ -586,7 +587,9 @@ def shown_host_keys(host: str, port: int) -> tuple[str, ...]:
     try:
         return of_this_process().ask(shown_keys(host, port))
     except TunnelError as error:
-        raise failed(Finding("tunnel", error.option, False, error.message, error.remedy)) from None
+        raise failed(
+            Finding("tunnel", error.option, "error", error.message, error.remedy)
+        ) from None
 
 
 def public_keys(resolved: Mapping[str, str | Secret]) -> tuple[str, ...]:

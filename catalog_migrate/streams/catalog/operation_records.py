@@ -6,14 +6,13 @@ stay as they are while they are read. Both stand encoded in its durable row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.errors import UnsafeBlocked
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, Partition
@@ -27,13 +26,20 @@ def kind_of(row: OperationRecord) -> str:
     return "alter" if act.keys else "reset" if act.reset else "inject"
 
 
-def number_texts(word: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return texts as they are kept in the details of an operation; see :func:`read_texts`."""
-    return {f"{word} {number:03d}": text for number, text in enumerate(texts)}
+def findings_in(row: OperationRecord) -> tuple[Finding, ...]:
+    """What refused an operation."""
+    return row.findings or tuple(
+        Finding("", None, "error", text) for text in _numbered(row, "finding")
+    )
 
 
-def read_texts(word: str, row: OperationRecord) -> list[str]:
-    """Return the texts of one kind (``finding``, ``sick``) that a row keeps, in their order."""
+def sick_in(row: OperationRecord) -> list[str]:
+    """What was sick before an operation and was not waited for, in words."""
+    return _numbered(row, "sick") or [row.sick[item_id] for item_id in sorted(row.sick)]
+
+
+def _numbered(row: OperationRecord, word: str) -> list[str]:
+    """Texts that an earlier version kept in the details, in their order."""
     return [text for name, text in sorted(row.detail.items()) if name.startswith(f"{word} ")]
 
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.postgres import sessions
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.findings import Finding, Severity
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.failures import insert_name
 from catalog_migrate.streams.catalog.query_spec import spec_of
@@ -64,7 +64,7 @@ def examine_streams(
 def _grouped(kind: str, well: Sequence[str], bad: Sequence[Finding]) -> Iterator[Finding]:
     """What is well in one line, what is not in a line each."""
     if well:
-        yield Finding(kind, None, True, "; ".join(well))
+        yield Finding(kind, None, "ok", "; ".join(well))
     yield from bad
 
 
@@ -78,13 +78,14 @@ def _runtime(runtime: RuntimeHealth, *, used: bool) -> Finding:
     )
     if runtime.lives:
         text = f"{runtime.cluster}: {runtime.holder} since {runtime.since}{renewed}"
-        return Finding(subject, None, True, text)
+        return Finding(subject, None, "ok", text)
     if runtime.holder is None:
         text = f"{runtime.cluster}: none"
-        return Finding(subject, None, not used or not runtime.started, text, start)
+        severity: Severity = "error" if used and runtime.started else "ok"
+        return Finding(subject, None, severity, text, start)
     what = "is dead" if runtime.dead else f"does not renew its lease{renewed}"
     return Finding(
-        subject, None, False,
+        subject, None, "error",
         f"{runtime.cluster}: {runtime.holder}, which has it since {runtime.since}, {what}",
         f"{start}, which takes over; look first why that process ended",
     )
@@ -97,11 +98,11 @@ def _queries(health: StreamsHealth, now: float) -> Iterator[Finding]:
         if not query.ok:
             reasons = "; ".join(query.reasons) or "no reason is known"
             bad.append(Finding(
-                query.kind, None, False, f"{query.name}: {query.state}: {reasons}", query.next
+                query.kind, None, "error", f"{query.name}: {query.state}: {reasons}", query.next
             ))
         elif began is not None and now - began > LONG_START:
             bad.append(Finding(
-                query.kind, None, False,
+                query.kind, None, "error",
                 f"{query.name}: starting for {now - began:.0f} s",
                 f"catalog-migrate source log {query.name}{_sink(query)} --since 1h, and the"
                 " runtime's own lines; whatever waits for an upstream names it",
@@ -131,7 +132,7 @@ def _connections(state: State, ports: Ports) -> Iterator[Finding]:
     verdicts = probe_connections(state, ports=ports, timeout=_TIMEOUT)
     bad = [
         Finding(
-            "connection", verdict.option, False,
+            "connection", verdict.option, "error",
             f"{verdict.subject.removeprefix('connection ')}: {verdict.message}",
             "run doctor where the runtime runs: it has the secret there" if verdict.unresolved
             else verdict.remedy,
@@ -157,7 +158,7 @@ def _checkpoints(state: State, ports: Ports) -> Iterator[Finding]:
             checkpoint = ports.checkpoint(place)
             if checkpoint.query_id is None:
                 return Finding(
-                    "checkpoint", None, False,
+                    "checkpoint", None, "error",
                     f"{kind} {name} was started before, and its checkpoint is missing: {place}",
                     f"PAUSE {kind.upper()} {name} before a runtime starts it where START says;"
                     " bring the directory back from a backup of the warehouse, then RESUME",
@@ -165,12 +166,12 @@ def _checkpoints(state: State, ports: Ports) -> Iterator[Finding]:
             standing = checkpoint.state()
         except CatalogMigrateError as error:
             return Finding(
-                "checkpoint", None, False, f"{kind} {name}: {error.message}",
+                "checkpoint", None, "error", f"{kind} {name}: {error.message}",
                 error.remedy or _BACKUP.format(place),
             )
         if standing.kind == "broken":
             return Finding(
-                "checkpoint", None, False, f"{kind} {name}: {standing.reason} ({place})",
+                "checkpoint", None, "error", f"{kind} {name}: {standing.reason} ({place})",
                 _BACKUP.format(place),
             )
         return None
@@ -198,7 +199,7 @@ def _slots(state: State, ports: Ports) -> Iterator[Finding]:
         "slot", [each.message for each in looked if each.ok],
         [
             *(each for each in looked if not each.ok),
-            *(Finding("slot", None, False, text, "drop it by hand if no runtime does")
+            *(Finding("slot", None, "error", text, "drop it by hand if no runtime does")
               for text in described_slots(state)),
         ],
     )
@@ -210,17 +211,17 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
         spec = spec_of(state, found.item_id, resolve=ports.resolve)
         there = ports.databases.slot_state(spec, timeout=_TIMEOUT)
     except CatalogMigrateError as error:
-        return Finding("slot", None, False, f"source {name}: {error.message}", error.remedy)
+        return Finding("slot", None, "error", f"source {name}: {error.message}", error.remedy)
     slot = there.slot
     again = insert_name(sessions.RESET_SPLITS[0], name)
     if slot is None:
         return Finding(
-            "slot", None, False, f"source {name}: there is no slot {spec.slot}",
+            "slot", None, "error", f"source {name}: there is no slot {spec.slot}",
             f"{sessions.AGAIN}: {again}",
         )
     if slot.lost:
         return Finding(
-            "slot", None, False,
+            "slot", None, "error",
             f"source {name}: slot {slot.name} is lost ({slot.invalidation or 'wal_removed'})",
             f"{sessions.KEEP_MORE}: {again}",
         )
@@ -230,11 +231,11 @@ def _slot(state: State, found: dependencies.CatalogEntry, ports: Ports) -> Findi
     text = f"source {name}: slot {slot.name}{kept}{limit} ({slot.wal_status}), {reader}"
     if slot.wal_status == "unreserved":
         return Finding(
-            "slot", None, False, text,
+            "slot", None, "error", text,
             "it is lost at the server's next checkpoint: start its runtime, or raise"
             " max_slot_wal_keep_size on the server now",
         )
-    return Finding("slot", None, True, text)
+    return Finding("slot", None, "ok", text)
 
 
 def _each(

@@ -27,7 +27,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import Parsed, parse
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import failing_queries, moment, runtime_lives
-from catalog_migrate.streams.catalog.operation_records import read_texts
+from catalog_migrate.streams.catalog.operation_records import findings_in, sick_in
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.requirements import NoRuntime
 from catalog_migrate.streams.catalog.rows import Rows
@@ -48,7 +48,7 @@ from catalog_migrate.streams.positions.forecast import Totals
 from catalog_migrate.streams.positions.render import kept_by_sinks, sentence
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.runtime.client import OperationClient, operation_key
-from catalog_migrate.streams.runtime.judgement import judge, pause_remedy, sick_notice
+from catalog_migrate.streams.runtime.judgement import broken, judge, pause_remedy, sick, sick_notice
 from catalog_migrate.streams.runtime.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.runtime.operations import Program
 from catalog_migrate.streams.runtime.probes import (
@@ -221,19 +221,19 @@ class Executor(OperationClient):
         if change is not None:
             if change.after.kind == "secret" and not effect.affected:
                 return
-            judgement = judge(
+            found = judge(
                 before, after, change.item_id, effect.affected, ports=self.ports,
                 find_failing=lambda: failing_queries(before),
             )
             # the secrets of queries are there where they run
-            late = [each for each in judgement.broken if each.unresolved and effect.affected]
+            late = [each for each in broken(found) if each.unresolved and effect.affected]
             name = dependencies.by_id(after, change.item_id).text
-            broken = [each for each in judgement.broken if each not in late]
+            refusing = [each for each in broken(found) if each not in late]
             require_valid(
-                broken, f"the new definition of {name}", pause_remedy(after, broken)
+                refusing, f"the new definition of {name}", pause_remedy(after, refusing)
             )
-            yield from judgement.notices
-            yield from (f"not validated from here: {verdict}" for verdict in late)
+            yield from map(sick_notice, sick(found))
+            yield from (f"not validated from here: {each}" for each in late)
         for item_id in effect.created:
             kind = after.items[item_id].definition.kind
             if kind == "connection":
@@ -244,7 +244,8 @@ class Executor(OperationClient):
             elif kind in ("source", "sink"):
                 verdicts = validate(after, item_id, (item_id,), ports=self.ports)
                 if dependencies.external_of(after.items[item_id]).tables:
-                    require_valid(verdicts, dependencies.by_id(after, item_id).text)
+                    text = dependencies.by_id(after, item_id).text
+                    require_valid(verdicts, text, may_skip=False)
                 yield from (str(verdict) for verdict in verdicts if not verdict.ok)
                 if all(verdict.ok for verdict in verdicts):
                     self._start_offsets(after, item_id)
@@ -308,11 +309,11 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
     reason = row.detail.get("reason", "")
     if row.state == "confirmed":
         late = (reason,) if reason else ()
-        sick = map(sick_notice, read_texts("sick", row))
+        were_sick = map(sick_notice, sick_in(row))
         return Result(
             effect.summary,
             (
-                *effect.notices, *late, *sick,
+                *effect.notices, *late, *were_sick,
                 f"{len(names)} queries restarted: {', '.join(names)}",
             ),
             operation=key, restarted=names, executed=row.executed,
@@ -324,13 +325,13 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
             "SOURCES and SHOW SINKS say what each one lacks",
             operation=key,
         )
-    findings = read_texts("finding", row)
+    findings = findings_in(row)
     if findings:
         assert effect.alteration is not None
         raise ValidationFailed(
             f"{effect.alteration.text} not altered: validation by the runtime refused it, nothing"
             " was changed and nothing stopped",
-            verdicts=findings,
+            findings=findings,
             remedy=f"{row.detail.get('remedy', 'fix what is named')}; SHOW OPERATIONS keeps this",
         )
     if row.state == "set_back":

@@ -8,7 +8,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
-from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
@@ -21,7 +21,7 @@ from catalog_migrate.streams.positions.operation_row import Missing, list_missin
 from catalog_migrate.streams.positions.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.positions.render import render
 from catalog_migrate.streams.positions.requests import request_of
-from catalog_migrate.streams.runtime.judgement import Judgement, judge
+from catalog_migrate.streams.runtime.judgement import broken, judge, sick
 from catalog_migrate.streams.runtime.operations import Program, lines_of
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.runtime.probes import validate, with_upstream
@@ -40,7 +40,7 @@ class Explanation(msgspec.Struct, frozen=True):
     after: State
     effect: Effect | None = None
     program: Program = ()
-    judgement: Judgement = Judgement()
+    findings: tuple[Finding, ...] = ()
     unsafe: UnsafePlan | None = None
     lacking: tuple[Missing, ...] = ()
     reads: str = ""
@@ -53,12 +53,18 @@ class Explanation(msgspec.Struct, frozen=True):
         """
         effect = self.effect
         if effect is None or effect.alteration is None:
-            return self.judgement.broken
+            return broken(self.findings)
         if effect.alteration.after.kind == "secret" and not effect.affected:
             return ()
         return tuple(
-            each for each in self.judgement.broken if not (each.unresolved and effect.affected)
+            each for each in broken(self.findings) if not (each.unresolved and effect.affected)
         )
+
+    @property
+    def sick(self) -> tuple[Finding, ...]:
+        """The findings that stood before an alteration."""
+        altered = self.effect is not None and self.effect.alteration is not None
+        return sick(self.findings) if altered else ()
 
 
 def explain(state: State, statement: st.Statement, *, ports: Ports) -> Explanation:
@@ -103,26 +109,26 @@ def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> Explanation:
     )
 
 
-def _judge(before: State, after: State, effect: Effect, ports: Ports) -> Judgement:
+def _judge(before: State, after: State, effect: Effect, ports: Ports) -> tuple[Finding, ...]:
     """What validation says; a new source or sink that works later is created all the same."""
     change = effect.alteration
     if effect.validate is False:
-        return Judgement()
+        return ()
     if change is not None:
         return judge(
             before, after, change.item_id, effect.affected or _own(after, change.item_id),
             ports=ports, find_failing=lambda: failing_queries(before),
         )
     found: list[Finding] = []
-    broken: list[Finding] = []
     for root in effect.created:
         item = after.items[root]
         if item.definition.kind in ("connection", "source", "sink"):
-            verdicts = validate(after, root, _own(after, root), ports=ports)
-            found += verdicts
-            if item.definition.kind == "connection" or dependencies.external_of(item).tables:
-                broken += [each for each in verdicts if not each.ok]
-    return Judgement(tuple(found), tuple(broken))
+            refuses = item.definition.kind == "connection" or dependencies.external_of(item).tables
+            found += [
+                each if each.ok or refuses else msgspec.structs.replace(each, severity="warning")
+                for each in validate(after, root, _own(after, root), ports=ports)
+            ]
+    return tuple(found)
 
 
 def _own(state: State, item_id: str) -> tuple[str, ...]:
@@ -195,7 +201,7 @@ def _validation(found: Explanation, effect: Effect) -> list[str]:
         return ["", "validation: none, the statement says VALIDATE = false"]
     words = {True: "ok ", False: "BAD"}
     lines = [
-        f"  {'sick before' if each in found.judgement.sick else words[each.ok]} {each}"
-        for each in found.judgement.verdicts
+        f"  {'sick before' if each in found.sick else words[each.ok]} {each}"
+        for each in found.findings
     ]
     return ["", "validation, from this process:", *lines] if lines else []

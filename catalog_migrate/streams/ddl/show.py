@@ -43,7 +43,7 @@ from catalog_migrate.streams.catalog.failures import (
     of_hold,
     of_query,
 )
-from catalog_migrate.streams.catalog.operation_records import kind_of, read_texts
+from catalog_migrate.streams.catalog.operation_records import findings_in, kind_of
 from catalog_migrate.streams.catalog.queries import QueryFailure
 from catalog_migrate.streams.catalog.query_spec import (
     Resolve,
@@ -305,9 +305,8 @@ def _operations(state: State) -> Rows:
 
 def _outcome(row: OperationRecord) -> str | None:
     """Why an operation was refused, set back or failed, with everything that was found."""
-    findings = read_texts("finding", row)
-    reason = row.detail.get("reason")
-    return ": ".join(filter(None, (reason, "; ".join(findings)))) or None
+    reason, found = row.detail.get("reason"), "; ".join(map(str, findings_in(row)))
+    return ": ".join(filter(None, (reason, found))) or None
 
 
 _LISTINGS: Mapping[str, Callable[[State], Rows]] = {

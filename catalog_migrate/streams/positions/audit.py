@@ -20,6 +20,7 @@ from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import (
+    findings_in,
     images_in,
     kind_of,
     moved_ranges,
@@ -262,6 +263,13 @@ def entry(key: str, row: OperationRecord) -> dict[str, Any]:
         "state": row.state,
         "refusal": row.detail.get("reason"),
         "detail": dict(row.detail) or None,
+        "findings": [
+            {
+                "subject": each.subject, "option": each.option, "message": each.message,
+                "remedy": each.remedy,
+            }
+            for each in findings_in(row)
+        ] or None,
         "seconds": act.seconds or None,
         "undoes": act.undoes or None,
         "acknowledged": act.acknowledged or None,

@@ -28,7 +28,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.operations.kinds import BACKFILLING
 from catalog_migrate.streams.catalog.cluster_log import moment, runtime_lives
-from catalog_migrate.streams.catalog.operation_records import operation_row, read_texts
+from catalog_migrate.streams.catalog.operation_records import findings_in, operation_row
 from catalog_migrate.streams.catalog.queries import QueryEngine
 from catalog_migrate.streams.positions.backfill import Backfills
 from catalog_migrate.streams.positions.operation_row import (
@@ -177,10 +177,10 @@ _REFUSALS: Mapping[str, type[CatalogMigrateError]] = {
 
 def refusal_of(key: str, row: OperationRecord) -> CatalogMigrateError:
     """What refused an operation, as whoever carried it out wrote it down."""
-    detail = row.detail
-    findings = read_texts("finding", row)
+    detail, found = row.detail, findings_in(row)
     kind = _REFUSALS.get(detail.get("outcome", ""), UnsafeBlocked)
+    listed = found if kind is ValidationFailed else tuple(map(str, found))
     return kind(
         f"operation {key}: {detail.get('reason', row.state)}", remedy=detail.get("remedy"),
-        **{kind.listed or "problems": findings},
+        **{kind.listed or "problems": listed},
     )

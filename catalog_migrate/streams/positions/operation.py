@@ -68,7 +68,7 @@ from catalog_migrate.streams.positions.requests import (
     request_in,
     require_checked,
 )
-from catalog_migrate.streams.runtime.judgement import Judgement
+from catalog_migrate.streams.runtime.judgement import broken
 from catalog_migrate.streams.runtime.operations import (
     OperationRun,
     Program,
@@ -202,14 +202,13 @@ class UnsafeOperation(OperationRun):
             self.refuse(error)
 
     def _validate(self, state: State, request: Request) -> None:
-        judgement = self.validate(
-            lambda: Judgement(validated(state, request, ports=self.supervisor.ports))
-        )
-        bad = [str(verdict) for verdict in judgement.verdicts if not verdict.ok]
-        if bad:
+        refusing = broken(self.validate(
+            lambda: validated(state, request, ports=self.supervisor.ports)
+        ))
+        if refusing:
             raise ValidationFailed(
                 "the new properties were refused by validation, nothing was changed",
-                verdicts=bad, remedy="fix what is named, or --skip-validate",
+                findings=refusing, remedy="fix what is named, or --skip-validate",
             )
 
     def _survey(

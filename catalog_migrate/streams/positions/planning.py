@@ -12,7 +12,6 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, preview
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
@@ -22,6 +21,7 @@ from catalog_migrate.errors import (
     UnsettledCheckpoint,
     UnsupportedFormat,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.retry import retry
 from catalog_migrate.streams.catalog import dependencies

@@ -18,17 +18,24 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.kinds import ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.operations.operation import Operation
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import shortly
 from catalog_migrate.streams.catalog.dependencies import is_defined_as
-from catalog_migrate.streams.catalog.operation_records import number_texts
 from catalog_migrate.streams.catalog.updates import Redefine
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.runtime.judgement import Judgement, Refusals, judge, pause_remedy
+from catalog_migrate.streams.runtime.judgement import (
+    Refusals,
+    broken,
+    is_of_query,
+    judge,
+    pause_remedy,
+    sick,
+    sick_notice,
+)
 from catalog_migrate.streams.runtime.operations import (
     OperationRun,
     Program,
@@ -83,11 +90,11 @@ class AlterOperation(OperationRun):
         state = self.follow()
         row = state.operations[self.key]
         failing = self._failing(row)
-        judgement = self.validate(lambda: self._judge(state, row, failing))
-        if judgement.broken:
+        found = self.validate(lambda: self._judge(state, row, failing))
+        refusing, were_sick = broken(found), sick(found)
+        if refusing:
             raise ValidationFailed(
-                "refused by validation", verdicts=list(map(str, judgement.broken)),
-                remedy=pause_remedy(state, judgement.broken),
+                "refused by validation", findings=refusing, remedy=pause_remedy(state, refusing)
             )
         if not is_defined_as(self.follow(), row.target, row.before):
             raise AlterFailed(
@@ -97,23 +104,26 @@ class AlterOperation(OperationRun):
 
         redefine = Redefine(row.target, row.after, row.links_after)
         self.move(
-            "trial", Commit("alter", (redefine,)), sick=judgement.sick_queries,
+            "trial", Commit("alter", (redefine,)),
+            sick={
+                each.item_id: str(each) for each in reversed(were_sick) if is_of_query(state, each)
+            },
             failing={item_id: shortly(error) for item_id, error in failing.items()},
         )
         names = ", ".join(dependencies.display(state, each) for each in row.dependents)
         self.say(f"operation {self.key}: committed, these restart: {names}")
-        for notice in judgement.notices:
-            self.say(f"operation {self.key}: {notice}")
+        for each in were_sick:
+            self.say(f"operation {self.key}: {sick_notice(each)}")
 
     def _judge(
         self, state: State, row: OperationRecord, failing: Mapping[str, str]
-    ) -> Judgement:
+    ) -> tuple[Finding, ...]:
         """What the alteration breaks; nothing where the statement wants no validation."""
         after, before = altered(state, row), altered(state, row, back=True)
         with self.supervisor.ports.threads.pool(1, "plans") as pool:
             planning = pool.submit(self.supervisor.prepare, after, row.dependents)
             if not row.validate:
-                return Judgement()
+                return ()
 
             def plan(of: State, item_ids: Sequence[str]) -> Refusals:
                 return planning.result() if of is after else self.supervisor.prepare(of, item_ids)
@@ -154,7 +164,7 @@ class AlterOperation(OperationRun):
                 watch.begin()
                 problems = watch.wait()
         if not problems:
-            self.end("confirmed", late, detail=_describe_sick({**row.sick, **watch.sick}))
+            self.end("confirmed", late, sick={**row.sick, **watch.sick})
         elif stays:
             self.end(UNCONFIRMED, f"{'; '.join(problems)}, and as long again; {stays}")
         else:
@@ -313,11 +323,6 @@ class RestoreSnapshot(Operation[AlterOperation]):
         except CatalogMigrateError as error:
             return error.message
         return None
-
-
-def _describe_sick(found: Mapping[str, str]) -> dict[str, str]:
-    """Return, for the row, all that was sick before and was not waited for."""
-    return number_texts("sick", (found[item_id] for item_id in sorted(found)))
 
 
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:

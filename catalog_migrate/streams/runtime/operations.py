@@ -30,19 +30,18 @@ from catalog_migrate.errors import (
     LeaseLost,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import Finding, listed_findings
 from catalog_migrate.model.names import Identity
 from catalog_migrate.operations.operation import Execution, Operation, execute
 from catalog_migrate.operations.order import order_waves
 from catalog_migrate.operations.steps import Op, Step, decoded, numbered, stored
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import OF_QUERIES, OPERATION
-from catalog_migrate.streams.catalog.operation_records import number_texts
 from catalog_migrate.streams.catalog.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.catalog.updates import ForgetAlters, MoveOperation
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.runtime.judgement import Judgement
 from catalog_migrate.streams.runtime.probes import connections_using
 from catalog_migrate.streams.runtime.supervisor import STOPS, Known, Supervisor
 from catalog_migrate.streams.upstreams.upstream import input_known
@@ -283,29 +282,28 @@ class OperationRun(ABC):
         return state
 
     def end(
-        self, final: str, reason: str = "", findings: Iterable[object] = (), *, kind: str = "",
-        detail: Mapping[str, str] | None = None, updates: tuple[Update, ...] = (),
+        self, final: str, reason: str = "", findings: Sequence[Finding] = (), *, kind: str = "",
+        detail: Mapping[str, str] | None = None, updates: tuple[Update, ...] = (), **fields: Any,
     ) -> None:
-        """Commit the last state, with why and all that was found."""
-        found = [str(each) for each in findings]
+        """Commit the last state, with why and all that was found; ``fields`` go into the row."""
         told = {"reason": reason} if reason else {}
-        told |= number_texts("finding", found)
         act: dict[str, Any] = {}
         if self.row.unsafe is not None:
             seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
             act = {"seconds": seconds, "prepared": ""}
-        why = "; ".join(filter(None, (reason, *found)))
+        why = "; ".join(filter(None, (reason, *map(str, findings))))
         about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
         wanted = Commit(kind or final, (ForgetAlters(KEPT), *updates), reason=about)
-        self.move(final, wanted, detail={**(detail or {}), **told}, act=act)
+        self.move(
+            final, wanted, detail={**(detail or {}), **told}, act=act, findings=tuple(findings),
+            **fields,
+        )
         self.say(f"operation {self.key}: {final}, {about}")
 
     def refuse(self, error: CatalogMigrateError) -> None:
         """Nothing was changed: the holds go, and the row says why, for the caller to raise."""
-        named = ("problems", "verdicts", "changes", "missing")
         self.end(
-            self.refused_as(error), error.message,
-            [each for name in named for each in error.data.get(name, ())],
+            self.refused_as(error), error.message, listed_findings(error),
             kind=declared_state(self.row).refused or "refused",
             detail={"outcome": error.code, **({"remedy": error.remedy} if error.remedy else {})},
         )
@@ -325,7 +323,7 @@ class OperationRun(ABC):
         )
         execute(operations, self, keep_going=keep_going)
 
-    def validate(self, judge: Callable[[], Judgement]) -> Judgement:
+    def validate(self, judge: Callable[[], tuple[Finding, ...]]) -> tuple[Finding, ...]:
         """Validate all at once; what that says of each item is on record."""
         with self.supervisor.ports.threads.pool(1, "validate") as pool:
             judged = pool.submit(judge)
@@ -392,14 +390,14 @@ NOT_RUNNING = "its query does not run"
 class ValidateAccess(Operation[OperationRun]):
     """Reports what validation finds of a connection or query; all are validated at once."""
 
-    judged: Future[Judgement]
+    judged: Future[tuple[Finding, ...]]
 
     def run(self, context: OperationRun) -> None:
         """Wait for what it says; raises :class:`ValidationFailed` with the first finding."""
         del context
-        for verdict in self.judged.result().verdicts:
-            if verdict.item_id == self.step.id and not verdict.ok:
-                raise ValidationFailed(verdict.message)
+        for finding in self.judged.result():
+            if finding.item_id == self.step.id and not finding.ok:
+                raise ValidationFailed(finding.message)
 
     def outcome_of(self, error: BaseException) -> str:
         """The finding itself."""

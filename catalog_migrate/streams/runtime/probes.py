@@ -6,12 +6,11 @@ query was started, because an idle sink on a dead broker makes progress and show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.options import MISSING
 from catalog_migrate.connectors.resolved import option_of
 from catalog_migrate.connectors.secrets import Redactor
@@ -22,10 +21,10 @@ from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectionFailed,
     InvalidOptions,
-    UnresolvedSecret,
     UpstreamChanged,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import Finding, findings_of
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.queries import QuerySpec
@@ -100,16 +99,9 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
         bad = [each for each in findings or error.findings if not each.ok]
         raise ValidationFailed(
             f"{statement.name} was refused by validation, nothing was changed",
-            verdicts=[_describe(finding) for finding in bad] or [error.message],
-            remedy="fix what is named",
+            findings=bad or findings_of(error, subject), remedy="fix what is named",
         ) from None
     return discovered(statement, found)
-
-
-def _describe(finding: Finding) -> str:
-    option = f" option {finding.option}:" if finding.option else ""
-    remedy = f"; {finding.remedy}" if finding.remedy else ""
-    return f"{finding.subject}:{option} {finding.message}{remedy}"
 
 
 def connections_using(state: State, target: str) -> tuple[str, ...]:
@@ -218,7 +210,7 @@ def _alone(spec: QuerySpec, upstreams: Upstreams, timeout: float) -> dict[str, A
         try:
             upstream = upstreams.identify(spec)
         except CatalogMigrateError as error:
-            findings = (*findings, Finding("", None, False, error.message, error.remedy or ""))
+            findings = (*findings, *findings_of(error, ""))
     return {spec.item_id: (findings, upstream, upstream is not None)}
 
 
@@ -228,8 +220,9 @@ def _judged(
 ) -> list[Finding]:
     """Findings as verdicts, and whether the upstream is the one that positions belong to."""
     name = f"{spec.kind} {spec.name}"
-    well = Finding(name, None, True, "there and accessible", item_id=spec.item_id)
-    verdicts = [finding.of_item(spec.item_id, name, spec.redactor) for finding in findings]
+    well = Finding(name, None, "ok", "there and accessible", item_id=spec.item_id)
+    scrub = spec.redactor.scrub
+    verdicts = [finding.of_item(spec.item_id, name, scrub) for finding in findings]
     stream = state.streams.get(spec.item_id)
     if stream is None or not stream.upstream or upstream is None:
         return verdicts or [well]
@@ -238,25 +231,26 @@ def _judged(
         try:
             require_same_cluster_and_topics(spec, stream, upstream)
         except UpstreamChanged as error:  # it says more than that a topic is missing there
-            refused = Finding(
-                name, None, False, spec.redactor.scrub(error.message), error.remedy,
-                spec.item_id, final=True,
-            )
-            verdicts.insert(0, refused)
+            (refused,) = findings_of(error, name)
+            verdicts.insert(0, refused.of_item(spec.item_id, name, scrub))
     return verdicts or [well]
 
 
 def require_valid(
-    verdicts: Sequence[Finding], what: str, remedy: str = "fix what is named"
+    findings: Iterable[Finding], what: str, remedy: str = "fix what is named", *,
+    may_skip: bool = True,
 ) -> None:
-    """:class:`ValidationFailed` with all that is wrong."""
-    bad = [verdict for verdict in verdicts if not verdict.ok]
+    """:class:`ValidationFailed` with all that is wrong; ``may_skip``: it goes without validation,
+    too."""
+    bad = [finding for finding in findings if finding.severity == "error"]
     if bad:
+        if may_skip:
+            remedy += (
+                "; where it cannot be reached from here, WITH (VALIDATE = false) behind the"
+                " statement goes on without"
+            )
         raise ValidationFailed(
-            f"{what} was refused by validation, nothing was changed",
-            verdicts=[str(verdict) for verdict in bad],
-            remedy=remedy if what.startswith("source ") else f"{remedy}; where it cannot be reached"
-            " from here, WITH (VALIDATE = false) behind the statement goes on without",
+            f"{what} was refused by validation, nothing was changed", findings=bad, remedy=remedy
         )
 
 
@@ -267,8 +261,7 @@ def with_shown_host_key(statement: object, error: InvalidOptions) -> InvalidOpti
     """
     external = getattr(statement, "external", None)
     lacks = any(
-        problem.code == MISSING and problem.message.startswith("option HOST KEY ")
-        for problem in error.problems
+        problem.code == MISSING and problem.option == "HOST KEY" for problem in error.problems
     )
     host = external.options.get("HOST") if external is not None else None
     if external is None or not lacks or not isinstance(host, str):
@@ -293,9 +286,9 @@ def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> lis
     except CatalogMigrateError as error:
         return [_refusal(item_id, name, error)]
     connector = dependencies.effective(state, item_id).connector
-    redactor = Redactor.of(resolved)
+    scrub = Redactor.of(resolved).scrub
     return [
-        finding.of_item(item_id, name, redactor)
+        finding.of_item(item_id, name, scrub)
         for finding in ports.upstreams.check_connection(connector, resolved, timeout=timeout)
     ]
 
@@ -307,10 +300,7 @@ def refusal(state: State, item_id: str, error: CatalogMigrateError) -> Finding:
 
 
 def _refusal(item_id: str, name: str, error: CatalogMigrateError) -> Finding:
-    return Finding(
-        name, None, False, error.message, error.remedy, item_id,
-        unresolved=isinstance(error, UnresolvedSecret),
-    )
+    return Finding(name, None, "error", error.message, error.remedy, item_id, error.code)
 
 
 Answer = tuple[Mapping[str, Finding], Mapping[str, Upstream]]

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.findings import Finding
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.operation import Operation
 from catalog_migrate.operations.steps import Step
 from catalog_migrate.streams.catalog import dependencies

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.errors import (
     ConnectionFailed,
     EngineFailure,
@@ -19,6 +18,7 @@ from catalog_migrate.errors import (
     OtherTimeline,
     ReplicationFailed,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved

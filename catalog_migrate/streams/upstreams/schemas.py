@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.options import effective
 from catalog_migrate.connectors.registry.client import (
     RegisteredSchema,
@@ -22,6 +21,7 @@ from catalog_migrate.connectors.registry.client import (
 )
 from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, PrerequisiteMissing
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
 from catalog_migrate.planner.plan import Migration
@@ -97,7 +97,7 @@ def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, .
     except ConnectionFailed as error:
         return tuple(each for each in error.findings if isinstance(each, Finding))
     except PrerequisiteMissing as error:
-        return (Finding("", "FORMAT", False, error.message, error.remedy),)
+        return (Finding("", "FORMAT", "error", error.message, error.remedy),)
 
 
 class SinkCheck(msgspec.Struct, frozen=True):
@@ -165,7 +165,9 @@ def _asked(
     try:
         mine = written(external, columns)
     except avro.UnfitSchema as error:
-        return Finding("", "FORMAT", False, str(error), "leave the column away, or change its type")
+        return Finding(
+            "", "FORMAT", "error", str(error), "leave the column away, or change its type"
+        )
     resolved = resolved_connection(state, registry)
     return _taken(SchemaRegistry(resolved, subject=f"connection {name}"), name, mine)
 
@@ -197,7 +199,7 @@ def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]
     for subject, newest in newest_schemas(spec, registry):
         if newest is None:
             found.append(Finding(
-                "", _STRATEGY, False,
+                "", _STRATEGY, "error",
                 f"connection {spec.registry_name} has no subject {subject}",
                 "register the schema or write the first record; where subjects are named by"
                 f" records: SET ({_STRATEGY} = 'record')",
@@ -206,8 +208,8 @@ def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]
         problem = _misfit(spec, newest)
         fits = f"the newest schema of {subject} in connection {spec.registry_name} fits"
         found.append(
-            Finding("", None, True, fits) if problem is None else Finding(
-                "", "FORMAT", False,
+            Finding("", None, "ok", fits) if problem is None else Finding(
+                "", "FORMAT", "error",
                 f"the newest schema of {subject} in connection {spec.registry_name}: {problem}",
                 "declare columns that hold it (docs/streams.md, Schema registries), or leave the"
                 " column away",
@@ -240,7 +242,9 @@ def _sink_finding(spec: QuerySpec, registry: SchemaRegistry) -> Finding:
     try:
         mine = written(spec.external, written_columns(spec))
     except avro.UnfitSchema as error:
-        return Finding("", "FORMAT", False, str(error), "leave the column away, or change its type")
+        return Finding(
+            "", "FORMAT", "error", str(error), "leave the column away, or change its type"
+        )
     return _taken(registry, spec.registry_name, mine)
 
 
@@ -249,13 +253,13 @@ def _taken(registry: SchemaRegistry, name: str, mine: Written) -> Finding:
     if wrong:
         return refusal(name, mine.subject, wrong)
     said = f"subject {mine.subject} of connection {name} takes its columns"
-    return Finding("", None, True, said)
+    return Finding("", None, "ok", said)
 
 
 def refusal(registry: str, subject: str, reasons: Sequence[str]) -> Finding:
     """That a registry refuses the schema of a sink."""
     return Finding(
-        "", "FORMAT", False,
+        "", "FORMAT", "error",
         f"connection {registry} refuses its columns for subject {subject}: {'; '.join(reasons)}",
         "make the change one that the subject's compatibility allows (a new column that may be"
         " null), or write to another topic",

@@ -18,7 +18,6 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange, has_gaps
 from catalog_migrate.connectors.kafka.probe import KafkaProbe
 from catalog_migrate.connectors.postgres.sessions import RESET_ELSEWHERE
@@ -34,6 +33,7 @@ from catalog_migrate.connectors.validation import (
 )
 from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, UnsafeBlocked, UpstreamChanged
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE

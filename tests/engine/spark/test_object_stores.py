@@ -18,7 +18,6 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.api.doctor import safe_commits, tried
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.config import load
-from catalog_migrate.connectors.findings import Finding
 from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.log import commit_name
 from catalog_migrate.delta.table import load_table, write_rows
@@ -44,6 +43,7 @@ from catalog_migrate.migrations.safe_commits import (
     require_safe_commits,
     rows_addresses,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage

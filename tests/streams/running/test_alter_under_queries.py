@@ -309,7 +309,7 @@ def test_a_sick_source_does_not_keep_the_others(standing: Standing, kafka: Any) 
     other = f"SET (SASL USERNAME 'other', SASL PASSWORD SECRET {standing.q('others')})"
     with pytest.raises(ValidationFailed) as caught:
         standing.run(f"ALTER CONNECTION {d} {other}")
-    (said,) = caught.value.data["verdicts"]
+    (said,) = map(str, caught.value.findings)
     assert said.startswith(f"source {standing.q('good')}, option TOPIC: this user may not see")
     pause = f"PAUSE SOURCE {standing.q('good')}"
     assert f"{pause}; then the statement again" in (caught.value.remedy or "")
