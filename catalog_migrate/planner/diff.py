@@ -15,7 +15,13 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.renames import match
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.plan import Action, ColumnChange, OptionChange
-from catalog_migrate.release.release import Facts, Release, facts_in, is_same_definition
+from catalog_migrate.release.release import (
+    Facts,
+    Release,
+    facts_in,
+    is_same_definition,
+    is_written_alike,
+)
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -376,7 +382,11 @@ def _facts_against(
     )
     asked = facts.hashes.definition
     other_scheme = asked[:2] != in_force[:2]
-    if other_scheme and is_same_definition(asked, definition, in_force, old.definition):
+    if (other_scheme and is_same_definition(asked, definition, in_force, old.definition)) or (
+        asked != in_force
+        and "`" in f"{old.definition.sql}{definition.sql}"  # as in every text with qualified names
+        and is_written_alike(old.definition, definition, release)
+    ):
         return facts._replace(hashes=facts.hashes._replace(definition=in_force))
     return facts
 

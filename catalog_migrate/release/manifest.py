@@ -18,7 +18,12 @@ from catalog_migrate.model.hashes import is_present
 from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
 from catalog_migrate.model.types import canonical_type
-from catalog_migrate.release.release import Place, Release, definition_facts
+from catalog_migrate.release.release import (
+    Place,
+    Release,
+    definition_facts,
+    is_written_alike,
+)
 
 MANIFEST_FORMAT = "1.0"
 """What tools of every version read."""
@@ -255,7 +260,9 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
     }
     stale = {
         identity for identity in compiled.keys() | fresh.keys()
-        if identity in missing or compiled.get(identity) != fresh.get(identity)
+        if identity in missing or not _says_the_same(
+            compiled.get(identity), fresh.get(identity), release
+        )
     }
     for definition in creation_order(release):
         identity = definition.identity
@@ -264,6 +271,25 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
     given_up = set(written.dropped) ^ set(release.dropped)
     return tuple(
         sorted({*given_up, *(str((fresh.get(one) or compiled[one]).key) for one in stale)})
+    )
+
+
+def _says_the_same(
+    written: ObjectDefinition | None, fresh: ObjectDefinition | None, release: Release
+) -> bool:
+    """Whether two entries are alike, be the ``*`` of a view written out as it was before."""
+    if written == fresh or written is None or fresh is None:
+        return written == fresh
+    from catalog_migrate.sql.references import has_star
+
+    source = release.by_identity[fresh.identity].sql
+    hashes = {"text_hash": fresh.text_hash, "definition_hash": fresh.definition_hash}
+    if source is None or not has_star(source) or (
+        msgspec.structs.replace(written, sql=fresh.sql, **hashes) != fresh
+    ):
+        return False
+    return written.definition_hash == fresh.definition_hash or (
+        is_written_alike(written, fresh, release)
     )
 
 
@@ -287,33 +313,19 @@ def expand_star(
 ) -> str | None:
     """``sql`` with every ``*`` written out by the columns of the relations it reads.
 
-    ``known`` maps folded (schema, name) to columns, ``columns`` is the view's contract. Where the
-    query cannot be rewritten the names of the contract are selected from the query as it is; None
-    when those are ambiguous.
+    ``known`` maps folded (schema, name) to columns, ``columns`` is the view's contract. Where a
+    ``*`` cannot be told in its place the names of the contract are selected from the query as it
+    is; None when those are ambiguous.
     """
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-    from sqlglot.optimizer.qualify import qualify
+    from catalog_migrate.sql.stars import write_stars_out
 
-    schema: dict[str, object] = {}
-    for namespace in {namespace for namespace, _ in known}:
-        # types play no role in the expansion; a dialect that does not know one must not matter
-        schema[namespace] = {
-            name: {column.name: "STRING" for column in parents}
-            for (of, name), parents in known.items() if of == namespace
-        }
-    try:
-        tree = qualify(
-            sqlglot.parse_one(sql, dialect="spark"), schema=schema, dialect="spark",
-            quote_identifiers=True, identify=True, validate_qualify_columns=False,
-        )
-        if not any(
-            isinstance(star.parent, (exp.Select, exp.Column)) for star in tree.find_all(exp.Star)
-        ):
-            return tree.sql(dialect="spark")
-    except SqlglotError:
-        pass  # Spark SQL that sqlglot does not know: the query is wrapped instead
+    def columns_of(schema: str, name: str) -> list[str] | None:
+        parents = known.get((schema, name))
+        return None if parents is None else [column.name for column in parents]
+
+    written = write_stars_out(sql, columns_of)
+    if written is not None:
+        return written
     names = [column.name for column in columns]
     if not names or len({name.lower() for name in names}) != len(names):
         return None

@@ -88,6 +88,33 @@ def is_same_definition(
     )
 
 
+def is_written_alike(
+    left: ObjectDefinition, right: ObjectDefinition, release: Release
+) -> bool:
+    """Whether two views differ only in how a ``*`` was written out, by this version and before.
+
+    ``release`` says which columns the relations have that they read.
+    """
+    texts = (left.sql, right.sql)
+    if None in texts or [each.name for each in left.columns] != [
+        each.name for each in right.columns
+    ]:
+        return False
+    from catalog_migrate.sql.normalisation import normalised_tokens
+    from catalog_migrate.sql.qualified import is_qualified_form, may_be_qualified_form
+
+    def columns_of(schema: str, name: str) -> list[str] | None:
+        definition = release.by_identity.get(("relation", schema, name))
+        return None if definition is None else [column.name for column in definition.columns]
+
+    one, other = map(str, texts)
+    if not may_be_qualified_form(one) and not may_be_qualified_form(other):
+        return False
+    return normalised_tokens(one) == normalised_tokens(other) or (
+        is_qualified_form(one, other, columns_of) or is_qualified_form(other, one, columns_of)
+    )
+
+
 def _in_present_scheme(stored: str, definition: ObjectDefinition) -> str:
     text = None if is_present(stored) else definition_text(definition)
     return stored if text is None else _hash_of(definition, text)

@@ -109,12 +109,12 @@ def test_nothing_is_collected_at_the_end() -> None:
 
 
 def test_planning_imports_no_spark(tmp_path: Path) -> None:
-    """`diff` runs to its end without pyspark, deltalake, sqlglot, networkx or rich."""
+    """`diff` runs to its end without pyspark, deltalake, networkx or rich."""
     old = manifest(tmp_path / "1.json", "1", [("a", "INT")])
     code = (
         "import sys; from catalog_migrate.cli.main import main;"
         f"main(['diff', {old!r}, {old!r}]);"
-        "heavy = {'pyspark', 'deltalake', 'sqlglot', 'networkx', 'rich', 'pyarrow'};"
+        "heavy = {'pyspark', 'deltalake', 'networkx', 'rich', 'pyarrow'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -15,7 +15,7 @@ import pytest
 import catalog_migrate
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("pyspark", "deltalake", "networkx", "sqlglot", "pandas", "pyarrow", "rich", "click")
+HEAVY = ("pyspark", "deltalake", "networkx", "pandas", "pyarrow", "rich", "click")
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

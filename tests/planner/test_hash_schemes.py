@@ -8,8 +8,13 @@ from msgspec.structs import replace
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.diff import compare, is_unchanged
 from catalog_migrate.release.loader import load_manifest, load_texts
-from catalog_migrate.release.manifest import compile_release, decode_manifest, encode_manifest
-from catalog_migrate.release.release import Release
+from catalog_migrate.release.manifest import (
+    compile_release,
+    decode_manifest,
+    encode_manifest,
+    is_stale,
+)
+from catalog_migrate.release.release import Release, definition_facts
 
 FIRST = """
 CREATE TABLE s.t (id INT, a STRING, CHECK (id > 0 -- not zero
@@ -82,3 +87,66 @@ def test_a_manifest_of_the_earlier_scheme_changes_nothing() -> None:
     assert changed(Baseline.from_release(old), release(FIRST)) == []
     assert changed(in_scheme_1(FIRST), old) == []
     assert changed(in_scheme_1(FIRST.replace("userid", "userId")), old) == ["v"]
+
+
+STARS = """
+CREATE TABLE s.t (id INT, a STRING);
+CREATE VIEW s.v (id INT, a STRING) AS SELECT * FROM s.t WHERE nvl(a, 'x') <> 'y';
+CREATE VIEW s.w (id INT) AS SELECT id FROM s.v;
+"""
+EARLIER = (
+    "SELECT `t`.`id` AS `id`, `t`.`a` AS `a` FROM `s`.`t` AS `t` "
+    "WHERE COALESCE(`t`.`a`, 'x') <> 'y'"
+)
+
+
+def compiled(text: str, sql: str | None = None) -> bytes:
+    """The manifest of a release; ``sql`` is what an earlier version wrote for the view s.v."""
+    found = decode_manifest(compile_release(release(text), None))
+    objects = [
+        one if sql is None or one.name != "v" else replace(
+            one, sql=sql, text_hash=None, definition_hash=None
+        )
+        for one in found.objects
+    ]
+    done = [
+        replace(one, text_hash=defined[0] or None, definition_hash=defined[1])
+        if one.kind != "table" and (defined := definition_facts(one)) else one
+        for one in objects
+    ]
+    return encode_manifest("r", done)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("", "", []),
+        ("nvl", "ifnull", []),
+        ("'y'", "'z'", ["v"]),
+        ("WHERE", "-- all\nWHERE", []),
+        ("<>", "=", ["v"]),
+        ("a STRING);\nCREATE VIEW s.v (id", "b INT, a STRING);\nCREATE VIEW s.v (id", ["t", "v"]),
+    ],
+)
+def test_a_star_that_an_earlier_version_wrote_out_changes_nothing(
+    old: str, new: str, names: list[str]
+) -> None:
+    """A catalog with its texts and a manifest of today are compared by what the texts say, either
+    way round; what differs is found."""
+    before = load_manifest(compiled(STARS, EARLIER))
+    other = STARS.replace(old, new) if old else STARS
+    if names == ["t", "v"]:
+        other = other.replace("SELECT *", "SELECT id, 1, a").replace(
+            "(id INT, a STRING) AS", "(id INT, b INT, a STRING) AS"
+        )
+    now = load_manifest(compiled(other))
+    assert changed(Baseline.from_release(before), now) == names
+    assert changed(Baseline.from_release(now), before) == names
+
+
+def test_a_manifest_with_stars_that_an_earlier_version_wrote_out_is_not_stale() -> None:
+    """``release compile --check`` asks for a new one only where the sources changed."""
+    earlier = compiled(STARS, EARLIER)
+    assert is_stale(earlier, release(STARS)) == ()
+    assert is_stale(earlier, release(STARS.replace("'y'", "'z'"))) == ("s.v",)
+    assert is_stale(compiled(STARS), release(STARS)) == ()

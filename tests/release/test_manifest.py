@@ -38,8 +38,7 @@ def test_compiled_manifest_is_a_release_of_its_own() -> None:
         ("a", "INT"), ("b", "DECIMAL(18,2)"), ("z", "INT")
     ]
     assert view.sql == (
-        "SELECT `t`.`a` AS `a`, `t`.`b` AS `b`, `v`.`a` AS `z` FROM `s`.`t` AS `t` "
-        "JOIN `s`.`v` AS `v` ON `t`.`a` = `v`.`a`"
+        "SELECT `t`.`a`, `t`.`b`, v.a AS z FROM s.t JOIN s.v ON t.a = v.a"
     )
     assert release.uses[view.identity] == (("relation", "s", "t"), ("relation", "s", "v"))
     assert release.uses["relation", "s", "t"] == (("type", "s", "m"),)

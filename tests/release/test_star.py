@@ -1,4 +1,11 @@
-"""What ``release compile`` writes for the ``*`` of a query: the text is in catalogs, and hashed."""
+"""What ``release compile`` writes for the ``*`` of a query, and what it wrote before.
+
+``golden/stars.json`` has queries with the text of now and that of the versions which wrote a whole
+query anew by sqlglot 30.30.0: those texts are in catalogs and manifests. ``same`` says that the two
+are one query; where not, the earlier text means something else than its source (it folds the name
+of a field, drops an argument). ``alike`` has the queries one token away for which sqlglot wrote
+just what it wrote for the query itself.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +17,16 @@ import pytest
 
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.manifest import expand_star
+from catalog_migrate.sql.qualified import is_qualified_form
+from tests.release.star_mutants import mutants
 
 GOLDEN = msgspec.json.decode(Path(__file__).with_name("golden").joinpath("stars.json").read_bytes())
+TABLES = {tuple(name.split(".")): names for name, names in GOLDEN["tables"].items()}
+
+
+def columns_of(schema: str, name: str) -> list[str] | None:
+    """The columns of a table."""
+    return TABLES.get((schema, name))
 
 
 def columns(names: list[str]) -> tuple[Column, ...]:
@@ -19,8 +34,73 @@ def columns(names: list[str]) -> tuple[Column, ...]:
     return tuple(Column(name, "STRING") for name in names)
 
 
+def written(query: str, case: dict[str, Any]) -> str:
+    """The query with its ``*`` written out."""
+    known = {name: columns(names) for name, names in TABLES.items()}
+    found = expand_star(query, known, columns(case["columns"]))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["query"])
 def test_a_star_is_written_as_it_was(case: dict[str, Any]) -> None:
     """Another text is another definition hash: the view would be created again by an upgrade."""
-    known = {tuple(name.split(".")): columns(names) for name, names in GOLDEN["tables"].items()}
-    assert expand_star(case["query"], known, columns(case["columns"])) == case["written"]
+    assert written(case["query"], case) == case["written"]
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["query"])
+def test_what_an_earlier_version_wrote_is_the_same_query(case: dict[str, Any]) -> None:
+    """The earlier text of a query is told to be that query, and no other text is."""
+    assert is_qualified_form(case["earlier"], case["written"], columns_of) is case["same"]
+    assert not is_qualified_form(case["earlier"], case["written"] + "\nLIMIT 7", columns_of)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in GOLDEN["cases"] if "alike" in case], ids=lambda case: case["query"]
+)
+def test_a_query_one_token_away_is_another(case: dict[str, Any]) -> None:
+    """Only what the earlier version wrote in the same text counts as the same."""
+    found = []
+    for query in mutants(case["query"]):
+        text = written(query, case)
+        if text == case["earlier"] or is_qualified_form(case["earlier"], text, columns_of):
+            found.append(query)
+    assert found == case["alike"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        # a bare name that may be the other table's, or none at all
+        ("SELECT `a`.`id` AS `id` FROM `shop`.`orders` AS `a` JOIN `shop`.`customers` AS `c` ON "
+         "`a`.`customer` = `c`.`id`",
+         "SELECT id FROM shop.orders a JOIN shop.customers c ON a.customer = c.id"),
+        ("SELECT `o`.`name` AS `name` FROM `shop`.`orders` AS `o`",
+         "SELECT name FROM shop.orders o"),
+        # a column of the outer query, hidden by one of the inner
+        ("SELECT `o`.`id` AS `id` FROM `shop`.`orders` AS `o` WHERE EXISTS(SELECT 1 AS `1` FROM "
+         "`shop`.`customers` AS `c` WHERE `o`.`id` = 1)",
+         "SELECT o.id FROM shop.orders o WHERE EXISTS (SELECT 1 FROM shop.customers c "
+         "WHERE id = 1)"),
+        # brackets decide
+        ("SELECT `o`.`id` + 1 AS `x`, `o`.`id` + 1 * 2 AS `y` FROM `shop`.`orders` AS `o`",
+         "SELECT o.id + 1 AS x, x * 2 AS y FROM shop.orders o"),
+        ("SELECT `o`.`id` AS `id` FROM `shop`.`orders` AS `o` WHERE NOT `o`.`id` = 1 AND "
+         "`o`.`total` IS NULL",
+         "SELECT o.id FROM shop.orders o WHERE o.id = 1 AND o.total IS NOT NULL"),
+        # ORDER BY takes the item, not the column
+        ("SELECT UPPER(`o`.`id`) AS `id` FROM `shop`.`orders` AS `o` ORDER BY `o`.`id`",
+         "SELECT upper(o.id) AS id FROM shop.orders o ORDER BY id"),
+        ("SELECT TO_JSON(STRUCT(`o`.`id` AS `key`)) AS `j` FROM `shop`.`orders` AS `o`",
+         "SELECT to_json(struct(o.id AS Key)) AS j FROM shop.orders o"),
+        # RIGHT JOIN takes the right one
+        ("SELECT COALESCE(`o`.`id`, `c`.`id`) AS `id` FROM `shop`.`orders` AS `o` RIGHT JOIN "
+         "`shop`.`customers` AS `c` ON `o`.`id` = `c`.`id`",
+         "SELECT o.id FROM shop.orders o RIGHT JOIN shop.customers c USING (id)"),
+        ("SELECT /*+ BROADCAST(`c`) */ `o`.`id` AS `id` FROM `shop`.`orders` AS `o`",
+         "SELECT /*+ MERGE(c) */ o.id FROM shop.orders o"),
+    ],
+)  # fmt: skip
+def test_what_no_rule_explains_is_another_query(earlier: str, now: str) -> None:
+    """A difference that changes, or may change, what is selected is never overlooked."""
+    assert not is_qualified_form(earlier, now, columns_of)
