@@ -18,6 +18,7 @@ from bench.measure import Cost, Measure, paired
 from catalog_migrate.connectors.postgres import server, survey
 from catalog_migrate.connectors.postgres.pgoutput import decode
 from catalog_migrate.connectors.postgres.sessions import session
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine.port import ShardSpec
@@ -26,7 +27,7 @@ from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column as OurColumn
 from catalog_migrate.model.objects import External, UpstreamTable
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec, RunningQuery
+from catalog_migrate.streams.catalog.queries import RunningQuery
 from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_LOADED,
     TRANSACTION_COLUMNS,

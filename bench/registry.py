@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.measure import Cost, Measure, paired
+from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS, PLACE_COLUMNS, QuerySpec
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.catalog.queries import DEAD_LETTER_COLUMNS, KAFKA_COLUMNS, QuerySpec
 from catalog_migrate.streams.spark.engine import SparkQueries
 from tests.services.schema_registry import SchemaRegistry
 
@@ -61,7 +61,7 @@ def avro_source(
             def once() -> Cost:
                 place = directory / f"{topic}-{next(_numbers)}"
                 bad = str(place / "dead") if dead_letters else None
-                columns = COLUMNS + KAFKA_COLUMNS
+                columns = COLUMNS + PLACE_COLUMNS
                 shards = Shards(spark)
                 shards.create_shard(ShardSpec(path=str(place / "rows"), columns=columns))
                 if bad is not None:

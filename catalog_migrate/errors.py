@@ -504,6 +504,15 @@ class InvalidOptions(WithProblems, ValueError):
     exit_code = 3
 
 
+class ConnectorMissing(InvalidOptions):
+    """A connector that no installed package has; what uses it is kept as it is."""
+
+    code = "CM0722"
+
+    connector: str = ""
+    carries = ("connector",)
+
+
 class UnresolvedSecret(CatalogMigrateError, LookupError):
     """A secret's reference that leads to no value in this process; ``reference`` says which."""
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from catalog_migrate.connectors.kinds import CONNECTORS, Section, SectionName, fold_option
+from catalog_migrate.connectors.base import find_connector
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.connectors.secrets import reveal
+from catalog_migrate.connectors.sections import Section, SectionName, fold_option
 from catalog_migrate.connectors.values import (
     BadValue,
     Option,
@@ -37,19 +40,24 @@ _SHOWN = 60
 def section_of(connector: str, section: SectionName, *, where: str = "") -> Section:
     """The table of a connector's section.
 
-    Raises InvalidOptions when there is no such connector, or it has no sources or no sinks.
+    Raises ConnectorMissing when there is no such connector, InvalidOptions when it has no sources
+    or no sinks.
     """
-    kind = CONNECTORS.get(connector)
-    if kind is None:
-        raise InvalidOptions(
-            f"{_at(where)}{connector} is no type of connection",
-            remedy="the types: " + ", ".join(CONNECTORS),
-        )
+    kind = find_connector(connector)
     found = kind.section(section)
     if found is None:
         why = kind.without_source if section == "source" else kind.without_sink
         raise InvalidOptions(f"{_at(where)}{connector} has no {section}s: {why}")
     return found
+
+
+def option_of(resolved: Resolved, connector: str, name: str) -> str | None:
+    """The text of an option, its declared default when it is not set."""
+    value = resolved.get(name)
+    if value is not None:
+        return reveal(value)
+    option = find_connector(connector).connection.find(name)
+    return None if option is None else option.default
 
 
 def canonical_name(section: Section, written: str) -> str | None:
@@ -161,6 +169,16 @@ def override_connection(
         option.from_connection: str(options[option.name]) for option in _all(table)
         if option.from_connection and option.name in options
     }
+
+
+def replaceable_options(connector: str) -> tuple[str, ...]:
+    """Return the options of a connection that a source or sink may put its own in the place of."""
+    found = find_connector(connector)
+    sections = (found.section("source"), found.section("sink"))
+    return tuple(sorted({
+        option.from_connection for section in sections if section is not None
+        for option in _all(section) if option.from_connection
+    }))
 
 
 def partition(
@@ -473,11 +491,11 @@ def _unknown(table: Section, written: str, *, foreign: bool = False) -> Problem:
     if foreign:
         prefix = table.open_prefix or ""
         return Problem(
-            UNKNOWN, f"there is no option {written[:_SHOWN]}: Kafka's clients do not know it",
+            UNKNOWN, f"there is no option {written[:_SHOWN]}: {table.client} do not know it",
             remedy=suggest(
                 written.lower()[len(prefix):],
                 {name: prefix + name for name in sorted(table.open_names or ())},
-                "the documentation of Kafka's clients lists theirs", most=3,
+                f"the documentation of {table.client} lists theirs", most=3,
             ),
         )
     names: Sequence[str] = table.names

@@ -12,21 +12,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from catalog_migrate.connectors.kinds import CONNECTORS
-from catalog_migrate.connectors.secrets import Secret, reveal
+from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.connectors.values import milliseconds
 
 Resolved = Mapping[str, str | Secret]
 """Effective options of a connection by canonical name, with the values of its secrets."""
-
-
-def option_of(resolved: Resolved, connector: str, name: str) -> str | None:
-    """The text of an option, its declared default when it is not set."""
-    value = resolved.get(name)
-    if value is not None:
-        return reveal(value)
-    option = CONNECTORS[connector].connection.find(name)
-    return None if option is None else option.default
 
 
 @functools.cache

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from catalog_migrate.model.connector_names import find_plugin
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
+    CONNECTORS,
     RESERVED,
     SPLIT_OPTIONS,
     USED_CONNECTIONS,
@@ -44,6 +46,18 @@ def item_name(cursor: Cursor, what: str) -> str:
     if cursor.sees_mark("."):
         raise cursor.problem("a name has two parts", remedy="write schema.name, without a catalog")
     return ".".join(map(quote_part, parts))
+
+
+def connector(cursor: Cursor) -> str:
+    """The name of a connector: one of ours, or a word that an installed package registers."""
+    ours = cursor.may_choose(CONNECTORS)
+    if ours is not None:
+        return ours
+    word = cursor.token.text if cursor.token.kind == "word" else ""
+    if not word or find_plugin(word) is None:
+        raise cursor.unexpected()
+    cursor.advance()
+    return word.upper()
 
 
 def column_names(cursor: Cursor) -> tuple[str, ...]:

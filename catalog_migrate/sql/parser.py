@@ -20,7 +20,6 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.cursor import Cursor, ParseError, Source
 from catalog_migrate.sql.statements import (
     BASE_CONNECTION,
-    CONNECTORS,
     INCLUDED,
     KINDS,
     LISTINGS,
@@ -189,7 +188,7 @@ def _connection(cursor: Cursor) -> st.CreateConnection:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = clauses.item_name(cursor, "a connection")
     cursor.need("TO")
-    connector = cursor.choose(CONNECTORS)
+    connector = clauses.connector(cursor)
     options = clauses.options(cursor, base=True)
     base = options.pop(BASE_CONNECTION, None)
     external = External(
@@ -249,7 +248,7 @@ _CREATED: Mapping[str, Callable[[Cursor], st.Explainable]] = {
 
 def _endpoint(cursor: Cursor) -> Fields:
     """``KAFKA CONNECTION c (…)``: the other side of a source or sink."""
-    connector = cursor.choose(CONNECTORS)
+    connector = clauses.connector(cursor)
     cursor.need("CONNECTION")
     connection = clauses.item_name(cursor, "a connection")
     options, tables = clauses.endpoint_options(cursor)
@@ -387,7 +386,7 @@ def _rename(cursor: Cursor, target: Target) -> st.Rename:
 
 
 def _change(cursor: Cursor, target: Target) -> st.AlterConnection:
-    connector = cursor.choose(CONNECTORS) if cursor.accept("AS") else None
+    connector = clauses.connector(cursor) if cursor.accept("AS") else None
     rotate = cursor.accept("ROTATE", "KEYS")
     more = not rotate or cursor.accept_mark(",")
     taken = _actions(cursor, _CONNECTION_ACTIONS) if more else ()

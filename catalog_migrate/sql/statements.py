@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.model.connector_names import OURS
 from catalog_migrate.model.objects import Column, External, OptionValue
 
 Kind = Literal["secret", "connection", "source", "sink", "cluster"]
@@ -39,10 +40,9 @@ LISTINGS: Mapping[str, Listing] = {
     "OPERATIONS": "operations",
     "SECRETS": "secrets",
 }
-CONNECTORS: Mapping[str, str] = {
-    "KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES",
-    "SCHEMA REGISTRY": "SCHEMA REGISTRY", "SSH TUNNEL": "SSH TUNNEL",
-}
+CONNECTORS: Mapping[str, str] = {name: name for name in OURS}
+"""Our connectors; that of another package is one word, which it registers."""
+
 INCLUDED: Mapping[str, str] = {
     "KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"
 }

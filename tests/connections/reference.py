@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from catalog_migrate.connectors.kinds import CONNECTORS, ConnectorType, Section, SectionName
+from catalog_migrate.connectors.base import Connector, connector_names, find_connector
 from catalog_migrate.connectors.postgres.probe import LEDGER
+from catalog_migrate.connectors.sections import Section, SectionName
 from catalog_migrate.connectors.values import Option
 
 _INTRODUCTION = """\
@@ -75,7 +76,7 @@ def page() -> str:
 
 def _page() -> Iterator[str]:
     yield _INTRODUCTION
-    for connector in CONNECTORS.values():
+    for connector in map(find_connector, connector_names()):
         yield f"## {connector.name}\n"
         yield f"{connector.help}\n"
         yield from _section(connector, "connection", f"CREATE CONNECTION c TO {connector.name} (…)")
@@ -89,7 +90,7 @@ def _page() -> Iterator[str]:
             yield _LEDGER
 
 
-def _section(connector: ConnectorType, name: SectionName, statement: str) -> Iterator[str]:
+def _section(connector: Connector, name: SectionName, statement: str) -> Iterator[str]:
     section = connector.section(name)
     if section is None:
         why = connector.without_source if name == "source" else connector.without_sink

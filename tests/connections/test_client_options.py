@@ -11,9 +11,9 @@ import confluent_kafka
 import pyspark
 import pytest
 
-from catalog_migrate.connectors.client_options import JAVA, KAFKA_CLIENT_OPTIONS, LIBRDKAFKA
+from catalog_migrate.connectors.base import find_connector
 from catalog_migrate.connectors.kafka.client import _JAVA_TO_LIBRDKAFKA
-from catalog_migrate.connectors.kinds import KAFKA
+from catalog_migrate.connectors.kafka.client_options import JAVA, KAFKA_CLIENT_OPTIONS, LIBRDKAFKA
 from catalog_migrate.connectors.options import check
 from catalog_migrate.engine.spark.jars import cache_directory
 from catalog_migrate.errors import InvalidOptions
@@ -125,8 +125,9 @@ def test_one_that_is_there_already_is_let_pass() -> None:
 
 def test_every_known_name_is_taken_or_reserved() -> None:
     """Of each name that a client knows."""
+    kafka = find_connector("KAFKA").connection
     for name in KAFKA_CLIENT_OPTIONS:
         written = f"kafka.{name}"
-        assert KAFKA.connection.knows(written)
-        if KAFKA.connection.reserved_for(written) is None:
+        assert kafka.knows(written)
+        if kafka.reserved_for(written) is None:
             check("KAFKA", "connection", {"BROKER": "a.example.com:9092", written: "1"})

@@ -7,21 +7,23 @@ from dataclasses import dataclass
 
 import pytest
 
-from catalog_migrate.connectors.kinds import CONNECTORS, ConnectorType, Section, SectionName
+from catalog_migrate.connectors.base import Connector, connector_names, find_connector
 from catalog_migrate.connectors.options import alterable, apply_actions, check, partition
+from catalog_migrate.connectors.sections import Section, SectionName
 from catalog_migrate.connectors.values import Option, When
 from catalog_migrate.errors import InvalidOptions
 from catalog_migrate.model.objects import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 
 Values = dict[str, OptionValue]
+CONNECTORS = {name: find_connector(name) for name in connector_names()}
 
 
 @dataclass(frozen=True)
 class Cell:
     """One option of one section of one type."""
 
-    connector: ConnectorType
+    connector: Connector
     section: SectionName
     table: Section
     option: Option
@@ -194,7 +196,7 @@ class TestTables:
             assert set(when.values) <= set(other.choices)
 
     @pytest.mark.parametrize("connector", CONNECTORS.values(), ids=lambda each: each.name)
-    def test_names_are_told_apart(self, connector: ConnectorType) -> None:
+    def test_names_are_told_apart(self, connector: Connector) -> None:
         """No name stands twice in a section, as option or setting, whatever its spelling."""
         for name in ("connection", "source", "sink"):
             table = connector.section(name)

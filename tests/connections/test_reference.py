@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from catalog_migrate.connectors.kinds import CONNECTORS
+from catalog_migrate.connectors.base import connector_names, find_connector
 from catalog_migrate.connectors.postgres.probe import LEDGER
 from catalog_migrate.streams.upstreams import ledger
 from tests.connections.reference import page
@@ -25,8 +25,8 @@ def test_page_is_up_to_date() -> None:
 
 def test_every_option_is_on_it() -> None:
     """Each option of each section stands on the page."""
-    for connector in CONNECTORS.values():
-        for section in (connector.connection, connector.source, connector.sink):
+    for connector in map(find_connector, connector_names()):
+        for section in map(connector.section, ("connection", "source", "sink")):
             for name in () if section is None else section.names:
                 assert f"| `{name}` |" in page()
 

@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.connectors.base import Identity
 from catalog_migrate.connectors.findings import TookTooLong, within
-from catalog_migrate.connectors.kafka.probe import KafkaProbe
+from catalog_migrate.connectors.kafka.probe import KafkaProbe, kafka_identity
 from catalog_migrate.connectors.postgres.probe import fits
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.connectors.validation import (
-    Identity,
     identity,
-    kafka_identity,
     validate_connection,
-    validate_sink,
-    validate_source,
+    validate_query,
 )
 from catalog_migrate.errors import ConnectionFailed, InvalidOptions
 from catalog_migrate.model.findings import Finding
@@ -155,7 +153,7 @@ class TestWithoutServers:
     def test_no_such_section(self) -> None:
         """A FILES sink is refused with the reason."""
         with pytest.raises(InvalidOptions, match="has no sinks"):
-            validate_sink("FILES", {}, External(), ())
+            validate_query("FILES", "sink", {}, External(), ())
 
     @pytest.mark.parametrize(
         ("spark_type", "name", "category", "fine"),
@@ -214,7 +212,9 @@ class TestFiles:
             identity("FILES", missing)
         for sub, why in {"file": "is no directory", "none": "is not there", "..": "leads"}.items():
             external = External(options={"PATH": sub})
-            found = validate_source("FILES", {"PATH": str(tmp_path)}, external, subject="source s")
+            found = validate_query(
+                "FILES", "source", {"PATH": str(tmp_path)}, external, subject="source s"
+            )
             assert why in only(found, "source s", "PATH")
 
 
@@ -264,12 +264,12 @@ class TestKafka:
         """A topic that is there is fine for source and sink; one that is not is TOPIC's fault."""
         kafka.create_topic(topic_name, 2)
         there = External(options={"TOPIC": topic_name})
-        assert validate_source("KAFKA", scram(kafka), there)[0].message == (
+        assert validate_query("KAFKA", "source", scram(kafka), there)[0].message == (
             f"topic {topic_name} has 2 partitions and allows READ"
         )
-        assert validate_sink("KAFKA", scram(kafka), there, COLUMNS)[0].ok
+        assert validate_query("KAFKA", "sink", scram(kafka), there, COLUMNS)[0].ok
         gone = External(options={"TOPIC": f"{topic_name},no-such-topic"})
-        good, bad = validate_source("KAFKA", scram(kafka), gone, subject="source s.s")
+        good, bad = validate_query("KAFKA", "source", scram(kafka), gone, subject="source s.s")
         assert good.ok
         assert only((bad,), "source s.s", "TOPIC") == "there is no topic no-such-topic"
 
@@ -278,12 +278,12 @@ class TestKafka:
         kafka.create_topic(topic_name)
         topic = External(options={"TOPIC": topic_name})
         kafka.allow("other", topic_name)
-        assert validate_source("KAFKA", scram(kafka, "other"), topic)[0].ok
-        found = validate_source("KAFKA", scram(kafka), topic, subject="source s.s")
+        assert validate_query("KAFKA", "source", scram(kafka, "other"), topic)[0].ok
+        found = validate_query("KAFKA", "source", scram(kafka), topic, subject="source s.s")
         assert only(found, "source s.s", "TOPIC") == f"this user may not see topic {topic_name}"
         kafka.allow("app", topic_name, "READ")
-        assert validate_source("KAFKA", scram(kafka), topic)[0].ok
-        found = validate_sink("KAFKA", scram(kafka), topic, COLUMNS, subject="sink s.k")
+        assert validate_query("KAFKA", "source", scram(kafka), topic)[0].ok
+        found = validate_query("KAFKA", "sink", scram(kafka), topic, COLUMNS, subject="sink s.k")
         assert only(found, "sink s.k", "TOPIC") == f"this user may not WRITE topic {topic_name}"
         kafka.revoke(topic_name)
         kafka.allow("other", topic_name)
@@ -431,10 +431,12 @@ class TestPostgres:
             f'CREATE TABLE {table_name} (id bigint PRIMARY KEY, "Name" text, at date)',
             user="app", database="shop",
         )  # fmt: skip
-        found = validate_sink("POSTGRES", login(postgres), into(table_name, "ID"), COLUMNS)
+        found = validate_query("POSTGRES", "sink", login(postgres), into(table_name, "ID"), COLUMNS)
         assert bad(found) == []
         assert f"{table_name} takes rows of 2 columns by ID" in [each.message for each in found]
-        found = validate_sink("POSTGRES", login(postgres), into(table_name, "name"), COLUMNS)
+        found = validate_query(
+            "POSTGRES", "sink", login(postgres), into(table_name, "name"), COLUMNS
+        )
         assert bad(found) == [
             ("TABLE", f"{table_name} has no unique index on exactly (name)"),
         ]
@@ -447,7 +449,7 @@ class TestPostgres:
             user="app", database="shop",
         )  # fmt: skip
         columns = (*COLUMNS, Column("extra", "DATE"))
-        found = validate_sink("POSTGRES", login(postgres), into(table_name), columns)
+        found = validate_query("POSTGRES", "sink", login(postgres), into(table_name), columns)
         assert bad(found) == [
             ("TABLE", f"column id of {table_name} is integer, which does not hold every BIGINT"),
             ("TABLE", f"column name of {table_name} is generated there"),
@@ -461,9 +463,11 @@ class TestPostgres:
 
     def test_missing_table(self, postgres: PostgresServer) -> None:
         """A table that is not there, and a view."""
-        found = validate_sink("POSTGRES", login(postgres), into("no_such"), COLUMNS)
+        found = validate_query("POSTGRES", "sink", login(postgres), into("no_such"), COLUMNS)
         assert bad(found) == [("TABLE", "there is no table no_such")]
-        found = validate_sink("POSTGRES", login(postgres), into("pg_catalog.pg_tables"), COLUMNS)
+        found = validate_query(
+            "POSTGRES", "sink", login(postgres), into("pg_catalog.pg_tables"), COLUMNS
+        )
         assert bad(found) == [("TABLE", "pg_catalog.pg_tables is no table of rows")]
 
     def test_privileges(
@@ -480,7 +484,9 @@ class TestPostgres:
         sink = into(table, "id")
 
         def problems() -> list[tuple[str | None, str]]:
-            return bad(validate_sink("POSTGRES", login(postgres, user_name), sink, COLUMNS))
+            return bad(validate_query(
+                "POSTGRES", "sink", login(postgres, user_name), sink, COLUMNS)
+            )
 
         assert problems() == [("TABLE", f"this role may not look into the schema of {table}")]
         postgres.execute(f"GRANT USAGE ON SCHEMA {schema_name} TO {user_name}", database="shop")
@@ -548,7 +554,7 @@ def test_standby(tmp_path: Path) -> None:
         server.start()
         found = validate_connection("POSTGRES", login(server, "owner"), subject="connection d")
         assert "standby" in only(found, "connection d", "HOST")
-        found = validate_sink("POSTGRES", login(server, "owner"), into("t"), COLUMNS)
+        found = validate_query("POSTGRES", "sink", login(server, "owner"), into("t"), COLUMNS)
         assert found[0].message == "the server is a standby and takes no writes"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.connectors.kinds import CONNECTORS
+from catalog_migrate.connectors.base import connector_names, find_connector
 from catalog_migrate.connectors.values import (
     BadValue,
     Option,
@@ -121,7 +121,7 @@ def test_repeated_topic_is_named() -> None:
 
 def test_bounds_of_integers() -> None:
     """A port ends at 65535 and begins at 1."""
-    port = CONNECTORS["POSTGRES"].connection.find("port")
+    port = find_connector("POSTGRES").connection.find("port")
     assert port is not None
     assert canonical_value(port, "65535") == "65535"
     for text in ("0", "65536"):
@@ -131,7 +131,7 @@ def test_bounds_of_integers() -> None:
 
 def test_path_of_connection_begins_at_the_root() -> None:
     """A connection's directory is absolute, a source's is below it."""
-    path = CONNECTORS["FILES"].connection.find("PATH")
+    path = find_connector("FILES").connection.find("PATH")
     assert path is not None
     assert canonical_value(path, "/data/in/") == "/data/in"
     with pytest.raises(BadValue, match="from the root"):
@@ -150,7 +150,12 @@ def test_parts() -> None:
     assert moment.timestamp() == 1769817600
 
 
-@given(st.sampled_from([o for c in CONNECTORS.values() for o in c.connection.options]), st.text())
+@given(
+    st.sampled_from([
+        option for name in connector_names() for option in find_connector(name).connection.options
+    ]),
+    st.text(),
+)
 def test_canonical_twice_is_canonical_once(declared: Option, text: str) -> None:
     """Whatever text is accepted, its canonical form is accepted and stays as it is."""
     try:

@@ -28,11 +28,11 @@ from catalog_migrate.connectors.postgres.pgoutput import decode
 from catalog_migrate.connectors.postgres.sessions import session
 from catalog_migrate.connectors.postgres.snapshot import StagedTable
 from catalog_migrate.connectors.postgres.types import Position
+from catalog_migrate.connectors.query import OutputTable
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import SlotInUse
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import cluster_key
-from catalog_migrate.streams.catalog.queries import OutputTable
 from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
 from catalog_migrate.streams.catalog.upstream_tables import keeps_deleted
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

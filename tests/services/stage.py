@@ -15,9 +15,9 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.ddl.execute import Executor, Result
 from catalog_migrate.streams.positions.planning import UnsafePlan

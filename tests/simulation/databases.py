@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from catalog_migrate.connectors.positions import START
+from catalog_migrate.connectors.postgres.positions import PostgresCodec
 from catalog_migrate.connectors.postgres.server import SlotLag
 from catalog_migrate.connectors.postgres.snapshot import MANIFEST, Manifest, StagedTable
 from catalog_migrate.connectors.postgres.survey import Survey
 from catalog_migrate.connectors.postgres.types import Column, DiscoveredTable, Position
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.errors import (
     ConnectionFailed,
     LeaseLost,
@@ -35,7 +38,6 @@ from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
 from catalog_migrate.streams.catalog.operation_records import images_in
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.surveys import watch_of
 from catalog_migrate.streams.catalog.upstream_tables import (
@@ -44,7 +46,6 @@ from catalog_migrate.streams.catalog.upstream_tables import (
     is_mirror,
     snapshot_app,
 )
-from catalog_migrate.streams.checkpoint.codecs import START, PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.positions import postgres_position
 from catalog_migrate.streams.upstreams.databases import SlotContents, SlotState

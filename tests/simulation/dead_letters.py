@@ -7,8 +7,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.streams.catalog.queries import DEAD_LETTER_COLUMNS
 from tests.simulation.draft import ColumnShape, DraftedRelease, TableShape
 
 Fate = Literal["table", "renamed", "dropped", "view"]

@@ -17,6 +17,7 @@ from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.connectors.postgres.pgoutput import Change, decode
 from catalog_migrate.connectors.postgres.snapshot import StagedTable
 from catalog_migrate.connectors.postgres.types import Position
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectionFailed,
@@ -29,7 +30,6 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.surveys import watch_of
 from catalog_migrate.streams.catalog.upstream_tables import snapshot_app

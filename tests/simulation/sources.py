@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from catalog_migrate.catalog.records import ItemRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.queries import DEAD_LETTER_COLUMNS
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.dead_letters import NUMBER
 from tests.simulation.installation import WAREHOUSE

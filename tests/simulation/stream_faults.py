@@ -13,15 +13,16 @@ from msgspec.structs import replace as changed
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.connectors.postgres.sessions import RESUME
 from catalog_migrate.connectors.postgres.snapshot import MANIFEST, read_manifest
 from catalog_migrate.connectors.postgres.survey import Survey, Surveyed, SurveyedTable
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.postgres.watch import WatchedServer, Watcher
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import ChangesMissing
 from catalog_migrate.streams.catalog.operation_records import images_in
-from catalog_migrate.streams.catalog.queries import QueryEngine, QuerySpec
+from catalog_migrate.streams.catalog.queries import QueryEngine
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.upstreams.upstream import Upstream, topics_of_query

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
-from catalog_migrate.connectors.validation import Identity, TopicAccess
+from catalog_migrate.connectors.base import Access, Identity
+from catalog_migrate.connectors.positions import OffsetRange, Partition
+from catalog_migrate.connectors.query import QuerySpec
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.model.findings import MISSING, Finding
 from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus
-from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
-from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.runtime.ports import Event, Ports
@@ -55,20 +56,21 @@ class SimulatedUpstreams:
         return Upstream(cluster, ids)
 
     def access(
-        self, connection: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
+        self, connector: str, connection: Resolved, wanted: Sequence[Access], *,
+        timeout: float = 10.0,
     ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
         """Whether topics are there; whoever reaches the broker may do everything."""
-        del timeout
+        del connector, timeout
         try:
             cluster = self.world.cluster_at(connection, "connection")
         except ConnectionFailed as error:
             return None, {each.subject: tuple(error.findings) for each in wanted}
-        ids = self.world.topic_ids(cluster, (topic for each in wanted for topic in each.topics))
+        ids = self.world.topic_ids(cluster, (topic for each in wanted for topic in each.names))
         for each in wanted:
-            if all(topic in ids for topic in each.topics):
-                self.told[each.subject] = {topic: ids[topic] for topic in each.topics}
+            if all(topic in ids for topic in each.names):
+                self.told[each.subject] = {topic: ids[topic] for topic in each.names}
         return Identity("KAFKA", cluster, ids), {
-            each.subject: tuple(_there(each.subject, topic, ids) for topic in each.topics)
+            each.subject: tuple(_there(each.subject, topic, ids) for topic in each.names)
             for each in wanted
         }
 
@@ -98,8 +100,8 @@ class SimulatedUpstreams:
                 return tuple(error.findings)
             names = [each.upstream.postgres_name for each in spec.tables]
             return found.preflight(names, spec.publication, f"source {spec.name}", new=new)
-        wanted = TopicAccess(spec.kind, topics_of_query(spec), "READ")
-        return self.access(spec.connection, [wanted])[1][spec.kind]
+        wanted = Access(spec.kind, topics_of_query(spec), "READ")
+        return self.access("KAFKA", spec.connection, [wanted])[1][spec.kind]
 
     def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """No query of a world has a schema registry."""

@@ -23,6 +23,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.operation_states import declared_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
 from catalog_migrate.operations.kinds import ALTER, BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
@@ -30,7 +31,6 @@ from catalog_migrate.streams.catalog.cluster_log import FAILURE
 from catalog_migrate.streams.catalog.operation_records import chunks_in, images_in
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.tables import transaction
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.ddl.execute import Executor

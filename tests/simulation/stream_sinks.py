@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from catalog_migrate.streams.checkpoint.codecs import START, DeltaCodec, DeltaPosition
+from catalog_migrate.connectors.positions import START
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 if TYPE_CHECKING:

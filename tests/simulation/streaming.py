@@ -15,17 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.positions import START, OffsetRange, Partition
 from catalog_migrate.connectors.postgres.survey import Watch
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.postgres.watch import Watcher
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.store.address import is_remote
-from catalog_migrate.streams.catalog.queries import QueryFailure, QueryProgress, QuerySpec
+from catalog_migrate.streams.catalog.queries import QueryFailure, QueryProgress
 from catalog_migrate.streams.catalog.upstream_tables import is_mirror
-from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from tests.services.checkpoints import root
 from tests.simulation import databases, mirrors, stream_sinks

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kinds import CONNECTORS, ConnectorType
+from catalog_migrate.connectors.base import Connector, connector_names, find_connector
 from catalog_migrate.connectors.values import Option
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.model.objects import External, OptionValue, SecretRef
@@ -23,6 +23,7 @@ from catalog_migrate.streams.catalog import dependencies
 from tests.connections.test_kinds import CELLS, Cell, context, example, holds, wrong
 
 Values = Mapping[str, OptionValue]
+CONNECTORS = {name: find_connector(name) for name in connector_names()}
 
 cells = [cell for cell in CELLS if cell.section == "connection"]
 every_cell = pytest.mark.parametrize("cell", cells, ids=str)
@@ -35,13 +36,13 @@ class Setting:
     def __init__(self, do: Callable[[str], list[Any]], state: Callable[[], State]) -> None:
         self.do, self.state = do, state
 
-    def create(self, connector: ConnectorType, values: Values, name: str = "c") -> None:
+    def create(self, connector: Connector, values: Values, name: str = "c") -> None:
         """CREATE CONNECTION, after what its options name."""
         self.named(connector, values)
         external = External(connector=connector.name, options=dict(values))
         self.do(render(st.CreateConnection(name, external)))
 
-    def named(self, connector: ConnectorType, values: Values) -> None:
+    def named(self, connector: Connector, values: Values) -> None:
         """The secrets and connections that options name."""
         for name, value in values.items():
             option = connector.connection.find(name)
@@ -192,7 +193,7 @@ def test_sets_that_exclude_each_other(
 
 
 @every_type
-def test_forms(it: Setting, connector: ConnectorType) -> None:
+def test_forms(it: Setting, connector: Connector) -> None:
     """IF EXISTS, AS, VALIDATE, several actions, slips: for each type alike."""
     free = next(
         option for option in connector.connection.options

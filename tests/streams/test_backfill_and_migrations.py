@@ -13,7 +13,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.migrations.prepare import _require_no_backfill
 from catalog_migrate.operations.kinds import BACKFILLING

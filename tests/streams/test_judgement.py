@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import AlterSetBack, EngineFailure, ValidationFailed
 from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import failing_queries
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.ddl.execute import Result
 from catalog_migrate.streams.runtime.judgement import _is_of_finding, is_same_failure
 from catalog_migrate.streams.runtime.supervisor import LONGEST_BACK_OFF
@@ -67,12 +67,14 @@ def lacks(monkeypatch: pytest.MonkeyPatch, address: str, topic: str) -> None:
     """A topic is not there for who asks at an address."""
     access = SimulatedUpstreams.access
 
-    def asked(upstreams: SimulatedUpstreams, connection: Any, wanted: Any, **more: Any) -> Any:
+    def asked(
+        upstreams: SimulatedUpstreams, connector: str, connection: Any, wanted: Any, **more: Any
+    ) -> Any:
         there = dict(upstreams.world.topics)
         if connection["BROKER"] == address:
             upstreams.world.topics.pop(topic, None)
         try:
-            return access(upstreams, connection, wanted, **more)
+            return access(upstreams, connector, connection, wanted, **more)
         finally:
             upstreams.world.topics.update(there)
 

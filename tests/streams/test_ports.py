@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.base import Access
+from catalog_migrate.connectors.positions import OffsetRange
+from catalog_migrate.connectors.query import QuerySpec
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Secret
-from catalog_migrate.connectors.validation import TopicAccess
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
 from catalog_migrate.streams.catalog.tables import DeltaTables, Tables
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.runtime.ports import Ports, SystemThreads, Threads
@@ -247,7 +248,7 @@ class TestUpstreams:
     def test_many_at_once(self, broker: Broker) -> None:
         """Whether each may read its topics; the ids are those that it is told alone."""
         identity, findings = broker.upstreams.access(
-            broker.there, [TopicAccess("i1", (broker.topic,), "READ")]
+            "KAFKA", broker.there, [Access("i1", (broker.topic,), "READ")]
         )
         assert identity is not None
         assert identity.cluster_id == broker.cluster
@@ -256,8 +257,8 @@ class TestUpstreams:
 
     def test_many_at_once_of_nobody(self, broker: Broker) -> None:
         """What is wrong is said of each."""
-        wanted = [TopicAccess(subject, (broker.topic,), "READ") for subject in ("i1", "i2")]
-        identity, findings = broker.upstreams.access(broker.nowhere, wanted, timeout=2.0)
+        wanted = [Access(subject, (broker.topic,), "READ") for subject in ("i1", "i2")]
+        identity, findings = broker.upstreams.access("KAFKA", broker.nowhere, wanted, timeout=2.0)
         assert identity is None
         assert [all(each.ok for each in findings[subject]) for subject in ("i1", "i2")] == [
             False, False

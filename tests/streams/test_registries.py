@@ -10,6 +10,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import EngineFailure, RefusedStatement, ValidationFailed
 from catalog_migrate.model.names import ItemName
@@ -20,7 +21,6 @@ from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place as Place_
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.create_statement import create_statement
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.catalog.statement_changes import Effect
 from catalog_migrate.streams.ddl.execute import Executor
 from catalog_migrate.streams.runtime.probes import validate
@@ -159,7 +159,7 @@ class TestValidation:
 
             @staticmethod
             def access(*_: Any, **__: Any) -> Any:
-                from catalog_migrate.connectors.validation import Identity
+                from catalog_migrate.connectors.base import Identity
 
                 return Identity("KAFKA", "c1", {"a": "1"}), {item: ()}
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.connectors.validation import TopicAccess
+from catalog_migrate.connectors.base import Access
+from catalog_migrate.connectors.query import QuerySpec
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
-from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
 from catalog_migrate.streams.ddl.execute import Executor
 from catalog_migrate.streams.runtime.runtime import POLL_UPSTREAM, Runtime, RuntimeOptions
 from catalog_migrate.streams.upstreams.upstream import Upstream
@@ -37,10 +38,11 @@ class CountingUpstreams(SimulatedUpstreams):
         return super().identify(spec)
 
     def access(
-        self, connection: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
+        self, connector: str, connection: Resolved, wanted: Sequence[Access], *,
+        timeout: float = 10.0,
     ) -> Any:
         self.calls.append(len(wanted))
-        return super().access(connection, wanted, timeout=timeout)
+        return super().access(connector, connection, wanted, timeout=timeout)
 
 
 class Clock(SimulatedClock):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import reveal
 from catalog_migrate.errors import InvalidOptions
 from catalog_migrate.model.objects import OptionValue

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import reveal
 from catalog_migrate.connectors.ssh import tunnels
 from catalog_migrate.connectors.values import addresses_of, pairs_of, start_of, topics_of

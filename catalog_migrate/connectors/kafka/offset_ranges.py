@@ -10,27 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.connectors.kafka.client import librdkafka_config
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.positions import OffsetRange
+from catalog_migrate.connectors.resolved import Resolved
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
-
-
-class OffsetRange(NamedTuple):
-    """Offsets of one partition from ``first`` to before ``until``."""
-
-    topic: str
-    partition: int
-    first: int
-    until: int
-
-    @property
-    def topic_partition(self) -> tuple[str, int]:
-        """The partition and its topic."""
-        return self.topic, self.partition
 
 
 PARTITIONS = 16

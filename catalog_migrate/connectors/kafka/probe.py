@@ -14,10 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from catalog_migrate.connectors.base import Identity
 from catalog_migrate.connectors.findings import code_of, failed
 from catalog_migrate.connectors.kafka.client import librdkafka_config
 from catalog_migrate.connectors.kafka.token_endpoint import token_finding
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.connectors.ssh.tunnels import OPTION
 from catalog_migrate.connectors.values import addresses_of
@@ -502,6 +504,21 @@ class _Lines(logging.Handler):
 
 
 _FINAL = ("authentication", "failed to acquire sasl oauthbearer token")
+
+
+def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:
+    """Return who answers over a probe that is kept; topics that are missing are left out."""
+    cluster, _ = probe.cluster()
+    described = probe.topics(topics) if topics else {}
+    ids: dict[str, str] = {}
+    for topic, description in described.items():
+        if hasattr(description, "topic_id"):
+            ids[topic] = str(description.topic_id)
+            continue
+        finding = probe.topic_finding(topic, description, "READ")
+        if finding.code != MISSING:
+            raise failed(finding)
+    return Identity("KAFKA", cluster, ids)
 
 
 def _connects(host: str, port: int) -> bool:

@@ -18,7 +18,8 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from catalog_migrate.connectors.findings import TookTooLong, within
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Redactor, Secret
 from catalog_migrate.model.findings import Finding
 

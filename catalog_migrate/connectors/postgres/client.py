@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.connectors.resolved import Resolved, file_with, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.resolved import Resolved, file_with
 from catalog_migrate.connectors.ssh import tunnels
 from catalog_migrate.connectors.values import table_of
 from catalog_migrate.model.names import quote_postgres

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.connectors.findings import TookTooLong, within
+from catalog_migrate.connectors.options import option_of
 from catalog_migrate.connectors.postgres.drift import sql_name
 from catalog_migrate.connectors.postgres.server import PLUGIN, read_slot
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, see_all_rows, session
@@ -28,7 +29,7 @@ from catalog_migrate.connectors.postgres.survey import (
     read_survey,
 )
 from catalog_migrate.connectors.postgres.types import DiscoveredTable
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import ConnectionFailed, ReplicationFailed
 from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.model.names import quote_postgres

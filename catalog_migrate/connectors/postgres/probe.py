@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.connectors.findings import TookTooLong, code_of, failed, within
+from catalog_migrate.connectors.options import option_of
 from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.model.names import fold

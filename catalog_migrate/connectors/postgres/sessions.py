@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connectors.findings import failed
+from catalog_migrate.connectors.options import option_of
 from catalog_migrate.connectors.postgres.client import connect_postgres
 from catalog_migrate.connectors.postgres.probe import postgres_session
 from catalog_migrate.connectors.postgres.types import Column
-from catalog_migrate.connectors.resolved import Resolved, option_of
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.row_values import of_postgres
 from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.errors import (

@@ -21,7 +21,8 @@ import msgspec
 
 from catalog_migrate.connectors.findings import TookTooLong, failed, within
 from catalog_migrate.connectors.kafka.token_endpoint import NoRedirects
-from catalog_migrate.connectors.resolved import Resolved, file_with, option_of
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.resolved import Resolved, file_with
 from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.connectors.ssh.tunnels import OPTION, endpoint
 from catalog_migrate.errors import ConnectionFailed

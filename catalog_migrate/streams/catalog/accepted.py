@@ -1,6 +1,6 @@
 """What each kind of source and sink takes: formats, their columns, and clauses (pure).
 
-:data:`~catalog_migrate.connectors.kinds.CONNECTORS` declares it; a CREATE is held to it. What an
+:class:`~catalog_migrate.connectors.sections.Section` declares it; a CREATE is held to it. What an
 earlier version has let in goes on as it is, and ``status`` reports it.
 """
 
@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kinds import DECODING, Section
+from catalog_migrate.connectors.base import find_connector
 from catalog_migrate.connectors.options import effective, section_of
+from catalog_migrate.connectors.query import POSITION
+from catalog_migrate.connectors.sections import Section
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.objects import Column, External, OptionValue
 from catalog_migrate.model.types import Array, Atomic, Map, Sized, Struct, parse_type
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.queries import POSITION
 
 WHOLE_VALUE: Mapping[str, Column] = MappingProxyType(
     {"TEXT": Column("value", "STRING"), "BYTES": Column("value", "BINARY")}
@@ -26,16 +27,16 @@ WHOLE_VALUE: Mapping[str, Column] = MappingProxyType(
 
 CODE = "CM0751"
 
-_NOT_OF_LINES = frozenset({"files.multiline", "files.encoding", "files.charset"})
 
-
-def format_of(external: External, connection: Mapping[str, OptionValue]) -> str:
+def format_of(
+    kind: QueryKind, external: External, connection: Mapping[str, OptionValue]
+) -> str:
     """The format that a source or sink has: as written, else its connection's, else the first."""
     connector = external.connector or ""
-    if connector == "FILES":
-        return str(effective("FILES", connection)["FORMAT"]).upper()
-    default = {"KAFKA": "JSON", "POSTGRES": "CHANGES"}.get(connector, "")
-    return (external.format or default).upper()
+    section = section_of(connector, kind)
+    if section.format_from:
+        return str(effective(connector, connection)[section.format_from]).upper()
+    return (external.format or section.default_format).upper()
 
 
 def problems_of(
@@ -55,6 +56,15 @@ def problems_of(
     return tuple(found)
 
 
+def own_problems(
+    kind: QueryKind, external: External, connection: Mapping[str, OptionValue]
+) -> tuple[Problem, ...]:
+    """Return what the connector itself refuses, beside the rules of its options."""
+    connector = find_connector(external.connector)
+    side = connector.source if kind == "source" else connector.sink
+    return () if side is None else tuple(side.problems(external, connection))
+
+
 def _of_format(
     kind: QueryKind, section: Section, external: External, connection: Mapping[str, OptionValue]
 ) -> Iterator[Problem]:
@@ -64,10 +74,10 @@ def _of_format(
     if written not in section.formats:
         yield Problem(
             CODE, f"{connector} {kind}s have no FORMAT {written}",
-            remedy=_formats_of(section, external, connection),
+            remedy=_formats_of(kind, section, external, connection),
         )
-    elif connector == "FILES" and written != format_of(external, connection):
-        files = format_of(external, connection)
+    elif section.format_from and written != format_of(kind, external, connection):
+        files = format_of(kind, external, connection)
         yield Problem(
             CODE, f"FORMAT {written}: the files of its connection are {files.lower()}",
             remedy=f"write FORMAT {files}, leave it out, or name a connection whose FORMAT is "
@@ -76,11 +86,11 @@ def _of_format(
 
 
 def _formats_of(
-    section: Section, external: External, connection: Mapping[str, OptionValue]
+    kind: QueryKind, section: Section, external: External, connection: Mapping[str, OptionValue]
 ) -> str:
-    if external.connector == "FILES":
-        return f"write FORMAT {format_of(external, connection)}, as its connection says, or leave" \
-            " it out"
+    if section.format_from:
+        return f"write FORMAT {format_of(kind, external, connection)}, as its connection says, or" \
+            " leave it out"
     if not section.formats:
         return "leave FORMAT out: its rows go to the columns of the table"
     registered = section.registered_formats
@@ -95,51 +105,26 @@ def _of_columns(
 ) -> Iterator[Problem]:
     if kind != "source" or external.registry is not None:
         return
-    format_ = format_of(external, connection)
+    format_ = format_of(kind, external, connection)
     only = WHOLE_VALUE.get(format_)
     if only is not None and len(columns) == 1:
         tree = parse_type(columns[0].type)
         fits = isinstance(tree, Atomic) and tree.name == only.type
         if not fits and not (format_ == "TEXT" and isinstance(tree, Sized)):
+            section = section_of(external.connector or "", kind)
+            other = "" if section.format_from else ", or write FORMAT JSON"
             yield Problem(
                 CODE, f"FORMAT {format_} gives {only.type}, and column {columns[0].name} is"
                 f" {columns[0].type}",
-                remedy=f"declare {columns[0].name} {only.type}, or write FORMAT JSON"
-                if external.connector == "KAFKA" else f"declare {columns[0].name} {only.type}",
+                remedy=f"declare {columns[0].name} {only.type}{other}",
             )
-    if external.connector == "FILES" and format_ == "CSV":
+    if format_ == "CSV":
         for column in columns:
             if isinstance(parse_type(column.type), Array | Map | Struct):
                 yield Problem(
                     CODE, f"FORMAT CSV has no {column.type} (column {column.name})",
                     remedy=f"declare {column.name} STRING",
                 )
-
-
-def problems_of_lines(
-    external: External, connection: Mapping[str, OptionValue]
-) -> tuple[Problem, ...]:
-    """Return what keeps a source of files from DECODING 'exact', which reads JSON line by line."""
-    if (
-        external.connector != "FILES" or external.options.get(DECODING) != "exact"
-        or format_of(external, connection) != "JSON"
-    ):
-        return ()
-    return tuple(
-        Problem(
-            CODE, f"DECODING 'exact' reads JSON by lines of UTF-8, its connection says {name}",
-            remedy=f"write DECODING 'lenient' for the source, or take {name} from the connection",
-        )
-        for name in options_not_of_lines(connection)
-    )
-
-
-def options_not_of_lines(options: Mapping[str, OptionValue]) -> list[str]:
-    """Return the options of files by which a record of JSON is no line of UTF-8."""
-    return sorted(
-        name for name, value in options.items()
-        if name.lower() in _NOT_OF_LINES and str(value).lower() not in ("false", "utf-8", "utf8")
-    )
 
 
 def _of_clauses(kind: QueryKind, section: Section, external: External) -> Iterator[Problem]:
@@ -151,9 +136,9 @@ def _of_clauses(kind: QueryKind, section: Section, external: External) -> Iterat
             remedy=f"INCLUDE is for {' and '.join(section.includes)}" if section.includes
             else "leave it out",
         )
-    if kind == "sink" and connector == "KAFKA" and external.order_by:
+    if kind == "sink" and external.order_by and not section.order_by:
         yield Problem(
-            CODE, "KAFKA sinks have no ORDER BY: records go in the order of the table",
+            CODE, f"{connector} sinks have no ORDER BY: records go in the order of the table",
             remedy="leave it out",
         )
     if external.dead_letters is not None and not section.dead_letters:
@@ -187,15 +172,15 @@ def _of_entry(state: State, entry: dependencies.CatalogEntry) -> tuple[Problem, 
     if entry.mapping.kind == "connection":
         section = section_of(external.connector or "", "connection")
         return tuple(
-            Problem(CODE, f"option {name} is none that Kafka's clients know")
+            Problem(CODE, f"option {name} is none that {section.client} know")
             for name in external.options
             if section.is_open(name) and section.reserved_for(name) is None
             and not section.knows(name)
         )
-    if external.connector == "POSTGRES" and entry.mapping.kind == "source":
+    kind: QueryKind = "source" if entry.mapping.kind == "source" else "sink"
+    if section_of(external.connector or "", kind).tables:
         return ()
     connection = dependencies.effective(state, entry.item.links["connection"]).options
     own = {*POSITION, *external.include.values()}
     columns = [each for each in entry.item.definition.columns if each.name not in own]
-    kind: QueryKind = "source" if entry.mapping.kind == "source" else "sink"
     return problems_of(kind, external, columns, connection)

@@ -9,6 +9,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.base import find_if_installed
+from catalog_migrate.connectors.query import PLACE_COLUMNS
 from catalog_migrate.model.objects import (
     CLUSTER_KINDS,
     Column,
@@ -24,7 +26,6 @@ from catalog_migrate.streams.catalog.cluster_log import (
     OPERATOR,
 )
 from catalog_migrate.streams.catalog.earlier_options import unstored_options
-from catalog_migrate.streams.catalog.queries import KAFKA_COLUMNS
 from catalog_migrate.streams.catalog.query_spec import (
     without_secrets,
 )
@@ -121,9 +122,12 @@ def present(state: State, item: ItemRecord) -> External:
 
 
 def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, ...]:
-    """The columns that the statement declared: without INCLUDE's and Kafka's own."""
-    if external.connector == "POSTGRES":
+    """The columns that the statement declared: without INCLUDE's and those of the place."""
+    connector = find_if_installed(external.connector)
+    section = None if connector is None else connector.section("source")
+    if section is not None and section.tables:
         return ()
-    own = {column.name for column in KAFKA_COLUMNS} if external.connector == "KAFKA" else set()
+    records = section is not None and section.records
+    own = {column.name for column in PLACE_COLUMNS} if records else set()
     hidden = own | set(external.include.values())
     return tuple(column for column in columns if column.name not in hidden)

@@ -11,8 +11,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.options import diff
-from catalog_migrate.connectors.values import addresses_of, topics_of
+from catalog_migrate.connectors.base import find_connector
+from catalog_migrate.connectors.options import diff, section_of
 from catalog_migrate.errors import RefusedStatement, UnknownItem
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import (
@@ -365,7 +365,7 @@ def fingerprint(state: State, item_id: str) -> str:
     if external.tables:
         parts.append([(each, item.links[OUTPUT + each.name]) for each in external.tables])
     stream = state.streams.get(reads or "")
-    if stream is not None and external.connector == "KAFKA":
+    if stream is not None and section_of(external.connector or "", "sink").row_keys:
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
     if external.key_format is not None:
         parts.append(external.key_format)
@@ -465,10 +465,10 @@ def refuse_shared_ports(state: State) -> None:
         if item.definition.kind != "connection":
             continue
         whole = effective(state, item_id)
-        if whole.connector != "KAFKA" or not whole.uses:
+        if not whole.uses:
             continue
         (tunnel,) = whole.uses.values()
-        for host, port in addresses_of(str(whole.options["BROKER"])):
+        for host, port in find_connector(whole.connector).advertised(whole.options):
             known, other = ways.setdefault(port, ((tunnel, host), item_id))
             if known != (tunnel, host):
                 raise RefusedStatement(
@@ -492,11 +492,11 @@ def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:
     uses: dict[Identity, list[Identity]] = {}
     sinks: dict[str, Identity] = {}
     for found in queries(state):
-        if found.external.connector != "KAFKA":
+        topics = _topics(state, found.item.links["connection"], found.external)
+        if not topics:
             continue
         name = found.mapping.identity
         keys[name] = found.mapping.key
-        topics = _topics(state, found.item.links["connection"], found.external)
         keys.update(topics)
         if found.mapping.kind == "sink":
             sinks[found.item_id] = name
@@ -513,11 +513,11 @@ def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:
 
 
 def _topics(state: State, connection: str, external: External) -> dict[Identity, ItemKey]:
-    """Each topic that a source reads or a sink writes: its brokers and its name, in their case."""
-    brokers = str(effective(state, connection).options.get("BROKER", ""))
+    """Each topic that a source reads or a sink writes: its server and its name, in their case."""
+    options = effective(state, connection).options
     return {
-        ("topic", brokers, topic): ItemKey(brokers, "topic", topic)
-        for topic in topics_of(str(external.options["TOPIC"]))
+        ("topic", server, topic): ItemKey(server, "topic", topic)
+        for server, topic in find_connector(external.connector).channels(options, external)
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kinds import DECODING, ISOLATION_LEVEL
+from catalog_migrate.connectors.common_options import DECODING, ISOLATION_LEVEL
 from catalog_migrate.connectors.options import complete_options, section_of
 from catalog_migrate.model.objects import OptionValue
 from catalog_migrate.sql.printer import render

@@ -10,12 +10,12 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, Partition
 
 
 def kind_of(row: OperationRecord) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kinds import CONNECTORS, TIMESTAMP_UNIT
+from catalog_migrate.connectors.base import connector_names, find_connector
+from catalog_migrate.connectors.common_options import TIMESTAMP_UNIT
 from catalog_migrate.connectors.options import check, complete_options, section_of
-from catalog_migrate.errors import Problem, RefusedStatement
+from catalog_migrate.errors import ConnectorMissing, Problem, RefusedStatement
 from catalog_migrate.model.names import split_name
 from catalog_migrate.model.objects import (
     External,
@@ -18,9 +19,7 @@ from catalog_migrate.model.objects import (
 )
 from catalog_migrate.sql.statements import QueryKind
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.accepted import (
-    problems_of_lines,
-)
+from catalog_migrate.streams.catalog.accepted import own_problems
 
 
 def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
@@ -69,11 +68,12 @@ def checked_query(
         del options[option]
     links = {"connection": connection.item_id}
     _check_format(where, connector, kind, external)
-    _check_unit(where, connector, external, options, whole.options)
-    require_lines(where, msgspec.structs.replace(external, options=options), whole.options)
+    _check_unit(where, kind, external, options, whole.options)
+    own = msgspec.structs.replace(external, connector=connector, options=options)
+    require_own_rules(where, kind, own, whole.options)
     if external.registry is not None:
         registry = dependencies.find(state, "connection", external.registry)
-        if registry.external.connector != "SCHEMA REGISTRY":
+        if not find_connector(registry.external.connector).holds_schemas:
             raise RefusedStatement(
                 f"{registry.text} is {registry.external.connector}, no schema registry",
                 remedy="CREATE CONNECTION r TO SCHEMA REGISTRY (URL '…'), then name it",
@@ -92,19 +92,20 @@ def checked_query(
     )
 
 
-def require_lines(
-    where: str, external: External, connection: Mapping[str, OptionValue]
+def require_own_rules(
+    where: str, kind: QueryKind, external: External, connection: Mapping[str, OptionValue]
 ) -> None:
-    """Raise RefusedStatement where DECODING 'exact' cannot read the files of a connection."""
-    _refuse(where, problems_of_lines(external, connection))
+    """Raise RefusedStatement with everything that the connector itself refuses."""
+    _refuse(where, own_problems(kind, external, connection))
 
 
 def _check_unit(
-    where: str, connector: str, external: External, options: Mapping[str, OptionValue],
+    where: str, kind: QueryKind, external: External, options: Mapping[str, OptionValue],
     connection: Mapping[str, OptionValue],
 ) -> None:
     """RefusedStatement for TIMESTAMP UNIT where no number is read as a TIMESTAMP."""
-    written = connection.get("FORMAT", "json") if connector == "FILES" else external.format
+    by = section_of(external.connector or "", kind).format_from
+    written = connection.get(by, "json") if by else external.format
     if TIMESTAMP_UNIT in options and str(written or "JSON").upper() not in _WITH_NUMBERS:
         raise RefusedStatement(
             f"{where}: {TIMESTAMP_UNIT} is for numbers in JSON, FORMAT is {written}",
@@ -175,9 +176,12 @@ def _remedy(registered: Sequence[str], formats: Sequence[str]) -> str:
 
 
 def _connector(name: str | None) -> str:
-    known = (name or "").upper()
-    if known not in CONNECTORS:
+    """The canonical name. Raises RefusedStatement where there is no such connector."""
+    try:
+        return find_connector(name).name
+    except ConnectorMissing as error:
         raise RefusedStatement(
-            f"{name} is no type of connection", remedy="the types: " + ", ".join(sorted(CONNECTORS))
-        )
-    return known
+            f"{name} is no type of connection",
+            remedy="the types: " + ", ".join(sorted(connector_names())) + "; others come with a"
+            " package that has them",
+        ) from error

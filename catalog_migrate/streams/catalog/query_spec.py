@@ -17,6 +17,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors import secrets
 from catalog_migrate.connectors.options import override_connection, section_of
 from catalog_migrate.connectors.postgres.survey import survey_from
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import HIDDEN, Secret
 from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import UnresolvedSecret
@@ -24,7 +26,6 @@ from catalog_migrate.model.objects import Column, External, ObjectDefinition, Se
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.statements import QueryKind, SetOptions, Unsafe
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec, Resolved
 from catalog_migrate.streams.catalog.statement_changes import as_in_shard
 from catalog_migrate.streams.catalog.upstream_tables import UpstreamColumns
 from catalog_migrate.streams.catalog.upstream_tables import upstream_columns as policy_of

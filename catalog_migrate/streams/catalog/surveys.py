@@ -13,11 +13,11 @@ from collections.abc import Collection
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.connectors.postgres.positions import PostgresCodec
 from catalog_migrate.connectors.postgres.survey import Survey, Watch, names_of, survey_from
 from catalog_migrate.connectors.postgres.types import Position
-from catalog_migrate.streams.catalog.queries import QuerySpec
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.streams.catalog.upstream_tables import is_mirror
-from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 

@@ -14,6 +14,7 @@ from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend
+from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.delta.files import added_at, rows_added, size_of
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import load_table, shard_version, table_size, view_table
@@ -21,7 +22,7 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure, ShardGone
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition, Partition
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     Fence,
     delta_batch,
@@ -34,7 +35,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+    from catalog_migrate.connectors.positions import OffsetRange
 
 OWN = "catalog_migrate/unsafe/"
 """What the transactions of unsafe operations in a shard begin with; the operation's key follows."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from catalog_migrate.connectors.positions import START
 from catalog_migrate.errors import (
     CheckpointCorrupt,
     EditConflict,
@@ -23,7 +24,6 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
 )
 from catalog_migrate.store import RememberedStore, Store
-from catalog_migrate.streams.checkpoint.codecs import START
 from catalog_migrate.streams.checkpoint.files import Files, Mark, read_mark
 
 VERSION = "v1"

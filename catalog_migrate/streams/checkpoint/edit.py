@@ -25,8 +25,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from catalog_migrate.connectors.positions import START, write_object
 from catalog_migrate.errors import EditConflict, InvalidPosition, UnsettledCheckpoint, UsageError
-from catalog_migrate.streams.checkpoint.codecs import START, write_object
 from catalog_migrate.streams.checkpoint.directory import VERSION, Checkpoint
 from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, tag_of, write_mark
 from catalog_migrate.streams.checkpoint.guards import require_item

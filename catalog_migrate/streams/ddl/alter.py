@@ -28,17 +28,21 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, PAUSED, QueryKind
 from catalog_migrate.streams.catalog import dependencies, surveys
-from catalog_migrate.streams.catalog.accepted import problems_of_lines
+from catalog_migrate.streams.catalog.accepted import own_problems
 from catalog_migrate.streams.catalog.cluster_log import OF_QUERIES, OPERATOR
 from catalog_migrate.streams.catalog.dependencies import refuse_new_loops, refuse_shared_ports
-from catalog_migrate.streams.catalog.query_options import checked_query, require_lines
+from catalog_migrate.streams.catalog.query_options import checked_query, require_own_rules
 from catalog_migrate.streams.catalog.statement_changes import (
     Alteration,
     Draft,
     Effect,
     restarts,
 )
-from catalog_migrate.streams.ddl.create import check_input, check_reference, checked_connection
+from catalog_migrate.streams.ddl.create import (
+    check_input,
+    check_reference,
+    checked_connection,
+)
 
 
 def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
@@ -84,7 +88,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     if effect.updates:
         after = preview(state, effect.updates)
         _check_inheriting_connections(state, after, found)
-        _check_lines(state, after, found)
+        _check_own_rules(state, after, found)
         changed = diff(external.options, definition.external.options if definition.external else {})
         effect = msgspec.structs.replace(
             effect, notices=(*effect.notices, *_unmoved(state, found, changed))
@@ -138,13 +142,16 @@ def _check_inheriting_connections(
         alterable(whole.connector, "connection", diff(before.options, whole.options), where=where)
 
 
-def _check_lines(state: State, after: State, found: dependencies.CatalogEntry) -> None:
-    """Refuse an alteration that keeps a source of files from the DECODING that it has."""
+def _check_own_rules(state: State, after: State, found: dependencies.CatalogEntry) -> None:
+    """Refuse an alteration by which a query breaks a rule of its connector that it kept."""
     for item_id in dependencies.dependents(after, found.item_id):
         query = dependencies.by_id(after, item_id)
         used = query.item.links["connection"]
-        if not problems_of_lines(query.external, dependencies.effective(state, used).options):
-            require_lines(query.text, query.external, dependencies.effective(after, used).options)
+        kind: QueryKind = "source" if query.mapping.kind == "source" else "sink"
+        if not own_problems(kind, query.external, dependencies.effective(state, used).options):
+            require_own_rules(
+                query.text, kind, query.external, dependencies.effective(after, used).options
+            )
 
 
 def _altered(

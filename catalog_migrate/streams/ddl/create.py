@@ -12,7 +12,8 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Put
-from catalog_migrate.connectors.options import check
+from catalog_migrate.connectors.options import check, section_of
+from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS, PLACE_COLUMNS
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.names import quote_part
 from catalog_migrate.model.objects import (
@@ -36,7 +37,6 @@ from catalog_migrate.streams.catalog.accepted import (
 from catalog_migrate.streams.catalog.cluster_log import LOG_COLUMNS, OPERATOR
 from catalog_migrate.streams.catalog.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.catalog.operation_records import earlier_topics
-from catalog_migrate.streams.catalog.queries import DEAD_LETTER_COLUMNS, KAFKA_COLUMNS
 from catalog_migrate.streams.catalog.query_options import _connector, _refuse, checked_query, named
 from catalog_migrate.streams.catalog.statement_changes import Draft, Effect
 from catalog_migrate.streams.catalog.upstream_tables import (
@@ -237,14 +237,14 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
     external, links = checked_query(draft.state, "source", statement.name, statement.external)
     definition = named("source", statement.name, comment=statement.comment)
     whole = dependencies.effective(draft.state, links["connection"]).options
-    if external.connector == "POSTGRES":
+    if section_of(external.connector or "", "source").tables:
         external = checked_tables(statement.name, external, definition.schema)
     else:
         _require_accepted(f"source {definition.item_name}", "source", external, statement, whole)
     definition = msgspec.structs.replace(
         definition, external=external,
         columns=source_columns(
-            statement.name, external, statement.columns, format_of(external, whole)
+            statement.name, external, statement.columns, format_of("source", external, whole)
         ),
     )
     links["cluster"], notices = _cluster_of(draft, external.cluster)
@@ -299,7 +299,8 @@ def source_columns(
 
     ``format_`` is what its records or files are in. Of a POSTGRES source those of its transactions.
     """
-    if external.connector == "POSTGRES":
+    section = section_of(external.connector or "", "source")
+    if section.tables:
         if declared:
             raise RefusedStatement(
                 f"source {name} declares columns, which come from the tables upstream",
@@ -325,8 +326,8 @@ def source_columns(
     for what, shown_as in external.include.items():
         kind = "BINARY" if (external.key_format or format_) == "BYTES" else "STRING"
         columns.append(Column(shown_as, _INCLUDE_TYPES.get(what, kind)))
-    if external.connector == "KAFKA":
-        columns += KAFKA_COLUMNS
+    if section.records:
+        columns += PLACE_COLUMNS
     seen: set[str] = set()
     for column in columns:
         if column.name.lower() in seen:
@@ -429,8 +430,8 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
             raise RefusedStatement(
                 f"sink {name}, option RECORD NAME: {error}", remedy="write RECORD NAME 'shop.Order'"
             ) from None
-    keyed = external.connector == "POSTGRES" and external.key and not external.order_by
-    if keyed and not (reads.mapping.kind == "source" and reads.external.connector == "KAFKA"):
+    keyed = replaces_rows(external) and not external.order_by
+    if keyed and not gives_records(reads):
         raise RefusedStatement(
             f"sink {name} has KEY but no ORDER BY: of two rows of {reads.text} with one key it"
             " cannot tell which is the last",
@@ -473,7 +474,8 @@ def _namesakes(
     state: State, reads: dependencies.CatalogEntry, external: External
 ) -> tuple[str, ...]:
     """That rows of a topic which was created again get the keys of those of the new one."""
-    if external.connector != "KAFKA" or reads.mapping.kind != "source":
+    section = section_of(external.connector or "", "sink")
+    if not section.row_keys or reads.mapping.kind != "source":
         return ()
     again = sorted(earlier_topics(state, reads.item_id))
     if not again:
@@ -493,7 +495,7 @@ def check_input(where: str, reads: dependencies.CatalogEntry, external: External
             f"{where} reads the view {definition.item_name}; Spark cannot stream a view",
             remedy="name the table or source under it",
         )
-    if definition.is_derived and not (external.connector == "POSTGRES" and external.key):
+    if definition.is_derived and not replaces_rows(external):
         raise RefusedStatement(
             f"{where} reads the derived table {definition.item_name}, which is filled again by "
             "every migration: each row would be sent again",
@@ -506,6 +508,18 @@ def check_input(where: str, reads: dependencies.CatalogEntry, external: External
                 f"{where}: {definition.item_name} has no column {column}",
                 remedy="its columns: " + ", ".join(c.name for c in definition.columns),
             )
+
+
+def replaces_rows(external: External) -> bool:
+    """Whether a sink keeps the last row of each key."""
+    return bool(external.key) and section_of(external.connector or "", "sink").replaces
+
+
+def gives_records(found: dependencies.CatalogEntry) -> bool:
+    """Whether a relation is a source whose rows carry their place."""
+    return found.mapping.kind == "source" and section_of(
+        found.external.connector or "", "source"
+    ).records
 
 
 CREATES: Mapping[type, tuple[str, Callable[[Draft, Any], Effect]]] = {

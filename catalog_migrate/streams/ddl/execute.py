@@ -52,9 +52,9 @@ from catalog_migrate.streams.runtime.judgement import broken, judge, pause_remed
 from catalog_migrate.streams.runtime.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.runtime.operations import Program
 from catalog_migrate.streams.runtime.probes import (
+    explain_options,
     require_valid,
     validate,
-    with_shown_host_key,
     with_upstream,
 )
 from catalog_migrate.streams.runtime.slots import (
@@ -144,7 +144,7 @@ class Executor(OperationClient):
         try:
             effect = plan_statement(state, statement)
         except InvalidOptions as error:
-            raise with_shown_host_key(statement, error) from None
+            raise explain_options(statement, error) from None
         if not effect.updates:
             return Result(effect.summary, effect.notices)
         if effect.affected and effect.alteration is not None:

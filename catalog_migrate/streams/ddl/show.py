@@ -15,6 +15,7 @@ import msgspec
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import HoldRecord, ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.base import find_if_installed
 from catalog_migrate.connectors.postgres.sessions import RESET_SPLITS
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.operations.kinds import BACKFILLING
@@ -113,13 +114,12 @@ def _connections(state: State, resolve: Resolve) -> Rows:
 
 def _public_keys(state: State, item: ItemRecord, resolve: Resolve) -> list[str]:
     """A line for each public key of a tunnel, as its server's ``authorized_keys`` takes it."""
-    if dependencies.external_of(item).connector != "SSH TUNNEL":
+    connector = find_if_installed(dependencies.external_of(item).connector)
+    if connector is None or not connector.has_keys:
         return []
-    from catalog_migrate.connectors.ssh.tunnels import public_keys
-
     item_id = state.mappings[identity_text(item.definition.identity)].item_id
     try:
-        keys = public_keys(resolved_connection(state, item_id, resolve=resolve))
+        keys = connector.public_keys(resolved_connection(state, item_id, resolve=resolve))
     except CatalogMigrateError as error:
         return [f"public key: not known here ({error.message})"]
     said = ("public key", "next public key")

@@ -23,6 +23,7 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.postgres.types import lsn_text
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -39,7 +40,6 @@ from catalog_migrate.sql.printer import render
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import held_by, runtime_lives
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.rows import Rows as ShownRows
 from catalog_migrate.streams.catalog.upstream_tables import DELETED, VALIDATION, is_mirror

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from catalog_migrate.connectors.kinds import DECODING, TIMESTAMP_UNIT
+from catalog_migrate.connectors.common_options import DECODING, TIMESTAMP_UNIT
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column, External
 from catalog_migrate.model.types import (

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import (
@@ -28,7 +28,6 @@ from catalog_migrate.streams.catalog.operation_records import (
     with_act,
 )
 from catalog_migrate.streams.catalog.tables import Tables
-from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.forecast import split_of
 from catalog_migrate.streams.runtime.supervisor import Supervisor

@@ -17,7 +17,7 @@ import msgspec
 from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import CatalogMigrateError, LeaseLost
 from catalog_migrate.operations.kinds import BACKFILLING
 from catalog_migrate.streams.catalog.cluster_log import held_by

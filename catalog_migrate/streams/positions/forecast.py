@@ -7,10 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.connectors.postgres.types import lsn_text
 from catalog_migrate.errors import InvalidPosition
-from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.targets import PartitionBounds, Target, land, moment_of
 from catalog_migrate.streams.upstreams.upstream import TopicContents
 

@@ -12,7 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, preview
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
     EditedPlan,

@@ -19,23 +19,18 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.positions import START, Partition
+from catalog_migrate.connectors.postgres.positions import PostgresBounds, PostgresCodec
 from catalog_migrate.connectors.postgres.types import Position, lsn_text
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.errors import CatalogMigrateError, UnsafeBlocked
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import earlier_rows
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_LOADED, is_mirror
-from catalog_migrate.streams.checkpoint.codecs import (
-    START,
-    DeltaCodec,
-    DeltaPosition,
-    KafkaCodec,
-    Partition,
-    PostgresBounds,
-    PostgresCodec,
-)
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
 from catalog_migrate.streams.positions.forecast import (

@@ -16,10 +16,12 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.positions import once, whole_number
+from catalog_migrate.connectors.postgres.positions import PostgresCodec
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream
-from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, PostgresCodec, once, whole_number
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.forecast import partition_of, split_of
 from catalog_migrate.streams.upstreams.upstream import kafka_positions

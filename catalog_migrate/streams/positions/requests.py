@@ -9,6 +9,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.connectors.options import (
     apply_actions,
     canonical_name,
@@ -17,6 +18,8 @@ from catalog_migrate.connectors.options import (
     partition,
     section_of,
 )
+from catalog_migrate.connectors.positions import START
+from catalog_migrate.connectors.postgres.positions import read_lsn
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
@@ -24,7 +27,6 @@ from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_options import checked_query
 from catalog_migrate.streams.catalog.statement_changes import external_hash
-from catalog_migrate.streams.checkpoint.codecs import START, KafkaCodec, read_lsn
 from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.positions.backfill import CHUNK
 from catalog_migrate.streams.positions.forecast import (

@@ -20,7 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.positions import OffsetRange, Partition, Positions
+from catalog_migrate.connectors.postgres.positions import PostgresCodec
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_transactions, load_table, view_table
 from catalog_migrate.errors import CommitConflict, EngineFailure, UnsafeBlocked
@@ -33,17 +36,9 @@ from catalog_migrate.streams.catalog.operation_records import (
     moved_ranges,
     operation_row,
 )
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.tables import Tables, transaction
-from catalog_migrate.streams.checkpoint.codecs import (
-    DeltaCodec,
-    DeltaPosition,
-    KafkaCodec,
-    KafkaPositions,
-    Partition,
-    PostgresCodec,
-)
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.forecast import Forecast, Row, Totals, split_of
 from catalog_migrate.streams.positions.positions import NOTHING, Survey, SurveyRequest
@@ -272,7 +267,7 @@ def _in_words(gone: int, back: int) -> str:
     return "; ".join(told)
 
 
-def passed(asked: SurveyRequest, restore: Restore | None, positions: KafkaPositions) -> Survey:
+def passed(asked: SurveyRequest, restore: Restore | None, positions: Positions) -> Survey:
     """The survey of a sink below: it goes on right after the RESTORE.
 
     ``positions`` are those that its source goes back to; doubled are rows that it sends again.
@@ -296,7 +291,7 @@ def passed(asked: SurveyRequest, restore: Restore | None, positions: KafkaPositi
     )
 
 
-def goes_back_to(found: Survey) -> KafkaPositions:
+def goes_back_to(found: Survey) -> Positions:
     """The positions in the line of a source's survey; none where it begins at START."""
     return KafkaCodec().read(found.line or found.standing) or {}
 

@@ -20,11 +20,11 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, Delete, Update
+from catalog_migrate.connectors.query import SHARD, QuerySpec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, LeaseLost, NotFencedOut
 from catalog_migrate.retry import retry
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import FENCE
-from catalog_migrate.streams.catalog.queries import SHARD, QuerySpec
 from catalog_migrate.streams.catalog.query_spec import CHECKPOINTS
 from catalog_migrate.streams.catalog.updates import Hold
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, first_query_id, new_query_id

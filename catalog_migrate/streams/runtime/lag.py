@@ -13,7 +13,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kinds import ISOLATION_LEVEL
+from catalog_migrate.connectors.common_options import ISOLATION_LEVEL
 from catalog_migrate.errors import CatalogMigrateError, SlotInUse
 from catalog_migrate.retry import retry
 from catalog_migrate.streams.catalog import dependencies

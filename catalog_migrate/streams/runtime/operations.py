@@ -25,6 +25,7 @@ from catalog_migrate.catalog.operation_states import declared_state, is_open, st
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Update
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import (
     CatalogMigrateError,
     LeaseLost,
@@ -37,7 +38,7 @@ from catalog_migrate.operations.order import order_waves
 from catalog_migrate.operations.steps import Op, Step, decoded, numbered, stored
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import OF_QUERIES, OPERATION
-from catalog_migrate.streams.catalog.queries import QuerySpec, RunningQuery
+from catalog_migrate.streams.catalog.queries import RunningQuery
 from catalog_migrate.streams.catalog.updates import ForgetAlters, MoveOperation
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Finish, perform, settlement, write_commit

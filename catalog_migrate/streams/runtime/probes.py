@@ -11,12 +11,10 @@ from concurrent.futures import Future
 from types import TracebackType
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.options import MISSING
-from catalog_migrate.connectors.resolved import option_of
+from catalog_migrate.connectors.base import Access, find_connector
+from catalog_migrate.connectors.options import option_of, replaceable_options
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.secrets import Redactor
-from catalog_migrate.connectors.ssh.tunnels import shown_host_keys
-from catalog_migrate.connectors.validation import TopicAccess
-from catalog_migrate.connectors.values import fingerprint
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectionFailed,
@@ -27,7 +25,6 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.findings import Finding, findings_of
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.catalog.query_spec import resolved_connection, spec_of
 from catalog_migrate.streams.catalog.upstream_tables import discovered
 from catalog_migrate.streams.runtime.ports import Ports, Threads
@@ -80,7 +77,7 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
     table, UnknownItem for the connection, UnresolvedSecret.
     """
     external = statement.external
-    if external.connector != "POSTGRES" or not external.tables or external.connection is None:
+    if not external.tables or external.connection is None:
         return statement
     if statement.if_not_exists and dependencies.lookup(state, "source", statement.name):
         return statement
@@ -132,17 +129,15 @@ def probe_queries(
             specs[item_id] = spec_of(state, item_id, resolve=ports.resolve)
         except CatalogMigrateError as error:
             verdicts[item_id] = [refusal(state, item_id, error)]
-    shared = share_clients(state, [
-        spec for spec in specs.values() if spec.external.connector == "KAFKA"
-    ])
-    alone = [spec for spec in specs.values() if spec.external.connector != "KAFKA"]
+    shared = share_clients(state, [spec for spec in specs.values() if _shares_client(spec)])
+    alone = [spec for spec in specs.values() if not _shares_client(spec)]
     with ports.threads.pool(16, "probe") as pool:
         schemas = {
             item_id: pool.submit(ports.upstreams.check_schemas, spec, timeout=timeout)
             for item_id, spec in specs.items() if spec.registry is not None
         }
         groups = [
-            *(pool.submit(ask_kafka, group, ports.upstreams, timeout) for group in shared),
+            *(pool.submit(ask_together, group, ports.upstreams, timeout) for group in shared),
             *(pool.submit(_alone, spec, ports.upstreams, timeout) for spec in alone),
         ]
         for group in groups:
@@ -157,15 +152,22 @@ def probe_queries(
     return [verdict for item_id in item_ids for verdict in verdicts[item_id]], found
 
 
+def _shares_client(spec: QuerySpec) -> bool:
+    return find_connector(spec.external.connector).shares_client
+
+
 def share_clients(state: State, specs: Sequence[QuerySpec]) -> list[list[QuerySpec]]:
-    """Group Kafka queries by what one client can ask for: those on one connection, with the same
-    options of their own and the same isolation level."""
+    """Group queries by what one client can ask for: those on one connection, with the same options
+    of their own and the same values of what a query may put in the place of its connection's."""
     groups: dict[object, list[QuerySpec]] = {}
     for spec in specs:
         own = tuple(sorted(spec.external.overrides.items(), key=lambda option: option[0]))
-        level = option_of(spec.connection, "KAFKA", "kafka.isolation.level")
+        replaced = tuple(
+            option_of(spec.connection, spec.external.connector or "", name)
+            for name in replaceable_options(spec.external.connector or "")
+        )
         connection = state.items[spec.item_id].links["connection"]
-        groups.setdefault((connection, own, level), []).append(spec)
+        groups.setdefault((connection, own, replaced), []).append(spec)
     return list(groups.values())
 
 
@@ -173,17 +175,19 @@ Answered = tuple[tuple[Finding, ...], Upstream | None, bool]
 """Findings, who answered (None: nobody), and whether all of its topics are known."""
 
 
-def ask_kafka(
+def ask_together(
     specs: Sequence[QuerySpec], upstreams: Upstreams, timeout: float = 10.0
 ) -> dict[str, Answered]:
     """Ask for the queries of one group of :func:`share_clients`; the answers by item id."""
     wanted = [
-        TopicAccess(
+        Access(
             spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE"
         )
         for spec in specs
     ]
-    identity, findings = upstreams.access(specs[0].connection, wanted, timeout=timeout)
+    identity, findings = upstreams.access(
+        specs[0].external.connector or "", specs[0].connection, wanted, timeout=timeout
+    )
     answers: dict[str, Answered] = {}
     for spec in specs:
         if identity is None:
@@ -254,29 +258,12 @@ def require_valid(
         )
 
 
-def with_shown_host_key(statement: object, error: InvalidOptions) -> InvalidOptions:
-    """The error of a tunnel without HOST KEY with what its server shows, and how to compare it.
-
-    Nothing is taken over from there: whoever answers may stand between.
-    """
+def explain_options(statement: object, error: InvalidOptions) -> InvalidOptions:
+    """Return the error of a statement on a connection with what its server says to it."""
     external = getattr(statement, "external", None)
-    lacks = any(
-        problem.code == MISSING and problem.option == "HOST KEY" for problem in error.problems
-    )
-    host = external.options.get("HOST") if external is not None else None
-    if external is None or not lacks or not isinstance(host, str):
+    if external is None or external.connector is None:
         return error
-    try:
-        lines = shown_host_keys(host, int(str(external.options.get("PORT", "22"))))
-        said = "\n".join(f"  {line}\n    {fingerprint(line)}" for line in lines)
-        remedy = (
-            f"{host} shows these keys now, which were not checked:\n{said}\n  compare one with "
-            "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the server itself, or ask who "
-            "runs it, then write HOST KEY with the line or the fingerprint"
-        )
-    except (CatalogMigrateError, ValueError) as failure:
-        remedy = f"{host} shows no key from here: {failure}"
-    return InvalidOptions(error.message, problems=error.problems, remedy=remedy)
+    return find_connector(external.connector).explain(external.options, error)
 
 
 def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> list[Finding]:

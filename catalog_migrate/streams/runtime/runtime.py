@@ -24,9 +24,11 @@ from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import this_holder
-from catalog_migrate.catalog.records import ClusterRecord, StreamRecord
+from catalog_migrate.catalog.records import ClusterRecord, ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Put
+from catalog_migrate.connectors.base import find_connector
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -46,12 +48,12 @@ from catalog_migrate.streams.catalog.cluster_log import (
     log_path,
 )
 from catalog_migrate.streams.catalog.failures import HOLD_AFTER, of_error
-from catalog_migrate.streams.catalog.queries import QueryEngine, QuerySpec
+from catalog_migrate.streams.catalog.queries import QueryEngine
 from catalog_migrate.streams.catalog.upstream_tables import UpstreamColumns
 from catalog_migrate.streams.runtime.fencing import fence_out, retry_fencing
 from catalog_migrate.streams.runtime.observation import Report
 from catalog_migrate.streams.runtime.ports import Ports, Running
-from catalog_migrate.streams.runtime.probes import Answered, ask_kafka, share_clients
+from catalog_migrate.streams.runtime.probes import Answered, ask_together, share_clients
 from catalog_migrate.streams.runtime.runner import BACKFILLS, Runner
 from catalog_migrate.streams.runtime.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.runtime.starts import starts_by_cores
@@ -400,7 +402,7 @@ class Runtime:
             item_id for item_id, each in supervisor.managed.items()
             if (each.active or item_id in held) and item_id in state.items
             and state.items[item_id].definition.kind == "source"
-            and dependencies.external_of(state.items[item_id]).connector == "KAFKA"
+            and _is_watched(state.items[item_id])
         ]
         if not running:
             return
@@ -414,7 +416,7 @@ class Runtime:
 
         def ask(group: Sequence[QuerySpec]) -> Mapping[str, Answered]:
             try:
-                return ask_kafka(group, self._ports.upstreams)
+                return ask_together(group, self._ports.upstreams)
             except CatalogMigrateError:
                 return {}  # not reachable now: the queries themselves will say so
 
@@ -484,3 +486,8 @@ class Runtime:
         except CatalogMigrateError:
             return None  # not reachable now: the query itself will say so
         return None
+
+
+def _is_watched(item: ItemRecord) -> bool:
+    source = find_connector(dependencies.external_of(item).connector).source
+    return source is not None and source.watched

@@ -25,6 +25,7 @@ from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.connectors import row_values
 from catalog_migrate.connectors.postgres.survey import Survey, survey_from
 from catalog_migrate.connectors.postgres.types import DiscoveredTable
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -54,7 +55,6 @@ from catalog_migrate.streams.catalog.queries import (
     QueryEngine,
     QueryFailure,
     QueryProgress,
-    QuerySpec,
     RunningQuery,
     is_late_worker,
 )

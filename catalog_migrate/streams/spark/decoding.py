@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from catalog_migrate.connectors.query import POSITION, QuerySpec, declared_columns
 from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Sized, parse_type
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.catalog.queries import POSITION, QuerySpec, declared_columns
 from catalog_migrate.streams.formats import exact_values
 from catalog_migrate.streams.formats.exact_values import Exact, exact_of
 

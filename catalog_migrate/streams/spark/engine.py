@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.connectors.ssh.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.catalog.cluster_log import shortly
-from catalog_migrate.streams.catalog.queries import (
-    CAUSED_BY,
-    OpenTransaction,
-    OutputTable,
-    QuerySpec,
-)
+from catalog_migrate.streams.catalog.queries import CAUSED_BY, OpenTransaction
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink

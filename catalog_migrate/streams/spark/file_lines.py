@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from catalog_migrate.connectors.files.options import options_not_of_lines
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import parse_type
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.catalog.accepted import options_not_of_lines
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.formats import exact_values
 from catalog_migrate.streams.formats.exact_values import Exact
 from catalog_migrate.streams.spark import decoding

@@ -9,10 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from pyspark.sql.window import Window
 
 from catalog_migrate.connectors.kafka.client import spark_kafka_sink_options
-from catalog_migrate.engine.spark.session import unlogged
-from catalog_migrate.model.names import quote_sql
-from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.catalog.queries import (
+from catalog_migrate.connectors.query import (
     OFFSET,
     PARTITION,
     TOPIC,
@@ -20,6 +17,9 @@ from catalog_migrate.streams.catalog.queries import (
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.model.names import quote_sql
+from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.streams.spark.refused_rows import key_text
 from catalog_migrate.streams.spark.registry_formats import ensure_avro, registered
 from catalog_migrate.streams.spark.running import json_of

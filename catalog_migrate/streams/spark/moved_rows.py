@@ -24,13 +24,13 @@ from catalog_migrate.connectors.postgres.moved_rows import (
 )
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.connectors.postgres.types import spark_value
+from catalog_migrate.connectors.query import OutputTable
 from catalog_migrate.connectors.row_values import hash_key
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import UnfitValue
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.catalog.queries import OutputTable
 from catalog_migrate.streams.catalog.upstream_tables import DELETED
 
 if TYPE_CHECKING:

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 from pyspark.sql.window import Window
 
-from catalog_migrate.connectors.row_values import place_in
-from catalog_migrate.connectors.values import table_of
-from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.names import fold, quote_sql
-from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
-from catalog_migrate.streams.catalog.queries import (
+from catalog_migrate.connectors.query import (
     OFFSET,
     PARTITION,
     QuerySpec,
@@ -24,6 +18,12 @@ from catalog_migrate.streams.catalog.queries import (
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.connectors.row_values import place_in
+from catalog_migrate.connectors.values import table_of
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import fold, quote_sql
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
 from catalog_migrate.streams.spark.refused_rows import (
     Refusal,
     RefusedRow,

@@ -20,6 +20,7 @@ from catalog_migrate.connectors.postgres.pgoutput import COMMIT, TABLE
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.connectors.postgres.snapshot import StagedTable
 from catalog_migrate.connectors.postgres.types import Position, is_unfit, lsn_text, spark_value
+from catalog_migrate.connectors.query import OutputTable, QuerySpec, ddl
 from catalog_migrate.connectors.row_values import hash_key
 from catalog_migrate.delta.table import at_this_version, load_table, require_plain, write_rows
 from catalog_migrate.engine_failures import failing
@@ -28,7 +29,6 @@ from catalog_migrate.model.names import quote_datafusion, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec, ddl
 from catalog_migrate.streams.catalog.surveys import watch_of
 from catalog_migrate.streams.catalog.upstream_tables import (
     DELETED,

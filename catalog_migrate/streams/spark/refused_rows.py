@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
-from catalog_migrate.connectors.row_values import hash_key
-from catalog_migrate.errors import RowRefused
-from catalog_migrate.model.names import quote_sql
-from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.catalog.queries import (
+from catalog_migrate.connectors.query import (
     OFFSET,
     PARTITION,
     POSITION,
@@ -31,6 +27,10 @@ from catalog_migrate.streams.catalog.queries import (
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.connectors.row_values import hash_key
+from catalog_migrate.errors import RowRefused
+from catalog_migrate.model.names import quote_sql
+from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.spark.running import append_once, json_of
 
 if TYPE_CHECKING:

@@ -22,11 +22,12 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 
 from catalog_migrate.connectors import row_values
 from catalog_migrate.connectors.postgres.sessions import parse_failure
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.engine_failures import failing, is_transient, mute
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, ReplicationFailed, RowRefused
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.catalog.failures import is_passing, place_of
-from catalog_migrate.streams.catalog.queries import WRAPPERS, QueryFailure, QueryProgress, QuerySpec
+from catalog_migrate.streams.catalog.queries import WRAPPERS, QueryFailure, QueryProgress
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
 from catalog_migrate.streams.spark import decoding
 from catalog_migrate.streams.spark.decoding import BAD_RECORD_MARK

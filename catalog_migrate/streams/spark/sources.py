@@ -15,9 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from catalog_migrate.config import REDACTED
 from catalog_migrate.connectors.files.client import files_directory, spark_files_options
 from catalog_migrate.connectors.kafka.client import spark_kafka_source_options
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
-from catalog_migrate.connectors.kinds import fold_option
-from catalog_migrate.connectors.resolved import option_of, trigger_seconds
+from catalog_migrate.connectors.options import option_of
+from catalog_migrate.connectors.positions import OffsetRange
+from catalog_migrate.connectors.query import QuerySpec, ddl
+from catalog_migrate.connectors.resolved import trigger_seconds
+from catalog_migrate.connectors.sections import fold_option
 from catalog_migrate.engine.spark.object_stores.commit_safety import require_checkpoints
 from catalog_migrate.engine.spark.object_stores.settings import (
     CHECKPOINT_MANAGER,
@@ -27,7 +29,6 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.streams.catalog.queries import QuerySpec, ddl
 from catalog_migrate.streams.formats.exact_values import exact_of
 from catalog_migrate.streams.spark import file_lines
 

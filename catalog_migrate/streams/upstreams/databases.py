@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from catalog_migrate.connectors.postgres.positions import PostgresCodec
+from catalog_migrate.connectors.query import QuerySpec
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import (
     ConnectionFailed,
     EngineFailure,
@@ -21,13 +24,11 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.store import store_at
-from catalog_migrate.streams.catalog.queries import QuerySpec, Resolved
 from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_LOADED,
     is_mirror,
 )
-from catalog_migrate.streams.checkpoint.codecs import PostgresCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 if TYPE_CHECKING:

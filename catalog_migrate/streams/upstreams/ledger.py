@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import LedgerMismatch, QueryFenced
-from catalog_migrate.streams.catalog.queries import Resolved
 
 if TYPE_CHECKING:
     from psycopg import Connection

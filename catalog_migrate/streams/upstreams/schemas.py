@@ -13,6 +13,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.options import effective
+from catalog_migrate.connectors.query import QuerySpec, declared_columns, written_columns
 from catalog_migrate.connectors.registry.client import (
     RegisteredSchema,
     SchemaRegistry,
@@ -26,7 +27,6 @@ from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.queries import QuerySpec, declared_columns, written_columns
 from catalog_migrate.streams.formats import avro, protobuf
 
 KINDS = {"AVRO": "AVRO", "JSON SCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}

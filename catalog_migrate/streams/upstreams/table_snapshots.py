@@ -29,10 +29,10 @@ from catalog_migrate.connectors.postgres.snapshot import (
     read_manifest,
 )
 from catalog_migrate.connectors.postgres.types import Column, DiscoveredTable, Expected, Position
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.errors import EngineFailure, SlotInUse, TableChanged
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_LOADED,

@@ -18,32 +18,22 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange, has_gaps
-from catalog_migrate.connectors.kafka.probe import KafkaProbe
+from catalog_migrate.connectors.base import Access, Identity, find_connector
+from catalog_migrate.connectors.kafka.offset_ranges import has_gaps
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.kafka.probe import KafkaProbe, kafka_identity
+from catalog_migrate.connectors.positions import OffsetRange, Partition, Positions
 from catalog_migrate.connectors.postgres.sessions import RESET_ELSEWHERE
-from catalog_migrate.connectors.validation import (
-    Identity,
-    TopicAccess,
-    identity,
-    kafka_access,
-    kafka_identity,
-    validate_connection,
-    validate_sink,
-    validate_source,
-)
+from catalog_migrate.connectors.query import QuerySpec, written_columns
+from catalog_migrate.connectors.resolved import Resolved
+from catalog_migrate.connectors.validation import validate_connection, validate_query
 from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import ConnectionFailed, EngineFailure, UnsafeBlocked, UpstreamChanged
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE
-from catalog_migrate.streams.catalog.queries import (
-    OpenTransaction,
-    QuerySpec,
-    Resolved,
-    written_columns,
-)
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.catalog.queries import OpenTransaction
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.targets import (
@@ -94,9 +84,11 @@ class Upstreams(Protocol):
         """Who answers a query; ConnectionFailed when nothing does."""
 
     def access(
-        self, connection: Resolved, wanted: Sequence[TopicAccess], *, timeout: float = 10.0
+        self, connector: str, connection: Resolved, wanted: Sequence[Access], *,
+        timeout: float = 10.0,
     ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
-        """Who a Kafka cluster is (None: nothing answers), and whether each may do what it needs.
+        """Who a cluster is (None: nothing answers), and whether each may do what it needs, of a
+        connector that shares clients.
 
         ``timeout`` is in seconds; findings are by subject.
         """
@@ -125,26 +117,25 @@ class Upstreams(Protocol):
 
 def identify(spec: QuerySpec) -> Upstream:
     """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
-    connector = spec.external.connector or ""
-    if connector == "FILES":
+    connector = find_connector(spec.external.connector)
+    reads = spec.kind == "source"
+    if reads and connector.source is not None and connector.source.codec is None:
         return Upstream()
-    found = identity(
-        connector, spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}",
-        reads=spec.kind == "source",
+    found = connector.identify(
+        spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}", timeout=10.0,
+        reads=reads,
     )
     return Upstream(found.cluster_id, dict(found.topic_ids), sum(found.open_records.values()))
 
 
 def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
-    """The topics that a Kafka query reads or writes, none for other connectors."""
-    if spec.external.connector != "KAFKA":
-        return ()
-    return topics_of(str(spec.external.options["TOPIC"]))
+    """Return the topics that a query reads or writes, whose ids are on record."""
+    return find_connector(spec.external.connector).names(spec.external)
 
 
 def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None:
     """:class:`UpstreamChanged` when the ids are not those that were written down."""
-    what = "cluster" if spec.external.connector == "KAFKA" else "server"
+    what = find_connector(spec.external.connector).upstream_word
     if stream.upstream != found.upstream and spec.tables:
         raise UpstreamChanged(
             f"{spec.kind} {spec.name} belongs to {what} {stream.upstream}, the connection now "
@@ -214,11 +205,10 @@ def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...
     """Whether the own access of a source or sink works."""
     if spec.tables:
         return preflight_of(spec)
-    is_source = spec.kind == "source"
-    check = validate_source if is_source else validate_sink
-    columns = spec.columns if is_source else written_columns(spec)
-    return check(
-        spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
+    columns = spec.columns if spec.kind == "source" else written_columns(spec)
+    return validate_query(
+        spec.external.connector or "", spec.kind, spec.connection, spec.external, columns,
+        timeout=timeout,
     )
 
 
@@ -280,18 +270,25 @@ def _contents(
     )
 
 
+def access(
+    connector: str, connection: Resolved, wanted: Sequence[Access], *, timeout: float = 10.0
+) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
+    """As the port says."""
+    return find_connector(connector).access(connection, wanted, timeout=timeout)
+
+
 class ServerUpstreams:
-    """The port's implementation by Kafka's and PostgreSQL's own clients."""
+    """The port's implementation: each connector asks its servers."""
 
     identify = staticmethod(identify)
-    access = staticmethod(kafka_access)
+    access = staticmethod(access)
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
     check_schemas = staticmethod(check_schemas)
     contents = staticmethod(kafka_contents)
 
 
-def first_positions(external: External, contents: TopicContents, now: float) -> KafkaPositions:
+def first_positions(external: External, contents: TopicContents, now: float) -> Positions:
     """Where the first start of a source with START OFFSETS begins: every partition, in numbers.
 
     What is not named begins at START. A time without a record that young is the end, as with START.
@@ -335,7 +332,7 @@ def expired_positions(
     ]
 
 
-def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
+def kafka_positions(checkpoint: Checkpoint) -> Positions | None:
     """The next records to read, also of a source that has its first positions but no batch."""
     codec = KafkaCodec()
     positions = codec.read(checkpoint.committed_line)

@@ -6,17 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.positions import START
+from catalog_migrate.connectors.postgres.positions import PostgresBounds, PostgresCodec
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
-from catalog_migrate.streams.checkpoint.codecs import (
-    START,
-    DeltaBounds,
-    DeltaCodec,
-    DeltaPosition,
-    KafkaCodec,
-    PostgresBounds,
-    PostgresCodec,
-)
+from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaCodec, DeltaPosition
 
 KAFKA, DELTA, POSTGRES = KafkaCodec(), DeltaCodec(), PostgresCodec()
 CODECS = {"KAFKA": KAFKA, "DELTA": DELTA, "POSTGRES": POSTGRES}

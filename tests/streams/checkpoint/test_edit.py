@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.errors import (
     EditConflict,
     ForeignCheckpoint,
@@ -20,7 +21,6 @@ from catalog_migrate.errors import (
     UsageError,
 )
 from catalog_migrate.store.address import is_remote
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import (
     Edit,

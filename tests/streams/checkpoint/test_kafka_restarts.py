@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, begin, move, reset
 from catalog_migrate.streams.checkpoint.guards import claim

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from signal import Signals
 
 PATIENCE = 240.0
 """Seconds that anything may take on a loaded machine; nothing is asserted about times."""
@@ -53,11 +54,11 @@ class CommandProcess:
     def output(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal to the whole group."""
         os.killpg(self.group, number)
 
-    def signal_driver(self, number: signal.Signals) -> None:
+    def signal_driver(self, number: Signals) -> None:
         """Send a signal to the Python process alone; its JVM goes on."""
         os.kill(self.process.pid, number)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams.catalog import dependencies

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.catalog.queries import QuerySpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.catalog.queries import QuerySpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,7 +281,7 @@ LINES: tuple[tuple[str, Any], ...] = (
 
 def test_files(spark: SparkSession, tmp_path: Path) -> None:
     """Lines of JSON and CSV in files are compared with what was written as records are."""
-    from catalog_migrate.streams.catalog.queries import ddl
+    from catalog_migrate.connectors.query import ddl
     from catalog_migrate.streams.formats.exact_values import Exact
     from catalog_migrate.streams.spark import decoding, file_lines
     from catalog_migrate.streams.spark.sources import query_session

@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 from catalog_migrate.connectors.postgres.pgoutput import Change
+from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import EngineFailure, UnfitValue
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, UpstreamColumn, UpstreamTable
-from catalog_migrate.streams.catalog.queries import OutputTable, QuerySpec
 from catalog_migrate.streams.catalog.upstream_tables import TRANSACTION_COLUMNS, our_columns
 
 from .conftest import Workshop

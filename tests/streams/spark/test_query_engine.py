@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connectors.kafka.offset_ranges import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.catalog.queries import QueryEngine, QuerySpec, RunningQuery
+from catalog_migrate.streams.catalog.queries import QueryEngine, RunningQuery
 from tests.simulation.stream_ports import SimulatedUpstreams
 from tests.simulation.streaming import SimulatedQueries, StreamWorld
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, External
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from tests.services.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.config import REDACTED
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.engine.spark.session import session_conf
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.catalog.queries import QuerySpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

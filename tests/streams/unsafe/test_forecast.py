@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.errors import InvalidPosition
-from catalog_migrate.streams.checkpoint.codecs import Partition
 from catalog_migrate.streams.checkpoint.targets import Target, parse_target
 from catalog_migrate.streams.positions.forecast import (
     CurrentPosition,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.errors import (
     CommitConflict,
     InvalidOptions,
@@ -21,7 +22,6 @@ from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import Store
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
-from catalog_migrate.streams.checkpoint.codecs import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.positions.audit import Acknowledge, unacknowledged
 from catalog_migrate.streams.positions.forecast import Totals

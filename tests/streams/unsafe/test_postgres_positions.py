@@ -15,13 +15,13 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, OperationRecord
 from catalog_migrate.connectors.postgres.types import DiscoveredColumn, DiscoveredTable, Position
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import InvalidPosition, OtherServer, SlotAhead, SlotLost, UnsafeBlocked
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
 from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_LOADED, discovered, hold_of
 from catalog_migrate.streams.checkpoint.directory import Checkpoint

@@ -10,9 +10,9 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
+from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.catalog.queries import QuerySpec
 from catalog_migrate.streams.catalog.tables import DeltaTables
 from catalog_migrate.streams.checkpoint.codecs import DeltaPosition
 from catalog_migrate.streams.positions.restore import kept_by_sink, sent_again

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.errors import (
     EngineFailure,
     StalePlan,
@@ -21,7 +22,7 @@ from catalog_migrate.errors import (
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
-from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.requests import joint
 from tests.services.checkpoints import adopt, root

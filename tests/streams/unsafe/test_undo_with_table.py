@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.records import ShardRecord
+from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.tables import DeltaTables
-from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition, KafkaCodec
+from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.ddl.execute import unsafe_result
 from catalog_migrate.streams.positions import restore

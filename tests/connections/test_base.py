@@ -1,0 +1,98 @@
+"""How a connector is found: ours by an import string, others by their entry point, when used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.connectors.base import (
+    Connector,
+    connector_names,
+    find_connector,
+    find_if_installed,
+)
+from catalog_migrate.errors import ConnectorMissing, SyntaxProblem
+from catalog_migrate.model import connector_names as names
+from catalog_migrate.sql.parser import parse_one
+from catalog_migrate.sql.printer import render
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An installed package with a connector of its own, which is named in lower case."""
+    module = f"queue_of_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(
+        "from catalog_migrate.connectors.base import Connector\n"
+        "from catalog_migrate.connectors.sections import Section\n"
+        "class Queue(Connector):\n"
+        "    name = 'QUEUE'\n"
+        "    connection = Section(options=())\n"
+        "    def check(self, resolved, *, subject, timeout):\n"
+        "        return ()\n"
+        "CONNECTOR = Queue()\n"
+    )
+    info = tmp_path / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{names.ENTRY_POINTS}]\nqueue = {module}:CONNECTOR\nkafka = {module}:CONNECTOR\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield module
+    from catalog_migrate.connectors import base
+
+    base._find.cache_clear()
+
+
+def test_ours_are_named_in_their_order() -> None:
+    """Each name leads to the connector of that name, whatever its case."""
+    assert [find_connector(name).name for name in connector_names()] == list(connector_names())
+    assert find_connector("kafka") is find_connector("KAFKA")
+
+
+def test_one_of_another_package_is_loaded_when_it_is_used(queue: str) -> None:
+    """A statement may name it, which imports nothing; it is imported once, when it is asked for."""
+    statement = parse_one("CREATE CONNECTION c TO queue (PATH '/q')")
+    assert "TO QUEUE" in render(statement)
+    assert queue not in sys.modules
+    found = find_connector("Queue")
+    assert isinstance(found, Connector)
+    assert queue in sys.modules
+    assert find_connector("QUEUE") is found
+
+
+@pytest.mark.usefixtures("queue")
+def test_ours_cannot_be_replaced() -> None:
+    """A package that registers a name of ours is not asked."""
+    assert find_connector("KAFKA").source is not None
+
+
+def test_a_missing_one_is_named() -> None:
+    """Whoever needs it gets its name and what to install; a statement that names it is refused."""
+    with pytest.raises(ConnectorMissing, match="QUEUE is no type of connection") as caught:
+        find_connector("QUEUE")
+    assert caught.value.connector == "QUEUE"
+    assert "install the package" in str(caught.value.remedy)
+    assert find_if_installed("QUEUE") is None
+    with pytest.raises(SyntaxProblem, match="SSH TUNNEL"):
+        parse_one("CREATE CONNECTION c TO QUEUE (PATH '/q')")
+
+
+def test_a_lookup_imports_that_connector_only() -> None:
+    """Neither the others, nor a client library, nor Spark; no entry point is looked for."""
+    program = (
+        "import sys, importlib.metadata as m\n"
+        "def scan(**_): raise AssertionError('scanned')\n"
+        "m.entry_points = scan\n"
+        "from catalog_migrate.connectors.base import find_connector\n"
+        "find_connector('FILES')\n"
+        "found = [n for n in sys.modules if n.startswith(('catalog_migrate.connectors.kafka',"
+        " 'catalog_migrate.connectors.postgres', 'confluent_kafka', 'psycopg', 'pyspark',"
+        " 'deltalake'))]\n"
+        "assert found == [], found\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
