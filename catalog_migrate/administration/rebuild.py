@@ -17,14 +17,17 @@ import msgspec
 
 from catalog_migrate.administration.survey import (
     WHOSE,
-    definition_at,
+    SurveyedTable,
+    put_table,
     require_homeless,
     require_lost,
+    survey_table,
 )
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark, read_mark
+from catalog_migrate.catalog.lease import MIGRATION
+from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark
 from catalog_migrate.catalog.opening import (
     USUAL_SESSIONS,
     SessionSettings,
@@ -36,18 +39,14 @@ from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ConfigRecord,
     IntentRecord,
-    ItemRecord,
     LeaseRecord,
-    MappingRecord,
-    Record,
     SealedShard,
     ShardRecord,
-    identity_text,
     to_reconcile,
 )
-from catalog_migrate.catalog.state import State, app_id_of, encode_record
-from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import load_table, shard_columns, shard_size, tables_below
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.updates import Put, preview
+from catalog_migrate.delta.table import tables_below
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem, RebuildRefused
 from catalog_migrate.migrations.execution_context import relative
@@ -75,17 +74,24 @@ GAP = 1_000_000
 """Ids, serials and epochs of a rebuilt catalog start at a multiple of this above all known ones."""
 
 
-class FoundShard(msgspec.Struct, frozen=True):
-    """A Delta table below the warehouse, or named by hand."""
+class _Shard(NamedTuple):
+    """A Delta table below the warehouse, or named by hand; ``shard`` is its path on record."""
 
     shard: str
-    path: str
-    mark: Mark | None
-    sealed: bool
-    rows: int
-    columns: tuple[tuple[str, str, bool], ...]
-    epoch: int = 0
-    """The newest epoch of its installation that a seal or fence left in its log."""
+    table: SurveyedTable
+
+    @property
+    def path(self) -> str:
+        return self.table.path
+
+    @property
+    def mark(self) -> Mark | None:
+        return self.table.mark
+
+    @property
+    def source(self) -> str:
+        """The shard that its rows were copied from, empty where none is known."""
+        return "" if self.mark is None else self.mark.source
 
     @property
     def key(self) -> ItemKey | None:
@@ -106,16 +112,6 @@ class Rebuilt(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...]
     left_alone: tuple[str, ...]
     set_aside: str | None = None
-
-
-@dataclass(slots=True)
-class _Findings:
-    """What the decisions rest on, gathered before anything is written."""
-
-    found: list[FoundShard] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    left_alone: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
 
 
 class Answers(NamedTuple):
@@ -149,66 +145,65 @@ def rebuild(
     call goes on.
     """
     require_lost(log)
-    findings = _Findings()
-    lineage = _survey(findings, log, warehouse, answers)
-    base = _base(findings, warehouse)
-    live, retired = _choose(findings, release, _places(answers), registrations)
-    _require_all(findings, release, live, answers.missing)
-    if findings.problems:
-        raise RebuildRefused(
-            f"{counted(len(findings.problems), 'question')} that only people can answer; "
-            "nothing was written",
-            problems=findings.problems, remedy="answer each as is written below it, and run again",
-        )
-    state = _state(
-        findings, release, live, retired, base,
-        first_settings(log, warehouse, sessions, lineage=lineage, serial=base),
+    search = _Search(
+        release, warehouse, answers,
+        {parse_reference(name): rows_address(p) for name, p in (answers.named or {}).items()},
     )
-    findings.unknown += _unknown(release, sessions)
+    search.look()
+    lineage = search.choose_lineage(log)
+    search.choose_tables(registrations)
+    search.ask_for_missing()
+    if search.problems:
+        raise RebuildRefused(
+            f"{counted(len(search.problems), 'question')} that only people can answer; "
+            "nothing was written",
+            problems=search.problems, remedy="answer each as is written below it, and run again",
+        )
+    state = search.make_state(log, sessions, lineage)
+    search.unknown += _unknown(release, sessions)
     check(state)
     moved = None
     if not dry_run:
         on_step("mark")
-        _mark_all(log, state, live)
-        moved = _create(findings, log, state, on_step)
+        _mark_all(log, state, search.live)
+        moved = _create(log, state, search.unknown, on_step)
     return Rebuilt(
         lineage=lineage,
         tables=tuple(
             (str(item.definition.item_name), item_id, str(item.shard))
             for item_id, item in sorted(state.items.items(), key=lambda pair: number_of(pair[0]))
         ),
-        unknown=tuple(findings.unknown),
-        left_alone=tuple(findings.left_alone),
+        unknown=tuple(search.unknown),
+        left_alone=tuple(search.left_alone),
         set_aside=moved,
     )
 
 
-def _places(answers: Answers) -> dict[str, str]:
-    named = answers.named or {}
-    return {identity_text(parse_reference(n)): rows_address(p) for n, p in named.items()}
-
-
-def _survey(findings: _Findings, log: DeltaLog, warehouse: str, answers: Answers) -> str:
-    """Find the shards; return the lineage of those that are this catalog's."""
-    _look(findings, warehouse, _places(answers))
-    chosen = _lineage(findings, answers.lineage)
-    if not findings.problems:  # else whose they are is not known yet
-        marks = (each.mark for each in findings.found)
-        require_homeless(log, marks, chosen, said=answers.lineage is not None)
-    return chosen
-
-
-def _mark_all(log: DeltaLog, state: State, live: Mapping[Identity, FoundShard]) -> None:
-    by_path = {shard.shard: shard for shard in live.values()}
+def _mark_all(log: DeltaLog, state: State, live: Mapping[Identity, _Shard]) -> None:
+    """Mark the tables that nobody had marked; RebuildRefused when somebody has by now."""
+    by_shard = {each.shard: each for each in live.values()}
     for item_id, item in state.items.items():
-        shard = by_path[str(item.shard)]
+        each = by_shard[str(item.shard)]
         # a mark that names another home would not keep anybody from a new catalog in ours
-        if shard.mark is None or shard.mark.home != (log.home or ""):
-            _mark(shard.path, marks_of(state, item_id, item.definition), state.lineage)
+        if each.mark is not None and each.mark.home == (log.home or ""):
+            continue
+        try:
+            put_mark(
+                each.path, marks_of(state, item_id, item.definition),
+                lambda mark: mark is None or mark.lineage == state.lineage,
+            )
+        except Marked as lost:
+            raise RebuildRefused(
+                f"another installation has taken {each.path} meanwhile; no catalog was written",
+                problems=[Problem(
+                    WHOSE, f"{each.path} is of {lost.mark.lineage}", remedy="name another"
+                )],
+                remedy="run again without it",
+            ) from lost
 
 
 def _create(
-    findings: _Findings, log: DeltaLog, state: State, on_step: Callable[[str], None]
+    log: DeltaLog, state: State, unknown: list[str], on_step: Callable[[str], None]
 ) -> str | None:
     """Write the catalog; return where what was left of the old one is now."""
     on_step("move the log away")
@@ -226,311 +221,301 @@ def _create(
     try:
         log.keep_audit()  # our own views read it
     except CatalogMigrateError as error:  # the catalog is there; every start copies what is missing
-        findings.unknown.append(f"the audit table is left to the next start: {error.message}")
+        unknown.append(f"the audit table is left to the next start: {error.message}")
     return moved
 
 
-def _mark(path: str, marks: Mapping[str, str], lineage: str) -> None:
-    """Mark a table that nobody had marked; RebuildRefused when somebody has by now."""
-    try:
-        put_mark(path, marks, lambda mark: mark is None or mark.lineage == lineage)
-    except Marked as lost:
-        raise RebuildRefused(
-            f"another installation has taken {path} meanwhile; no catalog was written",
-            problems=[Problem(WHOSE, f"{path} is of {lost.mark.lineage}", remedy="name another")],
-            remedy="run again without it",
-        ) from lost
+@dataclass(slots=True)
+class _Search:
+    """The search for the tables of a lost catalog: what was asked, and what is found so far.
 
-
-def _base(findings: _Findings, warehouse: str) -> int:
-    """Where ids, serials and epochs start: above whatever shards and checkpoints know of.
-
-    A catalog that is lost a second time had ids, and left epochs in its shards, above the first
-    such number. A source that got an id again would go on from another's checkpoint.
+    ``found`` are all shards that may be this catalog's, ``live`` those in force and ``retired``
+    those that they replaced, by the table's name; ``problems`` are questions to people.
     """
-    known = [each.epoch for each in findings.found]
-    ids = [each.mark.item_id for each in findings.found if each.mark is not None]
-    if is_seen(f"{warehouse}/{CHECKPOINTS}"):
-        ids += store_at(warehouse).names(CHECKPOINTS)
-    known += [number_of(each) for each in ids if each[:1] == "i" and each[1:].isdecimal()]
-    return GAP * (max(known, default=0) // GAP + 1)
 
+    release: Release
+    warehouse: str
+    answers: Answers
+    named: Mapping[Identity, str]
+    found: list[_Shard] = field(default_factory=list)
+    live: dict[Identity, _Shard] = field(default_factory=dict)
+    retired: list[tuple[Identity, _Shard]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
-def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:
-    places = {path: relative(warehouse, path) or path for path in tables_below(warehouse)}
-    for path in named.values():
-        places.setdefault(path, relative(warehouse, path) or path)
-    for path, shard in sorted(places.items()):
-        try:
-            table = load_table(path)
-            configuration = table.metadata().configuration
-            mark = read_mark(configuration)
-            epoch = 0 if mark is None else table.transaction_version(app_id_of(mark.lineage)) or 0
-            columns = tuple((c.name, c.type, c.nullable) for c in shard_columns(path))
-            rows = shard_size(path).rows
-        except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            if path in named.values():
-                findings.problems.append(Problem(
-                    UNREADABLE, f"{path} cannot be read: {first}",
-                    remedy="restore it, or name another directory",
-                ))
+    def ask(self, code: str, message: str, remedy: str) -> None:
+        """Note what only people can answer."""
+        self.problems.append(Problem(code, message, remedy=remedy))
+
+    def look(self) -> None:
+        """Survey every table below the warehouse and those that are named."""
+        by_hand = set(self.named.values())
+        for path in sorted({*tables_below(self.warehouse), *by_hand}):
+            table = survey_table(path)
+            unread = table.unread or ("there is no Delta table" if table.version is None else "")
+            if not unread:
+                self.found.append(_Shard(relative(self.warehouse, path) or path, table))
+            elif path in by_hand:
+                self.ask(
+                    UNREADABLE, f"{path} cannot be read: {unread}",
+                    "restore it, or name another directory",
+                )
             else:
-                findings.left_alone.append(f"{path}: it cannot be read: {first}")
-            continue
-        findings.found.append(FoundShard(
-            shard, path, mark, CONSTRAINTS + SEAL_CONSTRAINT in configuration, rows, columns, epoch,
-        ))
+                self.left_alone.append(f"{path}: it cannot be read: {unread}")
 
+    # -- whose they are ----------------------------------------------------------------------------
 
-def _lineage(findings: _Findings, wanted: str | None) -> str:
-    """The one lineage of all shards; another installation's are left alone."""
-    lineages = sorted({each.mark.lineage for each in findings.found if each.mark is not None})
-    if wanted is None and len(lineages) > 1:
-        findings.problems.append(Problem(
-            WHOSE, f"the shards are of {len(lineages)} installations: {', '.join(lineages)}",
-            remedy="say which: --lineage " + lineages[0],
-        ))
-    if wanted is not None and wanted not in lineages:
-        findings.problems.append(Problem(
-            WHOSE, f"no shard is of {wanted}", remedy="those found: " + ", ".join(lineages),
-        ))
-    if not lineages:
-        findings.unknown.append("the lineage: views and functions of before are not recognised")
-        return uuid4().hex
-    chosen = wanted or lineages[0]
-    for each in findings.found:
-        if each.mark is not None and each.mark.lineage != chosen:
-            findings.left_alone.append(f"{each.path}: it is of {each.mark.lineage}")
-    findings.found = [
-        each for each in findings.found if each.mark is None or each.mark.lineage == chosen
-    ]
-    return chosen
+    def choose_lineage(self, log: DeltaLog) -> str:
+        """Return the one lineage of all shards; another installation's are left alone."""
+        wanted = self.answers.lineage
+        lineages = sorted({each.mark.lineage for each in self.found if each.mark is not None})
+        if wanted is None and len(lineages) > 1:
+            self.ask(
+                WHOSE, f"the shards are of {len(lineages)} installations: {', '.join(lineages)}",
+                "say which: --lineage " + lineages[0],
+            )
+        if wanted is not None and wanted not in lineages:
+            self.ask(WHOSE, f"no shard is of {wanted}", "those found: " + ", ".join(lineages))
+        if not lineages:
+            self.unknown.append("the lineage: views and functions of before are not recognised")
+        chosen = (wanted or lineages[0]) if lineages else uuid4().hex
+        ours = []
+        for each in self.found:
+            if each.mark is None or each.mark.lineage == chosen:
+                ours.append(each)
+            else:
+                self.left_alone.append(f"{each.path}: it is of {each.mark.lineage}")
+        self.found = ours
+        if not self.problems:  # else whose they are is not known yet
+            marks = (each.mark for each in ours)
+            require_homeless(log, marks, chosen, said=wanted is not None)
+        return chosen
 
+    # -- which of them are in force ----------------------------------------------------------------
 
-def _choose(
-    findings: _Findings, release: Release, named: Mapping[str, str],
-    registrations: Iterable[Registration],
-) -> tuple[dict[Identity, FoundShard], list[tuple[Identity, FoundShard]]]:
-    """For each table the shard in force, and those that it replaced."""
-    by_path = {each.path: each for each in findings.found}
-    pointed: dict[Identity, str] = {
-        identity_of("table", *each.name): each.location
-        for each in registrations if each.kind == "table" and each.location in by_path
-    }
-    groups: dict[Identity, list[FoundShard]] = {}
-    for each in findings.found:
-        key = each.key
-        owner = next((i for i, path in pointed.items() if path == each.path), None)
-        by_name = next((t for t, path in named.items() if path == each.path), None)
-        if by_name is not None:
-            owner = parse_reference(by_name.partition(":")[2])
-        if owner is None and key is not None and key.kind == "table":
-            owner = key.identity
-        if owner is None:
-            what = "its name is unknown"
-            if key is not None:
-                what = f"it is of the {key.kind} {key.item_name}"
-            findings.left_alone.append(f"{each.path}: {what}, which only the lost log described")
-            continue
-        groups.setdefault(owner, []).append(each)
-    live: dict[Identity, FoundShard] = {}
-    retired: list[tuple[Identity, FoundShard]] = []
-    for identity, shards in sorted(groups.items()):
-        picked = _pick(findings, release, identity, shards,
-                       named.get(identity_text(identity)), pointed.get(identity))
-        if picked is not None:
-            live[identity] = picked
+    def choose_tables(self, registrations: Iterable[Registration]) -> None:
+        """Choose for each table the shard in force, and those that it replaced."""
+        by_path = {each.path: each for each in self.found}
+        pointed = {
+            identity_of("table", *each.name): each.location
+            for each in registrations if each.kind == "table" and each.location in by_path
+        }
+        groups: dict[Identity, list[_Shard]] = {}
+        for each in self.found:
+            owner = self._owner_of(each, pointed)
+            if owner is not None:
+                groups.setdefault(owner, []).append(each)
+                continue
+            key = each.key
+            what = (
+                "its name is unknown" if key is None else f"it is of the {key.kind} {key.item_name}"
+            )
+            self.left_alone.append(f"{each.path}: {what}, which only the lost log described")
+        for identity, shards in sorted(groups.items()):
+            self._divide(identity, shards, self._pick(identity, shards, pointed.get(identity)))
+
+    def _owner_of(self, each: _Shard, pointed: Mapping[Identity, str | None]) -> Identity | None:
+        """Return the table that a shard is of: by people's word, by a name, by itself."""
+        for places in (self.named, pointed):
+            for identity, path in places.items():
+                if path == each.path:
+                    return identity
+        return each.key.identity if each.key is not None and each.key.kind == "table" else None
+
+    def _divide(self, identity: Identity, shards: Sequence[_Shard], picked: _Shard | None) -> None:
         if picked is None:
-            findings.left_alone += [
-                f"{each.path}: sealed, and no table in force" for each in shards
-            ]
-            continue
+            self.left_alone += [f"{each.path}: sealed, and no table in force" for each in shards]
+            return
+        self.live[identity] = picked
         replaced = _replaced_by(picked, shards)
         for each in shards:
             if each in replaced:
-                retired.append((identity, each))
+                self.retired.append((identity, each))
             elif each is not picked:
-                findings.left_alone.append(
+                self.left_alone.append(
                     f"{each.path}: beside the table in force"
-                    + ("" if each.sealed else ": an attempt that was never committed")
+                    + ("" if each.table.is_sealed else ": an attempt that was never committed")
                 )
-    return live, retired
+
+    def _pick(
+        self, identity: Identity, shards: Sequence[_Shard], pointed: str | None
+    ) -> _Shard | None:
+        """Return the shard in force; None, mostly with a question, where that is not known."""
+        for path in (self.named.get(identity), pointed):
+            for each in shards:
+                if each.path == path:
+                    return each
+        name = _name_of(identity)
+        unsealed = _find_unsealed(shards)
+        if len(unsealed) == 1:
+            self._ask_if_short(name, unsealed[0], shards)
+            return unsealed[0]
+        if unsealed:
+            self.ask(
+                WHICH_SHARD, f"{name}: any of these may be the table: "
+                + ", ".join(each.path for each in unsealed),
+                f"say which: --table {name}=PATH",
+            )
+        elif identity in self.release.by_identity:  # else sealed when it was dropped
+            self.ask(
+                WHICH_SHARD, f"{name}: all its shards are sealed: "
+                + ", ".join(each.path for each in shards),
+                f"the newest is the table if an upgrade was cut off: --table {name}=PATH",
+            )
+        return None
+
+    def _ask_if_short(self, name: str, chosen: _Shard, shards: Sequence[_Shard]) -> None:
+        """Ask about a copy with fewer rows than the sealed shard that it was made from."""
+        rows = chosen.table.size.rows
+        for source in shards:
+            before = source.table.size.rows
+            if source.table.is_sealed and source.shard == chosen.source and 0 <= rows < before:
+                self.ask(
+                    SHORT_COPY, f"{name}: {chosen.path} has {rows} rows, and the sealed shard "
+                    f"that it was copied from, {source.path}, has {before}",
+                    "either rows were removed since, or the copy was never committed: say which "
+                    f"is the table, --table {name}=PATH",
+                )
+
+    def ask_for_missing(self) -> None:
+        """Ask for each table of the release that has no shard, unless that is said already."""
+        asked = {problem.message.partition(":")[0] for problem in self.problems}
+        known = {*self.live, *(parse_reference(name) for name in self.answers.missing)}
+        for definition in self.release.objects:
+            name = definition.item_name
+            if definition.kind != "table" or _name_of(definition.identity) in asked:
+                continue
+            if known.isdisjoint(_identities_of(definition)):
+                self.ask(
+                    NO_SHARD, f"{name}: no shard of it was found",
+                    f"say where it lies, --table {name}=PATH (an adopted table), or "
+                    f"that there are no rows, --missing {name}",
+                )
+
+    # -- the catalog -------------------------------------------------------------------------------
+
+    def make_state(self, log: DeltaLog, sessions: SessionSettings, lineage: str) -> State:
+        """Return the state of the catalog that is made again."""
+        base = self._base()
+        ids = self._item_ids(base)
+        fresh = base + len(ids) + 1  # some of the tables may have had no id that is known
+        settings = first_settings(log, self.warehouse, sessions, lineage=lineage, serial=base)
+        updates = [Put("config", name, ConfigRecord(value=each)) for name, each in settings.items()]
+        updates += (
+            Put("allocator", "i", AllocatorRecord(next=fresh)),
+            Put("allocator", "s", AllocatorRecord(next=fresh)),
+            Put("allocator", "u", AllocatorRecord(next=base)),
+            Put("lease", MIGRATION, LeaseRecord(epoch=base)),
+            Put("operation", RECONCILE, to_reconcile("bring in what was rebuilt")),
+        )
+        now = int(SystemClock().wall())  # their retention begins anew
+        updates += [
+            Put("shard", each.shard, ShardRecord(
+                item_id=ids.get(identity, "i0"), global_id="s0", state="retired", retired_at=now,
+            ))
+            for identity, each in self.retired
+        ]
+        for number, (identity, each) in enumerate(sorted(self.live.items()), start=1):
+            updates += self._put_live(identity, each, (ids[identity], f"s{base + number}"))
+        seals = tuple(self._find_seals())
+        if seals:  # the next start takes them off, as it does after any attempt that died
+            updates.append(Put(
+                "intent", "0", IntentRecord(epoch=0, plan_hash="", release="rebuild", seals=seals)
+            ))
+        return preview(State(0, {}), updates)
+
+    def _put_live(self, identity: Identity, each: _Shard, ids: tuple[str, str]) -> tuple[Put, ...]:
+        described = self.release.by_identity.get(identity)
+        if described is None or described.kind != "table":
+            described = _describe(identity, each)
+        definition, wanted = each.table.define(described), facts_of(described)
+        is_as_released = wanted.hashes.fingerprint == facts_of(definition).hashes.fingerprint
+        return put_table(
+            each.table, each.shard, definition, ids, source=each.source or None,
+            applied=tuple(sorted(set(wanted.decisions.values()))) if is_as_released else (),
+        )
+
+    def _find_seals(self) -> Iterator[SealedShard]:
+        for identity, each in sorted(self.live.items()):
+            if each.table.is_sealed:
+                name = _name_of(identity)
+                self.unknown.append(f"{name}: whether it was append-only before it was sealed")
+                yield SealedShard(
+                    path=each.shard, follows=each.table.version or 0, properties={}
+                )
+
+    def _base(self) -> int:
+        """Where ids, serials and epochs start: above whatever shards and checkpoints know of.
+
+        A catalog that is lost a second time had ids, and left epochs in its shards, above the first
+        such number. A source that got an id again would go on from another's checkpoint.
+        """
+        ids = [each.mark.item_id for each in self.found if each.mark is not None]
+        if is_seen(f"{self.warehouse}/{CHECKPOINTS}"):
+            ids += store_at(self.warehouse).names(CHECKPOINTS)
+        known = [
+            *(each.table.epoch for each in self.found), *map(number_of, filter(_is_item_id, ids))
+        ]
+        return GAP * (max(known, default=0) // GAP + 1)
+
+    def _item_ids(self, base: int) -> dict[Identity, str]:
+        """The item id that each table's mark carries; a fresh one where it has none."""
+        ids: dict[Identity, str] = {}
+        for identity, each in sorted(self.live.items()):
+            found = "" if each.mark is None else each.mark.item_id
+            if _is_item_id(found) and found not in ids.values():
+                ids[identity] = found
+        fresh = base + 1
+        for identity in sorted(self.live.keys() - ids.keys()):
+            ids[identity] = f"i{fresh}"
+            fresh += 1
+            self.unknown.append(f"{_name_of(identity)}: its item id; it has a new one")
+        return ids
 
 
-def _replaced_by(live: FoundShard, shards: Sequence[FoundShard]) -> list[FoundShard]:
+def _replaced_by(live: _Shard, shards: Sequence[_Shard]) -> list[_Shard]:
     """The sealed shards that the rows of the one in force came from, one after the other."""
     by_shard = {each.shard: each for each in shards}
-    found: list[FoundShard] = []
-    at: FoundShard | None = live
-    while at is not None and at.mark is not None:
-        at = by_shard.get(at.mark.source)
-        if at is None or at is live or at in found or not at.sealed:
-            break
+    found: list[_Shard] = []
+    at = by_shard.get(live.source)
+    while at is not None and at is not live and at not in found and at.table.is_sealed:
         found.append(at)
+        at = by_shard.get(at.source)
     return found
 
 
-def _pick(
-    findings: _Findings, release: Release, identity: Identity, shards: Sequence[FoundShard],
-    by_hand: str | None, pointed: str | None,
-) -> FoundShard | None:
-    name = f"{identity[1]}.{identity[2]}"
-    for path in (by_hand, pointed):
-        for each in shards:
-            if path is not None and each.path == path:
-                return each
-    open_ones = [each for each in shards if not each.sealed]
-    sources = {each.mark.source for each in open_ones if each.mark is not None}
-    bases = [each for each in open_ones if each.shard in sources]
-    if bases:  # what an unsealed shard is being copied to was never committed
-        open_ones = bases
-    if len(open_ones) == 1:
-        chosen = open_ones[0]
-        source = next((each for each in shards if each.sealed and chosen.mark is not None
-                       and each.shard == chosen.mark.source), None)
-        if source is not None and 0 <= chosen.rows < source.rows:
-            findings.problems.append(Problem(
-                SHORT_COPY, f"{name}: {chosen.path} has {chosen.rows} rows, and the sealed shard "
-                f"that it was copied from, {source.path}, has {source.rows}",
-                remedy="either rows were removed since, or the copy was never committed: say which "
-                f"is the table, --table {name}=PATH",
-            ))
-        return chosen
-    if open_ones:
-        findings.problems.append(Problem(
-            WHICH_SHARD, f"{name}: any of these may be the table: "
-            + ", ".join(each.path for each in open_ones),
-            remedy=f"say which: --table {name}=PATH",
-        ))
-        return None
-    if identity not in release.by_identity:
-        return None  # sealed when it was dropped
-    findings.problems.append(Problem(
-        WHICH_SHARD, f"{name}: all its shards are sealed: "
-        + ", ".join(each.path for each in shards),
-        remedy=f"the newest is the table if an upgrade was cut off: --table {name}=PATH",
-    ))
-    return None
+def _find_unsealed(shards: Sequence[_Shard]) -> list[_Shard]:
+    """Return the shards that may be in force: not what one of them is being copied to."""
+    unsealed = [each for each in shards if not each.table.is_sealed]
+    sources = {each.source for each in unsealed}
+    return [each for each in unsealed if each.shard in sources] or unsealed
 
 
-def _require_all(
-    findings: _Findings, release: Release, live: Mapping[Identity, FoundShard],
-    missing: Collection[str],
-) -> None:
-    asked = {problem.message.partition(":")[0] for problem in findings.problems}
-    excused = {parse_reference(name) for name in missing}
-    for definition in release.objects:
-        identity = definition.identity
-        earlier = {
-            identity_of("table", *_named(name, definition.schema))
-            for name in definition.earlier_names
-        }
-        if (
-            definition.kind != "table" or identity in live or identity in excused
-            or f"{identity[1]}.{identity[2]}" in asked or earlier & live.keys()
-        ):
-            continue
-        findings.problems.append(Problem(
-            NO_SHARD, f"{definition.item_name}: no shard of it was found",
-            remedy=f"say where it lies, --table {definition.item_name}=PATH (an adopted table), or "
-            f"that there are no rows, --missing {definition.item_name}",
-        ))
+def _describe(identity: Identity, each: _Shard) -> ObjectDefinition:
+    """Return the name and kind of contents of a table that the release does not have."""
+    key = each.key
+    return ObjectDefinition(
+        key.schema if key is not None else identity[1], "table",
+        key.name if key is not None and key.identity == identity else identity[2],
+        contents="derived" if each.mark and each.mark.contents == "derived" else None,
+    )
 
 
-def _named(text: str, schema: str) -> tuple[str, str]:
-    found, name = split_name(text)
-    return found or schema, name
+def _identities_of(definition: ObjectDefinition) -> Iterator[Identity]:
+    """Return what a table of the release is, or was, found by."""
+    yield definition.identity
+    for earlier in definition.earlier_names:
+        schema, name = split_name(earlier)
+        yield identity_of("table", schema or definition.schema, name)
 
 
-def _state(
-    findings: _Findings, release: Release, live: Mapping[Identity, FoundShard],
-    retired: Sequence[tuple[Identity, FoundShard]], base: int, settings: Mapping[str, str],
-) -> State:
-    ids = _item_ids(findings, live, base)
-    records: dict[tuple[str, str], Record] = {}
-    seals: list[SealedShard] = []
-    for number, (identity, shard) in enumerate(sorted(live.items()), start=1):
-        item_id, global_id = ids[identity], f"s{base + number}"
-        described = release.by_identity.get(identity)
-        if described is None or described.kind != "table":
-            key = shard.key
-            described = ObjectDefinition(
-                key.schema if key is not None else identity[1], "table",
-                key.name if key is not None and key.identity == identity else identity[2],
-                contents="derived" if shard.mark and shard.mark.contents == "derived" else None,
-            )
-        definition, version = definition_at(shard.path, described)
-        definition = _without_seal(definition)
-        hashes = facts_of(definition).hashes
-        wanted = facts_of(described)
-        applied = (
-            tuple(sorted(set(wanted.decisions.values())))
-            if wanted.hashes.fingerprint == hashes.fingerprint else ()
-        )
-        records["mapping", identity_text(identity)] = MappingRecord.of(
-            definition, hashes, owner="release", item_id=item_id, global_id=global_id,
-            applied=applied,
-        )
-        records["item", item_id] = ItemRecord(
-            owner="release", global_id=global_id, definition=definition, shard=shard.shard,
-        )
-        records["shard", shard.shard] = ShardRecord(
-            item_id=item_id, global_id=global_id, state="live", version=version,
-            source=(shard.mark.source or None) if shard.mark is not None else None,
-        )
-        if shard.sealed:
-            seals.append(SealedShard(path=shard.shard, follows=version, properties={}))
-            findings.unknown.append(
-                f"{definition.item_name}: whether it was append-only before it was sealed"
-            )
-    now = int(SystemClock().wall())  # their retention begins anew
-    for identity, shard in retired:
-        records.setdefault(("shard", shard.shard), ShardRecord(
-            item_id=ids.get(identity, "i0"), global_id="s0", state="retired", retired_at=now,
-        ))
-    if seals:
-        # the next start takes the seals off, as it does after any attempt that died
-        records["intent", "0"] = IntentRecord(
-            epoch=0, plan_hash="", release="rebuild", seals=tuple(seals)
-        )
-    fresh = base + len(ids) + 1  # some of the tables may have had no id that is known
-    records["allocator", "i"] = AllocatorRecord(next=fresh)
-    records["allocator", "s"] = AllocatorRecord(next=fresh)
-    records["allocator", "u"] = AllocatorRecord(next=base)
-    records["lease", "migration"] = LeaseRecord(epoch=base)
-    records["operation", RECONCILE] = to_reconcile("bring in what was rebuilt")
-    for name, value in settings.items():
-        records["config", name] = ConfigRecord(value=value)
-    raw: dict[str, dict[str, str]] = {}
-    for (collection, key_text), record in records.items():
-        raw.setdefault(collection, {})[key_text] = encode_record(record)
-    return State(0, raw)
+def _name_of(identity: Identity) -> str:
+    return f"{identity[1]}.{identity[2]}"
 
 
-def _without_seal(definition: ObjectDefinition) -> ObjectDefinition:
-    checks = tuple(each for each in definition.checks if each.name.lower() != SEAL_CONSTRAINT)
-    return msgspec.structs.replace(definition, checks=checks)
-
-
-def _item_ids(
-    findings: _Findings, live: Mapping[Identity, FoundShard], base: int
-) -> dict[Identity, str]:
-    """The item id that each table's mark carries; a fresh one where it has none."""
-    ids: dict[Identity, str] = {}
-    taken: set[str] = set()
-    for identity, shard in sorted(live.items()):
-        found = shard.mark.item_id if shard.mark is not None else ""
-        if found[:1] == "i" and found[1:].isdecimal() and found not in taken:
-            ids[identity] = found
-            taken.add(found)
-    fresh = base + 1
-    for identity in sorted(live):
-        if identity not in ids:
-            ids[identity] = f"i{fresh}"
-            fresh += 1
-            findings.unknown.append(f"{identity[1]}.{identity[2]}: its item id; it has a new one")
-    return ids
+def _is_item_id(text: str) -> bool:
+    return text[:1] == "i" and text[1:].isdecimal()
 
 
 def _unknown(release: Release, sessions: SessionSettings) -> Iterator[str]:

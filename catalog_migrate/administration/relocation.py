@@ -8,26 +8,20 @@ sinks get checkpoints and query ids of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.administration.survey import (
-    held,
-    misplaced,
-    originals_shards,
-    shared,
-    went_on,
-)
+from catalog_migrate.administration.survey import Places, SurveyedTable, survey_table
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
-from catalog_migrate.catalog.marks import LINEAGE, mark_at, marks_of, put_mark
+from catalog_migrate.catalog.marks import LINEAGE, marks_of, put_mark
 from catalog_migrate.catalog.opening import (
     EXPORTED,
     HOME,
@@ -51,7 +45,8 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.requirements import SerialIs
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial
-from catalog_migrate.delta.table import shard_columns, shard_version
+from catalog_migrate.delta.log import is_same_commit
+from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import (
     CatalogExported,
     CatalogMigrateError,
@@ -120,14 +115,41 @@ class Relocation(msgspec.Struct, frozen=True):
 
 
 class _Aim(msgspec.Struct, frozen=True):
-    """Where everything is to be; ``away`` is whether the catalog itself is not at home."""
+    """Where everything is to be, and whose: ``moved`` are adopted shards by where they lie now.
 
-    away: bool
+    ``home`` is the catalog's directory on record and ``here`` where it lies (None: it has none),
+    ``root`` where it is in words.
+    """
+
+    home: str | None
     here: str | None
+    root: str
     old_warehouse: str
     warehouse: str
     moved: Mapping[str, str]
-    """Adopted shard -> where it lies now."""
+    lineage: str
+    new_lineage: bool
+    names_copied: bool
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the catalog itself is not at home."""
+        home, here = self.home, self.here
+        return home is not None and here is not None and not is_same_place(home, here)
+
+    @property
+    def has_other_warehouse(self) -> bool:
+        """Whether the rows are in another place than is on record."""
+        return not is_same_place(self.old_warehouse, self.warehouse)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything is in another place."""
+        return self.is_away or bool(self.moved) or self.has_other_warehouse
+
+    def address_of(self, shard: str) -> str:
+        """Return where the rows of a shard are."""
+        return self.moved.get(shard) or shard_location(self.warehouse, shard)
 
 
 def relocate(
@@ -154,40 +176,46 @@ def relocate(
         )
     if new_lineage and _just_parted(log, state):
         new_lineage = False  # done; what is left is to see that everything is in its place
-    aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
-    problems += _shard_problems(state, aim, new_lineage)
-    if new_lineage:
-        problems += _shared_problems(state, aim)
-    changed = aim.away or bool(aim.moved) or not is_same_place(aim.old_warehouse, aim.warehouse)
-    if changed and not aim.away:
-        problems += _running(state)
+    tables = tables or {}
+    aim = _aim(
+        log, state, warehouse, tables,
+        lineage=uuid4().hex if new_lineage else state.lineage, names_copied=names_copied,
+    )
+    problems = list(_find_problems(state, aim, tables))
     if problems:
         raise RelocationRefused(
             f"{counted(len(problems), 'reason')} against it; nothing was changed",
             problems=problems, remedy="do what is written below each",
         )
-    lineage = uuid4().hex if new_lineage else state.lineage
-    found = Relocation(
-        home=aim.here, warehouse=aim.warehouse, lineage=lineage, new_lineage=new_lineage,
+    if aim.is_change and not dry_run:
+        _move(log, state, aim, wait, on_step)
+    return Relocation(
+        home=aim.here, warehouse=aim.warehouse, lineage=aim.lineage, new_lineage=new_lineage,
         tables=sum(1 for _ in _live(state)), held=_to_hold(state) if new_lineage else (),
-        notes=tuple(_notes(state, aim)), changed=changed,
+        notes=tuple(_notes(state, aim)), changed=aim.is_change,
     )
-    if dry_run or not found.changed:
-        return found
+
+
+def _move(
+    log: CatalogLog, state: State, aim: _Aim, wait: float | None, on_step: Callable[[str], None]
+) -> None:
     clock = SystemClock()
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
-    lease = None if aim.away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
+    lease = None if aim.is_away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
     with nullcontext() if lease is None else lease.kept():
         if lease is not None:
             lease.read_state()
-        _mark(state, aim, lineage, new_lineage, on_step)
-        parted = copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
+        _mark(state, aim, on_step)
+        parted = (
+            copy_checkpoints(state, aim.warehouse, aim.lineage, on_step) if aim.new_lineage else {}
+        )
         on_step("commit")
-        move = Relocate(aim, lineage, new_lineage, names_copied, parted, int(clock.wall()))
         unmoved = SerialIs(state.serial, "the catalog moved on meanwhile", "run again")
-        at_home = () if lease is None else (lease.held, unmoved, NoClusterRuns())
-        commit(log, Commit("relocate", (move,), at_home or (unmoved,), anyway=aim.away))
-    return found
+        commit(log, Commit(
+            "relocate", (Relocate(aim, parted, int(clock.wall())),),
+            (unmoved,) if lease is None else (lease.held, unmoved, NoClusterRuns()),
+            anyway=aim.is_away,
+        ))
 
 
 def move_own_views(log: CatalogLog, schema: str, *, wait: float | None = None) -> str | None:
@@ -226,67 +254,101 @@ def _just_parted(log: CatalogLog, state: State) -> bool:
 
 
 def _aim(
-    log: CatalogLog, state: State, warehouse: str | None, new_lineage: bool,
-    tables: Mapping[str, str],
-) -> tuple[_Aim, list[Problem]]:
-    problems: list[Problem] = []
+    log: CatalogLog, state: State, warehouse: str | None, tables: Mapping[str, str], *,
+    lineage: str, names_copied: bool,
+) -> _Aim:
     record = state.config.get(HOME)
     home, here = (None if record is None else record.value), log.home
-    away = home is not None and here is not None and not is_same_place(home, here)
-    if away and home is not None and not new_lineage and _stands(home, state.lineage):
-        problems.append(Problem(
-            ORIGINAL_THERE, f"the catalog that this one is a copy of is still at {home}",
-            remedy="add --new-lineage to make the copy an installation of its own; "
-            "if it was meant to move, take the original away first",
-        ))
-    if new_lineage and not away:
-        problems.append(Problem(
-            NO_COPY, f"the catalog at {log.uri} is at home there: it is no copy",
-            remedy="copy its directory, and call this on the copy",
-        ))
     old = state.setting("warehouse")
     place = warehouse
     if place is None:
-        place = old
-        if away and home is not None and here is not None:
-            place = moved_along(old, home, here)
+        moves = home is not None and here is not None and not is_same_place(home, here)
+        place = moved_along(old, str(home), str(here)) if moves else old
     if not is_same_place(place, old):
         require_rows_address(log, place)
-    if new_lineage and away and is_same_place(place, old):
-        problems.append(Problem(
-            SHARED_ROWS, f"the copy has no rows of its own: its warehouse is the original's, {old}",
-            remedy="copy that directory too, and say where: --warehouse DIR",
-        ))
-    moved: dict[str, str] = {}
-    said: dict[str, str] = {}
-    for name, path in tables.items():
-        mapping = state.mappings.get(identity_text(parse_reference(name)))
-        shard = None if mapping is None else state.items[mapping.item_id].shard
-        if shard is None or not is_absolute(shard):
-            raise UsageError(
-                f"{name} is no adopted table of this catalog",
-                remedy="shards below the warehouse move with it: --warehouse DIR",
+    shards = {_adopted_shard(state, name): path for name, path in tables.items()}
+    moved = {
+        shard: rows_address(path) for shard, path in shards.items()
+        if not is_same_place(shard, path)
+    }
+    return _Aim(
+        home, here, here or home or log.uri, old, place, moved, lineage, lineage != state.lineage,
+        names_copied,
+    )
+
+
+def _adopted_shard(state: State, name: str) -> str:
+    mapping = state.mappings.get(identity_text(parse_reference(name)))
+    shard = None if mapping is None else state.items[mapping.item_id].shard
+    if shard is None or not is_absolute(shard):
+        raise UsageError(
+            f"{name} is no adopted table of this catalog",
+            remedy="shards below the warehouse move with it: --warehouse DIR",
+        )
+    return shard
+
+
+# -- what stands against it ------------------------------------------------------------------------
+
+
+def _find_problems(state: State, aim: _Aim, tables: Mapping[str, str]) -> Iterator[Problem]:
+    yield from _find_misunderstood(state, aim)
+    yield from _find_misplaced(state, aim, tables)
+    for item_id, shard in _live(state):
+        yield from _find_wrong_table(state, aim, item_id, shard)
+    if aim.new_lineage:
+        yield from _find_shared(state, aim)
+    if aim.is_change and not aim.is_away:
+        yield from _find_running(state)
+
+
+def _find_misunderstood(state: State, aim: _Aim) -> Iterator[Problem]:
+    """Say where a copy is taken for a move, or the other way round."""
+    if not aim.new_lineage:
+        if aim.is_away and _stands(str(aim.home), state.lineage):
+            yield Problem(
+                ORIGINAL_THERE,
+                f"the catalog that this one is a copy of is still at {aim.home}",
+                remedy="add --new-lineage to make the copy an installation of its own; "
+                "if it was meant to move, take the original away first",
             )
-        if not is_same_place(shard, path):
-            moved[shard] = rows_address(path)
+    elif not aim.is_away:
+        yield Problem(
+            NO_COPY, f"the catalog at {aim.root} is at home there: it is no copy",
+            remedy="copy its directory, and call this on the copy",
+        )
+    elif not aim.has_other_warehouse:
+        yield Problem(
+            SHARED_ROWS, "the copy has no rows of its own: its warehouse is the original's, "
+            f"{aim.old_warehouse}",
+            remedy="copy that directory too, and say where: --warehouse DIR",
+        )
+
+
+def _find_misplaced(state: State, aim: _Aim, tables: Mapping[str, str]) -> Iterator[Problem]:
+    """Say which directories are not a table's own."""
+    named: dict[str, str] = {}
+    places = Places.of(state, aim.root, aim.warehouse)
+    for name, path in tables.items():
         real = resolved(path)
-        reasons = [*misplaced(path, state, here or home or log.uri, place)]
-        if real in said:
-            reasons.append(f"it is said to be {said[real]}'s too")
-        said[real] = name
-        problems += [
-            Problem(MISPLACED, f"{name} at {path}: {reason}",
-                    remedy="a table has a directory of its own: give the right --table")
-            for reason in reasons
-        ]
-    if away or not is_same_place(place, old):
-        problems += [
-            Problem(MISPLACED, f"{shard}: {inside} lies inside it",
-                    remedy="put the catalog and its warehouse elsewhere")
-            for _, shard in _live(state) if is_absolute(shard) and shard not in moved
-            for inside in held(resolved(shard), None, here or home or log.uri, place)
-        ]
-    return _Aim(away, here, old, place, moved), problems
+        reasons = [reason for reason, _ in places.overlaps(real)]
+        if real in named:
+            reasons.append(f"it is said to be {named[real]}'s too")
+        named[real] = name
+        for reason in reasons:
+            yield Problem(
+                MISPLACED, f"{name} at {path}: {reason}",
+                remedy="a table has a directory of its own: give the right --table",
+            )
+    if not (aim.is_away or aim.has_other_warehouse):
+        return
+    for _, shard in _live(state):
+        if is_absolute(shard) and shard not in aim.moved:
+            for inside in Places(aim.root, aim.warehouse).found_inside(resolved(shard)):
+                yield Problem(
+                    MISPLACED, f"{shard}: {inside} lies inside it",
+                    remedy="put the catalog and its warehouse elsewhere",
+                )
 
 
 def _live(state: State) -> Iterator[tuple[str, str]]:
@@ -296,63 +358,78 @@ def _live(state: State) -> Iterator[tuple[str, str]]:
             yield item_id, item.shard
 
 
-def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]:
-    problems = []
-    fingerprints = {m.item_id: m.fingerprint for m in state.mappings.values()}
-    for item_id, shard in _live(state):
-        name = state.items[item_id].definition.item_name
-        path = aim.moved.get(shard) or shard_location(aim.warehouse, shard)
-        if new_lineage and is_absolute(shard) and shard not in aim.moved:
-            problems.append(Problem(
-                SHARED_ROWS, f"{name} was adopted at {shard}, where it is the original's",
-                remedy=f"copy that directory, and say where: --table {name}=PATH",
-            ))
-            continue
-        try:
-            version = shard_version(path)
-            columns = [] if version is None else shard_columns(path)
-            mark = None if version is None else mark_at(path)
-        except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
-            problems.append(Problem(
-                SHARD_MISSING, f"{name}: {path} cannot be read: {error}",
-                remedy="copy or restore the directory whole",
-            ))
-            continue
-        if version is None:
-            problems.append(Problem(
-                SHARD_MISSING, f"{name}: there is no Delta table at {path}",
-                remedy="copy or restore the directory, or give the right --warehouse",
-            ))
-            continue
-        found = schema_fingerprint(columns)
-        if found != fingerprints[item_id] and not state.shards[shard].evolve:
-            problems.append(Problem(
-                SHARD_DIFFERS, f"{name}: the table at {path} has other columns",
-                remedy="that is another table: give the right --warehouse or --table",
-            ))
-        before = shard_location(aim.old_warehouse, shard)
-        if shard in aim.moved and mark is not None and mark.item_id not in ("", item_id):
-            problems.append(Problem(
-                MISPLACED, f"{name}: the table at {path} is another of these, {mark.item_id}",
-                remedy="give the right --table",
-            ))
-            continue
-        if mark is not None and mark.lineage != state.lineage and mark.home != aim.here:
-            problems.append(Problem(
-                SHARD_OF_OTHERS, f"{name}: the table at {path} belongs to {mark.lineage}"
-                + (f" at {mark.home}" if mark.home else ""),
-                remedy="that is another installation's: give the right --warehouse or --table",
-            ))
-        elif not new_lineage and went_on(before, path):
-            problems.append(Problem(
-                LEFT_BEHIND, f"{name}: the table at {before} was written after {path} was copied",
-                remedy="stop its writers and copy it again; or take the old directory away, and "
-                "what was written since with it",
-            ))
-    return problems
+def _find_wrong_table(state: State, aim: _Aim, item_id: str, shard: str) -> Iterator[Problem]:
+    """Say why what lies where a table should be is not that table."""
+    definition = state.items[item_id].definition
+    name, path = definition.item_name, aim.address_of(shard)
+    if aim.new_lineage and is_absolute(shard) and shard not in aim.moved:
+        yield Problem(
+            SHARED_ROWS, f"{name} was adopted at {shard}, where it is the original's",
+            remedy=f"copy that directory, and say where: --table {name}=PATH",
+        )
+        return
+    table = survey_table(path)
+    if table.unread:
+        yield Problem(
+            SHARD_MISSING, f"{name}: {path} cannot be read: {table.unread}",
+            remedy="copy or restore the directory whole",
+        )
+        return
+    if table.version is None:
+        yield Problem(
+            SHARD_MISSING, f"{name}: there is no Delta table at {path}",
+            remedy="copy or restore the directory, or give the right --warehouse",
+        )
+        return
+    expected = state.mappings[identity_text(definition.identity)].fingerprint
+    if schema_fingerprint(table.columns) != expected and not state.shards[shard].evolve:
+        yield Problem(
+            SHARD_DIFFERS, f"{name}: the table at {path} has other columns",
+            remedy="that is another table: give the right --warehouse or --table",
+        )
+    yield from _find_others(state, aim, item_id, shard, table)
 
 
-def _running(state: State) -> Iterator[Problem]:
+def _find_others(
+    state: State, aim: _Aim, item_id: str, shard: str, table: SurveyedTable
+) -> Iterator[Problem]:
+    """Say whose else a table is by its mark, or that it was copied and written since."""
+    name, path, mark = state.items[item_id].definition.item_name, table.path, table.mark
+    before = shard_location(aim.old_warehouse, shard)
+    if shard in aim.moved and mark is not None and mark.item_id not in ("", item_id):
+        yield Problem(
+            MISPLACED, f"{name}: the table at {path} is another of these, {mark.item_id}",
+            remedy="give the right --table",
+        )
+    elif mark is not None and mark.lineage != state.lineage and mark.home != aim.here:
+        yield Problem(
+            SHARD_OF_OTHERS, f"{name}: the table at {path} belongs to {mark.lineage}"
+            + (f" at {mark.home}" if mark.home else ""),
+            remedy="that is another installation's: give the right --warehouse or --table",
+        )
+    elif not aim.new_lineage and _went_on(before, path):
+        yield Problem(
+            LEFT_BEHIND, f"{name}: the table at {before} was written after {path} was copied",
+            remedy="stop its writers and copy it again; or take the old directory away, and "
+            "what was written since with it",
+        )
+
+
+def _went_on(old: str, new: str) -> bool:
+    """Whether a table that is still in its old place has a commit that the new one lacks.
+
+    It was copied then and not moved, and rows that came meanwhile would be left behind.
+    """
+    if is_same_place(old, new):
+        return False
+    try:
+        version = shard_version(old)
+        return version is not None and not is_same_commit(old, new, version)
+    except (CatalogMigrateError, OSError):
+        return False  # what is there cannot be read any more
+
+
+def _find_running(state: State) -> Iterator[Problem]:
     """Runtimes that may be at work: they would go on in the old place, and lose what they do."""
     for key, lease in sorted(state.leases.items()):
         item = state.items.get(key.removeprefix("cluster/"))
@@ -366,11 +443,11 @@ def _running(state: State) -> Iterator[Problem]:
         )
 
 
-def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
+def _find_shared(state: State, aim: _Aim) -> Iterator[Problem]:
     """Why the rows and checkpoints of a copy would not be its own."""
-    if is_same_place(aim.warehouse, aim.old_warehouse):
-        return  # told already
-    theirs = originals_shards(state)
+    if not aim.has_other_warehouse:
+        return  # that is a problem already
+    theirs = _originals_shards(state)
     linked = [*shared(state, aim.old_warehouse, aim.warehouse, theirs)]
     linked += [path for path in aim.moved.values() if resolved(path) in theirs]
     for path in linked:
@@ -388,16 +465,53 @@ def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
         yield Problem(UNREADY, reason, remedy="copy it again when the original has stopped")
 
 
-def _mark(
-    state: State, aim: _Aim, lineage: str, new_lineage: bool, on_step: Callable[[str], None]
-) -> None:
+def _originals_shards(state: State) -> frozenset[str]:
+    """Real directories of every shard that the installation which this is a copy of has now.
+
+    Empty when that one is missing or does not answer: then nobody can say.
+    """
+    record = state.config.get(HOME)
+    if record is None:
+        return frozenset()
+    try:
+        original = read_state(open_log(record.value))
+    except (CatalogMigrateError, OSError):
+        return frozenset()
+    if original.lineage != state.lineage:
+        return frozenset()
+    place = original.setting("warehouse")
+    return frozenset(resolved(shard_location(place, shard)) for shard in original.shards)
+
+
+def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterator[str]:
+    """Directories in the warehouse ``new`` of a copy that are the original's, by links.
+
+    Shards that are no table's any more count too, and those of attempts that died: the copy would
+    remove them one day, or at once.
+    """
+    paths = {shard for shard in state.shards if not is_absolute(shard)}
+    for intent in state.intents.values():
+        paths.update(path for path in intent.paths if not is_absolute(path))
+    for path in sorted(paths):
+        here = shard_location(new, path)
+        # a link is one though what it leads to is away
+        if resolved(here) in theirs or (
+            is_seen(here) and is_same_place(here, shard_location(old, path))
+        ):
+            yield here
+
+
+# -- the move --------------------------------------------------------------------------------------
+
+
+def _mark(state: State, aim: _Aim, on_step: Callable[[str], None]) -> None:
     """Say in each shard whose it is from now on, before it counts: a second run finds our home."""
-    if not (new_lineage or aim.away or aim.moved):
+    if not (aim.new_lineage or aim.is_away or aim.moved):
         return
     for item_id, shard in _live(state):
-        path = aim.moved.get(shard) or shard_location(aim.warehouse, shard)
+        path = aim.address_of(shard)
         marks = marks_of(state, item_id, state.items[item_id].definition)
-        marks[LINEAGE] = lineage
+        marks[LINEAGE] = aim.lineage
         if aim.here is not None:
             marks[HOME_MARK] = aim.here
         on_step(f"mark {path}")
@@ -409,7 +523,7 @@ class NoClusterRuns(msgspec.Struct, frozen=True):
 
     def check(self, state: State) -> None:
         """Raise :class:`CommitConflict` when one may be."""
-        if any(_running(state)):
+        if any(_find_running(state)):
             raise CommitConflict("a cluster was started meanwhile", remedy="stop it first")
 
 
@@ -421,9 +535,6 @@ class Relocate(msgspec.Struct, frozen=True):
     """
 
     aim: _Aim
-    lineage: str
-    new_lineage: bool
-    names_copied: bool
     parted: Mapping[str, StreamRecord]
     now: int
 
@@ -432,7 +543,7 @@ class Relocate(msgspec.Struct, frozen=True):
         aim = self.aim
         settings = {
             FORMER: msgspec.json.encode(self._former(state)).decode(),
-            "warehouse": aim.warehouse, "lineage": self.lineage,
+            "warehouse": aim.warehouse, "lineage": aim.lineage,
         }
         if aim.here is not None:
             settings[HOME] = aim.here
@@ -448,30 +559,30 @@ class Relocate(msgspec.Struct, frozen=True):
                 msgspec.structs.replace(seal, path=aim.moved.get(seal.path, seal.path))
                 for seal in intent.seals
             )))
-        if aim.away:
+        if aim.is_away:
             yield from _end_what_lived_elsewhere(state)
-            if self.new_lineage:
+            if self.aim.new_lineage:
                 yield from self._hold_queries(state)
         yield Put("operation", RECONCILE, to_reconcile("register what was relocated"))
 
     def _former(self, state: State) -> dict[str, tuple[str, ...]]:
         """Return the addresses and ids by which earlier names are recognised."""
         warehouses, lineages = former(state)
-        if self.new_lineage and not self.names_copied:
+        if self.aim.new_lineage and not self.aim.names_copied:
             return {"originals": tuple(sorted(filter(is_absolute, state.shards)))}
-        if self.new_lineage:
+        if self.aim.new_lineage:
             warehouses = (*warehouses, self.aim.old_warehouse)
             lineages = (*lineages, state.lineage)
         else:
             places = {*warehouses}
-            if not is_same_place(self.aim.old_warehouse, self.aim.warehouse):
+            if self.aim.has_other_warehouse:
                 places.add(self.aim.old_warehouse)
             warehouses = tuple(sorted(places))
         return {"warehouses": warehouses, "lineages": lineages, "originals": originals(state)}
 
     def _move_shards(self, state: State) -> Iterator[Edit]:
         moved = self.aim.moved
-        if self.new_lineage:
+        if self.aim.new_lineage:
             for shard, record in state.shards.items():
                 if is_absolute(shard) and shard not in moved:  # the original's, also what retired
                     yield Put("shard", shard, _left(record, self.now))

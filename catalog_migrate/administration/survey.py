@@ -1,32 +1,33 @@
-"""Looks at Delta tables that may be adopted, and says everything that stands in the way.
+"""Looks at tables and catalogs where they lie, before anything is done to them.
 
-And whether the catalog that marks name stands, or is lost.
+A table as its log says (:func:`survey_table`), what its directory shares with a catalog
+(:class:`Places`), the records that take it in (:func:`put_table`), and whether the catalog that
+marks name is still there, or lost.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
-from catalog_migrate.catalog.opening import EXPORTED, HOME, open_log, read_state
-from catalog_migrate.catalog.records import identity_text
-from catalog_migrate.catalog.state import State
-from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.log import has_log, is_same_commit
+from catalog_migrate.catalog.opening import EXPORTED, read_state
+from catalog_migrate.catalog.records import ItemRecord, ShardRecord
+from catalog_migrate.catalog.state import State, app_id_of
+from catalog_migrate.catalog.updates import Put, put_object
+from catalog_migrate.delta.datatypes import columns_of
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import (
     clustering_columns,
     load_table,
-    shard_size,
-    shard_version,
     table_around,
-    unsupported_at,
+    table_size,
 )
 from catalog_migrate.errors import (
     CatalogCorrupt,
@@ -35,379 +36,156 @@ from catalog_migrate.errors import (
     NotACatalog,
     Problem,
     RebuildRefused,
-    UsageError,
 )
-from catalog_migrate.model.names import ItemName, identity_of
-from catalog_migrate.model.objects import Check, ObjectDefinition
-from catalog_migrate.model.paths import is_absolute, is_placeholder, shard_location
-from catalog_migrate.store import is_seen
-from catalog_migrate.store.address import (
-    UNTRIED,
-    hidden,
-    is_remote,
-    is_same_place,
-    is_within,
-    plainly,
-    resolved,
-    rows_address,
-)
-
-if TYPE_CHECKING:
-    from catalog_migrate.engine.port import Registration
-    from catalog_migrate.release.release import Release
+from catalog_migrate.model.objects import Check, Column, ObjectDefinition
+from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.model.sizes import TableSize
+from catalog_migrate.release.release import facts_of
+from catalog_migrate.store.address import hidden, is_remote, is_within, plainly, resolved
 
 
-NOT_A_TABLE = "CM0811"
-INSIDE = "CM0812"
-TWICE = "CM0813"
-NAME_IN_FORCE = "CM0814"
-UNWRITABLE = "CM0815"
-NOT_DESCRIBED = "CM0816"
-ADOPTED_ELSEWHERE = "CM0817"
-SEALED = "CM0818"
+class SurveyedTable(msgspec.Struct, frozen=True):
+    """A Delta table as its log has it at ``version``, which is None where no table is.
 
-
-class AdoptionRequest(msgspec.Struct, frozen=True):
-    """A table that was asked for: its name, where it lies, how it stands in the session's catalog.
-
-    ``registration`` is ``managed``, ``external`` or ``path`` (no name); ``asked`` is whether it
-    was named, so that what cannot be done is an error and not a table left alone.
+    ``unread`` says why its log cannot be read, empty when it was. ``size`` has -1 rows where the
+    statistics do not say, ``epoch`` is the newest that a seal or fence of the installation of its
+    mark left.
     """
 
-    name: ItemName
     path: str
-    registration: str
-    asked: bool = True
+    version: int | None = None
+    unread: str = ""
+    columns: tuple[Column, ...] = ()
+    comment: str | None = None
+    properties: Mapping[str, str] = {}
+    partitioned_by: tuple[str, ...] = ()
+    clustered_by: tuple[str, ...] = ()
+    size: TableSize = TableSize(-1, 0)
+    epoch: int = 0
+
+    @property
+    def mark(self) -> Mark | None:
+        """Whose it is."""
+        return read_mark(self.properties)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a migration has replaced it."""
+        return CONSTRAINTS + SEAL_CONSTRAINT in self.properties
+
+    def define(self, described: ObjectDefinition) -> ObjectDefinition:
+        """Return it under the name of ``described``, the release's.
+
+        Of the table properties only those count that the release sets too, and its clustering
+        where the release has one: the others are the table's own and stay. A CHECK that says the
+        same as the release's has the release's name; the seal is none.
+        """
+        return ObjectDefinition(
+            schema=described.schema, kind="table", name=described.name, columns=self.columns,
+            contents=described.contents, comment=self.comment,
+            properties={
+                name: self.properties[name] for name in described.properties
+                if name in self.properties
+            },
+            partitioned_by=self.partitioned_by,
+            clustered_by=self.clustered_by if described.clustered_by else (),
+            checks=tuple(self._checks(described)),
+        )
+
+    def _checks(self, described: ObjectDefinition) -> Iterator[Check]:
+        from catalog_migrate.sql.normalisation import normalised_tokens
+
+        known = {tuple(normalised_tokens(each.expression)): each for each in described.checks}
+        for name, expression in sorted(self.properties.items()):
+            if name.startswith(CONSTRAINTS) and name.lower() != CONSTRAINTS + SEAL_CONSTRAINT:
+                same = known.get(tuple(normalised_tokens(expression)))
+                yield same or Check(name.removeprefix(CONSTRAINTS), expression)
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A table that can be adopted, as it lies there at ``version``.
-
-    ``definition`` has its columns, layout, CHECKs and comments under the release's name; ``rows``
-    is -1 where the log's statistics do not say.
-    """
-
-    wanted: AdoptionRequest
-    definition: ObjectDefinition
-    version: int
-    rows: int
-    size: int
+def survey_table(path: str) -> SurveyedTable:
+    """Look at what is at ``path``, without Spark; nothing is raised."""
+    try:
+        return read_table(path) if has_log(path) else SurveyedTable(path)
+    except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - reported as what it is
+        return SurveyedTable(path, unread=hidden(plainly(error)) or type(error).__name__)
 
 
-class LeftAlone(msgspec.Struct, frozen=True):
-    """A relation of the schema that stays as it is, and why."""
-
-    name: ItemName
-    reason: str
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """What was found: tables to adopt, relations left alone, and every problem."""
-
-    candidates: tuple[Candidate, ...]
-    left_alone: tuple[LeftAlone, ...]
-    problems: tuple[Problem, ...]
-
-
-def survey(
-    wanted: Sequence[AdoptionRequest], release: Release, state: State | None, *, home: str,
-    warehouse: str,
-    forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
-) -> Survey:
-    """Look at each table once; nothing is written.
-
-    ``home`` is the directory of the catalog, ``warehouse`` of its shards; ``state`` is None where
-    there is no catalog yet. ``forgotten`` are lineages whose marks do not count any more.
-    """
-    left = list(left_alone)
-    problems: list[Problem] = list(_twice(wanted))
-    candidates: list[Candidate] = []
-    forgotten = frozenset(forgotten)
-    for each in sorted(wanted, key=lambda one: one.name.folded):
-        described = release.by_identity.get(identity_of("table", *each.name))
-        if described is None or described.kind != "table":
-            reason = (
-                "the release does not describe it" if described is None
-                else f"the release has a {described.kind} of this name"
-            )
-            if each.asked:
-                problems.append(_problem(
-                    NOT_DESCRIBED, each, reason, "declare the table in the release"
-                ))
-            else:
-                left.append(LeftAlone(each.name, reason))
-            continue
-        found = list(_misplaced(each, wanted, state, home, warehouse))
-        if not found:
-            candidate, found = _look(each, described, state, forgotten)
-            if candidate is not None and not found:
-                candidates.append(candidate)
-        problems += found
-    return Survey(
-        tuple(candidates), tuple(sorted(left, key=lambda one: one.name.folded)), tuple(problems)
-    )
-
-
-def registered(
-    found: Iterable[Registration], *, asked: bool
-) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
-    """What the registrations of a schema come to: tables that are wanted, and the rest."""
-    wanted: list[AdoptionRequest] = []
-    left: list[LeftAlone] = []
-    for each in found:
-        if each.kind != "table" or each.location is None:
-            left.append(LeftAlone(each.name, f"it is a {each.kind}"))
-            continue
-        if not asked and not has_log(each.location):
-            left.append(LeftAlone(each.name, "it is no Delta table"))
-            continue
-        if is_placeholder(each.location):
-            left.append(LeftAlone(
-                each.name, "it is the empty placeholder of a table whose name was being dropped"
-            ))
-            continue
-        kind = "managed" if each.managed else "external"
-        wanted.append(AdoptionRequest(each.name, each.location, kind, asked))
-    return wanted, left
-
-
-def definition_at(path: str, described: ObjectDefinition) -> tuple[ObjectDefinition, int]:
-    """The table as it lies at ``path`` under the name of ``described``, and its version.
-
-    Of the table properties only those count that the release sets too, and its clustering where the
-    release has one: the others are the table's own and stay. A CHECK that says the same as the
-    release's has the release's name.
-    """
+def read_table(path: str) -> SurveyedTable:
+    """Return the table at ``path``, without Spark; raises what delta-rs does."""
     table = load_table(path)
     metadata = table.metadata()
-    configuration = metadata.configuration
-    definition = ObjectDefinition(
-        schema=described.schema,
-        kind="table",
-        name=described.name,
-        columns=tuple(datatypes.columns_of(json.loads(table.schema().to_json()))),
-        contents=described.contents,
-        comment=metadata.description or None,
-        properties={
-            name: configuration[name] for name in described.properties if name in configuration
-        },
-        partitioned_by=tuple(metadata.partition_columns),
-        clustered_by=clustering_columns(path) if described.clustered_by else (),
-        checks=tuple(_checks(configuration, described)),
-    )
-    return definition, int(table.version())
-
-
-def _checks(configuration: Mapping[str, str], described: ObjectDefinition) -> Iterator[Check]:
-    from catalog_migrate.sql.normalisation import normalised_tokens
-
-    def meaning(expression: str) -> tuple[str, ...]:
-        return tuple(normalised_tokens(expression))
-
-    known = {meaning(check.expression): check for check in described.checks}
-    for name, expression in sorted(configuration.items()):
-        if not name.startswith(CONSTRAINTS):
-            continue
-        same = known.get(meaning(expression))
-        yield same if same is not None else Check(name[len(CONSTRAINTS):], expression)
-
-
-def _look(
-    each: AdoptionRequest, described: ObjectDefinition, state: State | None,
-    forgotten: frozenset[str],
-) -> tuple[Candidate | None, list[Problem]]:
-    try:
-        lacking = unsupported_at(each.path)
-        if lacking is not None:
-            return None, [_problem(UNWRITABLE, each, lacking.reason, lacking.remedy)]
-        table = load_table(each.path)
-        definition, version = definition_at(each.path, described)
-        rows, size, *_ = shard_size(each.path)
-    except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
-        said = hidden(plainly(error))
-        first = said.splitlines()[0] if said else type(error).__name__
-        return None, [_problem(
-            NOT_A_TABLE, each, f"its log cannot be read: {first}", "fix the table first"
-        )]
-    problems: list[Problem] = []
-    configuration = table.metadata().configuration
-    if CONSTRAINTS + SEAL_CONSTRAINT in configuration:
-        problems.append(_problem(
-            SEALED, each, "it is sealed: a migration has replaced it",
-            "adopt the table that took its place",
-        ))
-    mark = read_mark(configuration)
-    if not may_take(mark, None if state is None else state.lineage, forgotten):
-        assert mark is not None
-        problems.append(elsewhere(each, mark))
-    elif mark is not None and mark.lineage in forgotten and still_has(mark, each.path):
-        problems.append(_problem(
-            ADOPTED_ELSEWHERE, each,
-            f"it belongs to the installation {mark.lineage}, whose catalog stands at {mark.home}",
-            "export it there first: --forget is for a catalog that is gone for good",
-        ))
-    return Candidate(each, definition, version, rows, size), problems
-
-
-def may_take(mark: Mark | None, lineage: str | None, forgotten: frozenset[str]) -> bool:
-    """Whether a table with this mark is free for the installation ``lineage``."""
-    return mark is None or mark.lineage == lineage or mark.lineage in forgotten
-
-
-def elsewhere(each: AdoptionRequest, mark: Mark) -> Problem:
-    """The problem of a table that another installation has adopted or made."""
-    place = f" at {mark.home}" if mark.home else ""
-    return _problem(
-        ADOPTED_ELSEWHERE, each, f"it belongs to the installation {mark.lineage}{place}",
-        "export it there first; if that catalog is gone for good, "
-        f"add --forget {mark.lineage}",
+    mark = read_mark(metadata.configuration)
+    features = table.protocol().writer_features or ()
+    return SurveyedTable(
+        path, int(table.version()), "", tuple(columns_of(json.loads(table.schema().to_json()))),
+        metadata.description or None, metadata.configuration, tuple(metadata.partition_columns),
+        clustering_columns(path) if "clustering" in features else (), table_size(table),
+        0 if mark is None else table.transaction_version(app_id_of(mark.lineage)) or 0,
     )
 
 
-def _misplaced(
-    each: AdoptionRequest, wanted: Sequence[AdoptionRequest], state: State | None, home: str,
-    warehouse: str,
-) -> Iterator[Problem]:
-    if is_remote(each.path):
-        try:
-            rows_address(each.path, UNTRIED)
-        except UsageError as error:
-            yield _problem(NOT_A_TABLE, each, error.message, error.remedy or "copy its rows")
-            return
-    real = resolved(each.path)
-    for place, what in places(home, warehouse):
-        if is_within(real, resolved(place)):
-            yield _problem(INSIDE, each, f"it lies inside {what} {place}",
-                           "adopt tables that lie elsewhere")
-            return
-    for inside in held(real, state, home, warehouse):
-        yield _problem(INSIDE, each, f"{inside} lies inside it", "move that out first")
-    if state is not None and identity_text(identity_of("table", *each.name)) in state.mappings:
-        yield _problem(NAME_IN_FORCE, each, "the catalog has an object of this name already",
-                       "leave it out, or adopt it under a name that is free")
-    if state is not None:
-        for path, record in state.shards.items():
-            lies = resolved(shard_location(state.setting("warehouse"), path))
-            if record.state in ("live", "retired") and lies == real:
-                yield _problem(TWICE, each, f"the catalog has it already, as {record.item_id}",
-                               "leave it out")
-    if not has_log(real):
-        yield _problem(NOT_A_TABLE, each, "there is no Delta table", "give the table's directory")
-        return
-    outer = table_around(real)
-    if outer is not None:
-        yield _problem(INSIDE, each, f"it lies inside another table, {outer}",
-                       "move the inner table out first")
-    for other in wanted:
-        there = resolved(other.path)
-        if there != real and is_within(there, real):
-            yield _problem(INSIDE, each, f"the table {other.name} lies inside it",
-                           "move the inner table out first")
+def put_table(
+    table: SurveyedTable, shard: str, definition: ObjectDefinition, ids: tuple[str, str], *,
+    source: str | None = None, applied: tuple[str, ...] = (),
+) -> tuple[Put, ...]:
+    """Take a table in under ``ids`` (item, global) as it lies there; ``shard`` is its path."""
+    item_id, global_id = ids
+    item = ItemRecord(owner="release", global_id=global_id, definition=definition, shard=shard)
+    return (
+        *put_object(item_id, item, facts_of(definition).hashes, applied=applied),
+        Put("shard", shard, ShardRecord(
+            item_id=item_id, global_id=global_id, state="live", version=table.version,
+            source=source,
+        )),
+    )
 
 
-def _twice(wanted: Sequence[AdoptionRequest]) -> Iterator[Problem]:
-    names: dict[tuple[str, str], AdoptionRequest] = {}
-    places: dict[str, AdoptionRequest] = {}
-    for each in wanted:
-        before = names.setdefault(each.name.folded, each)
-        if before is not each and before.path != each.path:
-            yield _problem(TWICE, each, f"the name is given to {before.path} too", "name it once")
-            continue
-        other = places.setdefault(resolved(each.path), each)
-        if other is not each:
-            yield _problem(TWICE, each, f"the same table is asked for as {other.name} too",
-                           "name it once")
+class Places(NamedTuple):
+    """What a catalog has: its directory, its warehouse, and the shards of its tables.
 
-
-def _problem(code: str, each: AdoptionRequest, message: str, remedy: str) -> Problem:
-    return Problem(code, f"{each.name} at {each.path}: {message}", remedy=remedy)
-
-
-# -- where directories lie: in one another, or in one place by links -------------------------------
-
-def held(directory: str, state: State | None, home: str, warehouse: str) -> Iterator[str]:
-    """What of a catalog lies inside a real directory: a migration would remove that one day."""
-    for place, what in places(home, warehouse):
-        if is_within(resolved(place), directory):
-            yield f"{what} {place}"
-    if state is None:
-        return
-    for path, record in sorted(state.shards.items()):
-        if not is_absolute(path) or record.state not in ("live", "retired"):
-            continue
-        lies = resolved(path)
-        if lies != directory and is_within(lies, directory):
-            yield f"{path}, a table of {record.item_id},"
-
-
-def places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
-    """The places of a catalog, and what each is."""
-    yield home, "the catalog"
-    yield warehouse, "the catalog's warehouse"
-
-
-def originals_shards(state: State) -> frozenset[str]:
-    """Real directories of every shard that the installation which this is a copy of has now.
-
-    Empty when that one is missing or does not answer: then nobody can say.
+    ``shards`` are those whose files may be removed one day, by their real directories.
     """
-    record = state.config.get(HOME)
-    if record is None:
-        return frozenset()
-    try:
-        original = read_state(open_log(record.value))
-    except (CatalogMigrateError, OSError):
-        return frozenset()
-    if original.lineage != state.lineage:
-        return frozenset()
-    place = original.setting("warehouse")
-    return frozenset(resolved(shard_location(place, shard)) for shard in original.shards)
 
+    home: str
+    warehouse: str
+    shards: Mapping[str, tuple[str, ShardRecord]] = {}
 
-def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterator[str]:
-    """Directories in the warehouse ``new`` of a copy that are the original's, by links.
+    @classmethod
+    def of(cls, state: State | None, home: str, warehouse: str) -> Places:
+        """Return those of a catalog, which need not be there yet."""
+        return cls(home, warehouse, {} if state is None else {
+            resolved(shard_location(state.setting("warehouse"), path)): (path, record)
+            for path, record in sorted(state.shards.items())
+            if record.state in ("live", "retired")
+        })
 
-    Shards that are no table's any more count too, and those of attempts that died: the copy would
-    remove them one day, or at once.
-    """
-    paths = {shard for shard in state.shards if not is_absolute(shard)}
-    for intent in state.intents.values():
-        paths.update(path for path in intent.paths if not is_absolute(path))
-    for path in sorted(paths):
-        here = shard_location(new, path)
-        # a link is one though what it leads to is away
-        if resolved(here) in theirs or (
-            is_seen(here) and is_same_place(here, shard_location(old, path))
-        ):
-            yield here
+    @property
+    def _named(self) -> tuple[tuple[str, str], ...]:
+        return (self.home, "the catalog"), (self.warehouse, "the catalog's warehouse")
 
+    def overlaps(self, directory: str) -> Iterator[tuple[str, str]]:
+        """Say why a real directory cannot be a table's own, each with what to do.
 
-def misplaced(path: str, state: State, home: str, warehouse: str) -> Iterator[str]:
-    """Why a directory cannot be an adopted table's own: what is inside it, and what it is in."""
-    real = resolved(path)
-    for inside in held(real, state, home, warehouse):
-        yield f"{inside} lies inside it"
-    for place, what in places(home, warehouse):
-        around = resolved(place)
-        if real != around and is_within(real, around):
-            yield f"it lies inside {what} {place}"
-    outer = table_around(real)
-    if outer is not None:
-        yield f"it lies inside another table, {outer}"
+        A migration would remove what lies in it one day, or it with what it lies in.
+        """
+        for place, what in self._named:
+            if is_within(directory, resolved(place)):
+                yield f"it lies inside {what} {place}", "adopt tables that lie elsewhere"
+                return
+        for inside in self.found_inside(directory):
+            yield f"{inside} lies inside it", "move that out first"
+        outer = table_around(directory)
+        if outer is not None:
+            yield f"it lies inside another table, {outer}", "move the inner table out first"
 
-
-def went_on(old: str, new: str) -> bool:
-    """Whether a table that still stands in its old place has a commit that the new one lacks.
-
-    It was copied then and not moved, and rows that came meanwhile would be left behind.
-    """
-    if is_same_place(old, new) or shard_version(new) is None:
-        return False
-    try:
-        version = shard_version(old)
-        return version is not None and not is_same_commit(old, new, version)
-    except (CatalogMigrateError, OSError):
-        return False  # what stands there cannot be read any more
+    def found_inside(self, directory: str) -> Iterator[str]:
+        """Name what of the catalog lies inside a real directory."""
+        for place, what in self._named:
+            if is_within(resolved(place), directory):
+                yield f"{what} {place}"
+        for real, (path, record) in self.shards.items():
+            if is_absolute(path) and real != directory and is_within(real, directory):
+                yield f"{path}, a table of {record.item_id},"
 
 
 # -- whether a catalog is lost: only then is it made again -----------------------------------------

@@ -25,11 +25,10 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.store.address import is_remote, local_path, rows_address
 
 if TYPE_CHECKING:
-    from catalog_migrate.administration.adoption import Adoption
+    from catalog_migrate.administration.adoption import Adoption, AdoptionRequest, LeftAlone
     from catalog_migrate.administration.export import Exported
     from catalog_migrate.administration.rebuild import Rebuilt
     from catalog_migrate.administration.relocation import Relocation
-    from catalog_migrate.administration.survey import AdoptionRequest, LeftAlone
     from catalog_migrate.engine.port import Engine, Registration
 
 
@@ -182,7 +181,7 @@ def _looked_up(
     settings: Settings, schemas: Sequence[str], tables: Sequence[str], on_note: OnNote
 ) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
     """The tables that were asked for, with where they lie; Spark starts only for names."""
-    from catalog_migrate.administration.survey import AdoptionRequest, registered
+    from catalog_migrate.administration.adoption import AdoptionRequest, registered
 
     wanted: list[AdoptionRequest] = []
     left: list[LeftAlone] = []

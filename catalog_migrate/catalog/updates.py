@@ -7,12 +7,21 @@ wherever another writer came before it. Anything that prints, compares and has t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from catalog_migrate.catalog.records import ConfigRecord, Record
+from catalog_migrate.catalog.records import (
+    ConfigRecord,
+    ItemRecord,
+    MappingRecord,
+    Record,
+    identity_text,
+)
 from catalog_migrate.catalog.state import State, find_differences
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.objects import Hashes
 
 
 class _Fixed(msgspec.Struct, frozen=True):
@@ -99,6 +108,19 @@ class WhileAt(msgspec.Struct, frozen=True):
     def apply(self, state: State) -> Iterable[Edit]:
         """Return what the update comes to."""
         return self.update.apply(state) if state.serial == self.serial else ()
+
+
+def put_object(
+    item_id: str, item: ItemRecord, hashes: Hashes, *, applied: tuple[str, ...] = ()
+) -> tuple[Put, Put]:
+    """Return the puts of an object in force, and of its name."""
+    return (
+        Put("mapping", identity_text(item.definition.identity), MappingRecord.of(
+            item.definition, hashes, owner=item.owner, item_id=item_id, global_id=item.global_id,
+            applied=applied,
+        )),
+        Put("item", item_id, item),
+    )
 
 
 def edits_of(state: State, updates: Iterable[Update]) -> list[Edit]:

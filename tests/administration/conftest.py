@@ -11,7 +11,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.survey import AdoptionRequest
+from catalog_migrate.administration.adoption import AdoptionRequest
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.adoption import adopt, propose
-from catalog_migrate.administration.survey import LeftAlone
+from catalog_migrate.administration.adoption import LeftAlone, adopt, propose
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.delta.seal import seal

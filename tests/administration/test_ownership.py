@@ -11,9 +11,8 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.adoption import adopt
+from catalog_migrate.administration.adoption import adopt, registered
 from catalog_migrate.administration.relocation import relocate
-from catalog_migrate.administration.survey import registered
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire

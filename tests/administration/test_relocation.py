@@ -10,8 +10,7 @@ from typing import cast
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.relocation import Relocation, relocate
-from catalog_migrate.administration.survey import shared
+from catalog_migrate.administration.relocation import Relocation, relocate, shared
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog

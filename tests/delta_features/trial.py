@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.survey import AdoptionRequest
+from catalog_migrate.administration.adoption import AdoptionRequest, adopt
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.delta import seal as seals
