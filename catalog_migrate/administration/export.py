@@ -7,7 +7,8 @@ everybody else, last it is noted as done, so that a killed export is finished by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from catalog_migrate.migrations.actions import PREFIX, DesiredName, desired_worl
 from catalog_migrate.migrations.execution_context import ExecutionContext
 from catalog_migrate.migrations.names import list_uses
 from catalog_migrate.migrations.reconcile import observe, shared_pending
-from catalog_migrate.model.names import quote_sql
+from catalog_migrate.model.names import Identity, identity_of, quote_sql
 from catalog_migrate.model.objects import SHARD_KINDS, Column
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
@@ -63,34 +64,28 @@ def registrations_sql(state: State) -> str:
     Raises NotSettled while work is pending, and Refusal when a table's directory is missing.
     """
     _require_settled(state)
-    _require_shards(state, shard_version)
-    unmade = _unmade(state)
+    unmade = _require_shards(state, shard_version)
     names = {item_id: name for item_id, name in _own(state).items() if item_id not in unmade}
     in_force = state.release_in_force("release")
+    warehouse = state.setting("warehouse")
+    retired = (
+        shard_location(warehouse, path)
+        for path, row in state.shards.items() if row.state == "retired"
+    )
+    others = (
+        f"{mapping.kind} {mapping.key.item_name}" for mapping in state.mappings.values()
+        if mapping.owner != "system" and state.items[mapping.item_id].definition.external
+    )
     lines = [
         "-- Plain registrations of every object of a catalog: run with any Spark that has Delta.",
         f"-- release {_line(in_force.name if in_force else 'none')}, serial {state.serial},"
         f" lineage {state.lineage}",
         "-- The rows stay where they lie; nothing below copies or removes one.",
+        *(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}\n;" for schema in _schemas(names)),
+        *(f"{escape_doubled_quotes(_statement(state, name))}\n;" for name in in_order(names)),
+        *_remark("Earlier versions of tables, still there and not registered:", retired),
+        *_remark("Not part of Spark's catalog, and so not here:", others),
     ]
-    for schema in sorted({name.name.schema for name in names.values()}):
-        lines.append(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}\n;")
-    lines += [
-        f"{escape_doubled_quotes(_statement(state, name))}\n;" for name in in_order(names)
-    ]
-    retired = sorted(path for path, row in state.shards.items() if row.state == "retired")
-    if retired:
-        lines.append("-- Earlier versions of tables, still there and not registered:")
-        lines += [
-            f"--   {_line(shard_location(state.setting('warehouse'), path))}" for path in retired
-        ]
-    others = sorted(
-        f"{mapping.kind} {mapping.key.item_name}" for mapping in state.mappings.values()
-        if mapping.owner != "system" and state.items[mapping.item_id].definition.external
-    )
-    if others:
-        lines.append("-- Not part of Spark's catalog, and so not here:")
-        lines += [f"--   {_line(other)}" for other in others]
     return "\n".join(lines) + "\n"
 
 
@@ -142,43 +137,25 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
     Any other name is plain already, or came since the catalog was closed: it is left alone.
     """
     names = _own(state)
-    kept = {name.identity for name in names.values()}
+    wanted = {name.identity for name in names.values()}
     world = desired_world(state)
-    standing = {}
-    others = {}
-    for registration in observe(work, state):
-        identity = (
-            "function" if registration.kind == "function" else "relation",
-            *registration.name.folded,
-        )
-        if not is_ours(state, work.warehouse, registration):
-            others[identity] = registration
-            continue
-        standing[identity] = registration
-        if identity not in kept and identity in world:
+    ours, others = _observe(work, state)
+    for identity, registration in ours.items():
+        if identity not in wanted and identity in world:
             on_step(f"drop {registration.name}")
             work.engine.drop(registration)
-    for schema in sorted({name.name.schema for name in names.values()}):
+    schemas = _schemas(names)
+    for schema in schemas:
         work.engine.ensure_schema(schema)
     left = []
     for name in in_order(names):
-        if name.identity in others:
-            if not _is_plain(name, others[name.identity], work.warehouse):
-                left.append(name)
-            continue
-        on_step(f"export {name.name}")
-        there = standing.get(name.identity)
-        if name.view is not None:
-            plain = replace(name.view, properties=_plain(name.view.properties))
-            work.engine.create_view(plain, over=there)
-        elif name.function is not None:
-            work.engine.create_function(replace(name.function, properties={}), over=there)
-        else:
-            if there is not None and there.managed:
-                work.engine.drop(there)
-            work.engine.register_table(name.name, work.absolute(name.location or ""))
-    for schema in sorted({name.name.schema for name in world.values()}
-                         - {name.name.schema for name in names.values()}):
+        other = others.get(name.identity)
+        if other is None:
+            on_step(f"export {name.name}")
+            _make_name(work, name, ours.get(name.identity))
+        elif PREFIX + "lineage" in other.properties or not matches(name, other, work.warehouse):
+            left.append(name)  # not what an earlier run of this export made of it
+    for schema in sorted({name.name.schema for name in world.values()}.difference(schemas)):
         work.engine.drop_schema_if_empty(schema)
     kinds = [name.kind for name in names.values() if name not in left]
     below = any(name.location and not is_absolute(name.location) for name in names.values())
@@ -188,26 +165,49 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
     )
 
 
-def _is_plain(name: DesiredName, found: Registration, warehouse: str) -> bool:
-    """Whether a registration is what an earlier run of this export made of a name."""
-    if PREFIX + "lineage" in found.properties:
-        return False
-    view = name.view and replace(name.view, properties=_plain(name.view.properties))
-    function = name.function and replace(name.function, properties={})
-    return matches(replace(name, view=view, function=function), found, warehouse)
+def _make_name(work: ExecutionContext, name: DesiredName, there: Registration | None) -> None:
+    if name.view is not None:
+        work.engine.create_view(name.view, over=there)
+    elif name.function is not None:
+        work.engine.create_function(name.function, over=there)
+    else:
+        if there is not None and there.managed:
+            work.engine.drop(there)
+        work.engine.register_table(name.name, work.absolute(name.location or ""))
 
 
-def _plain(properties: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in properties.items() if not key.startswith(PREFIX)}
+_Registered: TypeAlias = dict[Identity, Registration]
+
+
+def _observe(work: ExecutionContext, state: State) -> tuple[_Registered, _Registered]:
+    """Return the names that are there now: ours, and those of others."""
+    ours: _Registered = {}
+    others: _Registered = {}
+    for each in observe(work, state):
+        found = ours if is_ours(state, work.warehouse, each) else others
+        found[identity_of(each.kind, *each.name)] = each
+    return ours, others
 
 
 def _own(state: State) -> dict[str, DesiredName]:
-    """Names by item id, those of our own built-ins left out."""
+    """Names by item id as an export leaves them, those of our own built-ins left out."""
     owners = {mapping.item_id: mapping.owner for mapping in state.mappings.values()}
     return {
-        name.item_id: name for name in desired_world(state).values()
+        name.item_id: _plain(name) for name in desired_world(state).values()
         if owners[name.item_id] != "system"
     }
+
+
+def _plain(name: DesiredName) -> DesiredName:
+    view, function = name.view, name.function
+    if view is not None:
+        kept = {key: each for key, each in view.properties.items() if not key.startswith(PREFIX)}
+        view = replace(view, properties=kept)
+    return replace(name, view=view, function=function and replace(function, properties={}))
+
+
+def _schemas(names: Mapping[str, DesiredName]) -> list[str]:
+    return sorted({name.name.schema for name in names.values()})
 
 
 def in_order(names: Mapping[str, DesiredName]) -> Iterator[DesiredName]:
@@ -217,26 +217,17 @@ def in_order(names: Mapping[str, DesiredName]) -> Iterator[DesiredName]:
         yield from (by_identity[identity] for _, identity in wave)
 
 
-def _unmade(state: State) -> frozenset[str]:
-    """Sources and logs whose table nobody has needed yet."""
-    return frozenset(
-        item_id for item_id, item in state.items.items()
-        if item.definition.kind in SHARD_KINDS - {"table"} and item.shard is not None
-        and shard_version(shard_location(state.setting("warehouse"), item.shard)) is None
-    )
-
-
 def _statement(state: State, name: DesiredName) -> str:
     if name.view is not None:
         columns = [
             Column(c.name, datatypes.without_lengths(c.type), c.nullable, comment=c.comment)
             for c in name.view.columns
         ]
-        view = replace(name.view, columns=columns, properties=_plain(name.view.properties))
+        view = replace(name.view, columns=columns)
         # without an analyser at hand each column is cast to the contract's type
         return statements.create_view(view, [statements.BodyColumn("")] * len(columns))
     if name.function is not None:
-        return statements.create_function(replace(name.function, properties={}))
+        return statements.create_function(name.function)
     location = shard_location(state.setting("warehouse"), name.location or "")
     create = statements.register_table(name.name, location)
     return create.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
@@ -256,55 +247,69 @@ def _require_settled(state: State) -> None:
         )
 
 
-def _require_shards(state: State, version: Callable[[str], int | None]) -> None:
-    problems = list(missing_shards(state, version))
+def _require_shards(state: State, version: Callable[[str], int | None]) -> set[str]:
+    """Refuse an export while a directory in force has no Delta table any more.
+
+    Returns sources and logs whose table nobody has needed yet.
+    """
+    started = any(state.items[each].definition.kind == "source" for each in state.streams
+                  if each in state.items)
+    unmade: set[str] = set()
+    problems = []
+    for item_id, path in _find_absent(state, version):
+        definition = state.items[item_id].definition
+        needed = {"source": item_id in state.streams, "log": started}
+        if needed.get(definition.kind, True):
+            problems.append(Problem(
+                SHARD_MISSING, f"{definition.item_name}: there is no Delta table at {path}",
+                remedy="restore the directory from a backup; a new table would be empty",
+            ))
+        unmade.add(item_id)
     if problems:
         raise Refusal(
             f"the rows of {counted(len(problems), 'table')} are not there; nothing was exported",
             problems=problems, remedy="restore the directories, or say where they are: "
             "catalog-migrate relocate",
         )
+    return unmade
 
 
-def missing_shards(state: State, version: Callable[[str], int | None]) -> Iterator[Problem]:
-    """One problem for each table in force whose directory holds no Delta table any more.
-
-    A source that was never started, and its cluster's log, may have none yet.
-    """
-    started = any(state.items[item_id].definition.kind == "source" for item_id in state.streams
-                  if item_id in state.items)
+def _find_absent(
+    state: State, version: Callable[[str], int | None]
+) -> Iterator[tuple[str, str]]:
+    """Yield each item whose directory holds no Delta table that can be read, and the directory."""
     for item_id, item in state.items.items():
-        kind = item.definition.kind
-        if item.shard is None or kind not in SHARD_KINDS or (kind == "log" and not started):
-            continue
-        if kind == "source" and item_id not in state.streams:
-            continue
-        path = shard_location(state.setting("warehouse"), item.shard)
-        try:
-            found = version(path)
-        except EngineFailure:
-            found = None
-        if found is None:
-            yield Problem(
-                SHARD_MISSING, f"{item.definition.item_name}: there is no Delta table at {path}",
-                remedy="restore the directory from a backup; a new table would be empty",
-            )
+        if item.shard is not None and item.definition.kind in SHARD_KINDS:
+            path = shard_location(state.setting("warehouse"), item.shard)
+            try:
+                found = version(path)
+            except EngineFailure:
+                found = None
+            if found is None:
+                yield item_id, path
 
 
 def _require_names(work: ExecutionContext, state: State) -> None:
     wanted = {name.identity for name in _own(state).values()}
+    _, others = _observe(work, state)
     problems = [
-        Problem(NAME_TAKEN, f"{r.name}: a {r.kind} that is not ours stands there",
+        Problem(NAME_TAKEN, f"{each.name}: a {each.kind} that is not ours stands there",
                 remedy="rename or drop it")
-        for r in observe(work, state)
-        if ("function" if r.kind == "function" else "relation", *r.name.folded) in wanted
-        and not is_ours(state, work.warehouse, r)
+        for identity, each in others.items() if identity in wanted
     ]
     if problems:
         raise Refusal(
             f"somebody else has {counted(len(problems), 'name')} of these; nothing was exported",
             problems=problems, remedy="rename or drop what is listed",
         )
+
+
+def _remark(title: str, texts: Iterable[str]) -> Iterator[str]:
+    """Yield a comment with a list, where there is anything to list."""
+    listed = sorted(texts)
+    if listed:
+        yield f"-- {title}"
+        yield from (f"--   {_line(text)}" for text in listed)
 
 
 def _line(text: str) -> str:

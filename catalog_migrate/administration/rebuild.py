@@ -7,10 +7,10 @@ or said to be missing. What stood only in the lost log is listed, not invented.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import unquote
 from uuid import uuid4
 
 import msgspec
@@ -280,17 +280,19 @@ class _Search:
         if not lineages:
             self.unknown.append("the lineage: views and functions of before are not recognised")
         chosen = (wanted or lineages[0]) if lineages else uuid4().hex
-        ours = []
-        for each in self.found:
-            if each.mark is None or each.mark.lineage == chosen:
-                ours.append(each)
-            else:
-                self.left_alone.append(f"{each.path}: it is of {each.mark.lineage}")
-        self.found = ours
+        self._leave_others(chosen)
         if not self.problems:  # else whose they are is not known yet
-            marks = (each.mark for each in ours)
+            marks = (each.mark for each in self.found)
             require_homeless(log, marks, chosen, said=wanted is not None)
         return chosen
+
+    def _leave_others(self, lineage: str) -> None:
+        found, self.found = self.found, []
+        for each in found:
+            if each.mark is None or each.mark.lineage == lineage:
+                self.found.append(each)
+            else:
+                self.left_alone.append(f"{each.path}: it is of {each.mark.lineage}")
 
     # -- which of them are in force ----------------------------------------------------------------
 
@@ -539,7 +541,4 @@ def _unknown(release: Release, sessions: SessionSettings) -> Iterator[str]:
 
 def _decoded(part: str) -> str:
     """A part of a shard's path as the name that it was made from."""
-    def octets(match: re.Match[str]) -> str:
-        return bytes.fromhex(match[0].replace("=", "")).decode("utf-8", "replace")
-
-    return re.sub(r"(?:=[0-9a-f]{2})+", octets, part)
+    return unquote(part.replace("=", "%"))
