@@ -23,10 +23,11 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
 from catalog_migrate.catalog.marks import LINEAGE, marks_of, put_mark
 from catalog_migrate.catalog.opening import (
-    EXPORTED,
     HOME,
+    is_at_home,
     open_log,
     read_state,
+    refuse_exported,
     require_in_use,
     require_rows_address,
 )
@@ -48,7 +49,6 @@ from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial
 from catalog_migrate.delta.log import is_same_commit
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import (
-    CatalogExported,
     CatalogMigrateError,
     CatalogNotFound,
     CheckpointCorrupt,
@@ -98,44 +98,25 @@ COPIED = "copied installation: it would send the same rows a second time"
 
 
 class Relocation(msgspec.Struct, frozen=True):
-    """What was, or would be, done.
+    """Where everything is to be, and whose.
 
-    ``held`` names the sources and sinks of a copy that wait for an operator, ``tables`` counts the
-    shards that were found in the new place, ``notes`` is what people should know.
+    ``home`` is where the catalog lies (None: it has no directory), ``is_away`` whether that is not
+    its home on record; ``moved`` are adopted shards by where they lie now. ``held`` names the
+    sources and sinks of a copy that wait for an operator, ``tables`` counts the shards in force,
+    ``notes`` is what people should know.
     """
 
     home: str | None
-    warehouse: str
-    lineage: str
-    new_lineage: bool
-    tables: int
-    held: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    changed: bool = True
-
-
-class _Aim(msgspec.Struct, frozen=True):
-    """Where everything is to be, and whose: ``moved`` are adopted shards by where they lie now.
-
-    ``home`` is the catalog's directory on record and ``here`` where it lies (None: it has none),
-    ``root`` where it is in words.
-    """
-
-    home: str | None
-    here: str | None
-    root: str
+    is_away: bool
     old_warehouse: str
     warehouse: str
     moved: Mapping[str, str]
     lineage: str
     new_lineage: bool
     names_copied: bool
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the catalog itself is not at home."""
-        home, here = self.home, self.here
-        return home is not None and here is not None and not is_same_place(home, here)
+    tables: int
+    held: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def has_other_warehouse(self) -> bool:
@@ -143,7 +124,7 @@ class _Aim(msgspec.Struct, frozen=True):
         return not is_same_place(self.old_warehouse, self.warehouse)
 
     @property
-    def is_change(self) -> bool:
+    def changed(self) -> bool:
         """Whether anything is in another place."""
         return self.is_away or bool(self.moved) or self.has_other_warehouse
 
@@ -169,11 +150,7 @@ def relocate(
     call goes on.
     """
     state = read_state(log)
-    if EXPORTED in state.config:
-        raise CatalogExported(
-            f"the tables of the catalog at {log.uri} were exported",
-            remedy="adopt them into a new catalog: catalog-migrate init --adopt",
-        )
+    refuse_exported(state, log)
     if new_lineage and _just_parted(log, state):
         new_lineage = False  # done; what is left is to see that everything is in its place
     tables = tables or {}
@@ -181,23 +158,21 @@ def relocate(
         log, state, warehouse, tables,
         lineage=uuid4().hex if new_lineage else state.lineage, names_copied=names_copied,
     )
-    problems = list(_find_problems(state, aim, tables))
+    root = aim.home or state.home or log.uri
+    problems = list(_find_problems(state, aim, root, tables))
     if problems:
         raise RelocationRefused(
             f"{counted(len(problems), 'reason')} against it; nothing was changed",
             problems=problems, remedy="do what is written below each",
         )
-    if aim.is_change and not dry_run:
+    if aim.changed and not dry_run:
         _move(log, state, aim, wait, on_step)
-    return Relocation(
-        home=aim.here, warehouse=aim.warehouse, lineage=aim.lineage, new_lineage=new_lineage,
-        tables=sum(1 for _ in _live(state)), held=_to_hold(state) if new_lineage else (),
-        notes=tuple(_notes(state, aim)), changed=aim.is_change,
-    )
+    return aim
 
 
 def _move(
-    log: CatalogLog, state: State, aim: _Aim, wait: float | None, on_step: Callable[[str], None]
+    log: CatalogLog, state: State, aim: Relocation, wait: float | None,
+    on_step: Callable[[str], None],
 ) -> None:
     clock = SystemClock()
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
@@ -244,8 +219,7 @@ def _just_parted(log: CatalogLog, state: State) -> bool:
 
     Who was killed right after that may call again; a copy of it has everything before it.
     """
-    home = state.config.get(HOME)
-    if home is None or log.home is None or not is_same_place(home.value, log.home):
+    if not is_at_home(state, log):
         return False
     newest = next((each for each in entries(log) if not each.is_routine), None)
     if newest is None or newest.verb != "relocate" or not newest.version:
@@ -256,14 +230,11 @@ def _just_parted(log: CatalogLog, state: State) -> bool:
 def _aim(
     log: CatalogLog, state: State, warehouse: str | None, tables: Mapping[str, str], *,
     lineage: str, names_copied: bool,
-) -> _Aim:
-    record = state.config.get(HOME)
-    home, here = (None if record is None else record.value), log.home
-    old = state.setting("warehouse")
+) -> Relocation:
+    is_away, old = not is_at_home(state, log), state.setting("warehouse")
     place = warehouse
     if place is None:
-        moves = home is not None and here is not None and not is_same_place(home, here)
-        place = moved_along(old, str(home), str(here)) if moves else old
+        place = moved_along(old, str(state.home), str(log.home)) if is_away else old
     if not is_same_place(place, old):
         require_rows_address(log, place)
     shards = {_adopted_shard(state, name): path for name, path in tables.items()}
@@ -271,9 +242,11 @@ def _aim(
         shard: rows_address(path) for shard, path in shards.items()
         if not is_same_place(shard, path)
     }
-    return _Aim(
-        home, here, here or home or log.uri, old, place, moved, lineage, lineage != state.lineage,
-        names_copied,
+    is_new = lineage != state.lineage
+    return Relocation(
+        log.home, is_away, old, place, moved, lineage, is_new, names_copied,
+        sum(1 for _ in _live(state)), _to_hold(state) if is_new else (),
+        tuple(_notes(state, place)),
     )
 
 
@@ -291,30 +264,32 @@ def _adopted_shard(state: State, name: str) -> str:
 # -- what stands against it ------------------------------------------------------------------------
 
 
-def _find_problems(state: State, aim: _Aim, tables: Mapping[str, str]) -> Iterator[Problem]:
-    yield from _find_misunderstood(state, aim)
-    yield from _find_misplaced(state, aim, tables)
+def _find_problems(
+    state: State, aim: Relocation, root: str, tables: Mapping[str, str]
+) -> Iterator[Problem]:
+    yield from _find_misunderstood(state, aim, root)
+    yield from _find_misplaced(state, aim, root, tables)
     for item_id, shard in _live(state):
         yield from _find_wrong_table(state, aim, item_id, shard)
     if aim.new_lineage:
         yield from _find_shared(state, aim)
-    if aim.is_change and not aim.is_away:
+    if aim.changed and not aim.is_away:
         yield from _find_running(state)
 
 
-def _find_misunderstood(state: State, aim: _Aim) -> Iterator[Problem]:
+def _find_misunderstood(state: State, aim: Relocation, root: str) -> Iterator[Problem]:
     """Say where a copy is taken for a move, or the other way round."""
     if not aim.new_lineage:
-        if aim.is_away and _stands(str(aim.home), state.lineage):
+        if aim.is_away and _stands(str(state.home), state.lineage):
             yield Problem(
                 ORIGINAL_THERE,
-                f"the catalog that this one is a copy of is still at {aim.home}",
+                f"the catalog that this one is a copy of is still at {state.home}",
                 remedy="add --new-lineage to make the copy an installation of its own; "
                 "if it was meant to move, take the original away first",
             )
     elif not aim.is_away:
         yield Problem(
-            NO_COPY, f"the catalog at {aim.root} is at home there: it is no copy",
+            NO_COPY, f"the catalog at {root} is at home there: it is no copy",
             remedy="copy its directory, and call this on the copy",
         )
     elif not aim.has_other_warehouse:
@@ -325,10 +300,12 @@ def _find_misunderstood(state: State, aim: _Aim) -> Iterator[Problem]:
         )
 
 
-def _find_misplaced(state: State, aim: _Aim, tables: Mapping[str, str]) -> Iterator[Problem]:
+def _find_misplaced(
+    state: State, aim: Relocation, root: str, tables: Mapping[str, str]
+) -> Iterator[Problem]:
     """Say which directories are not a table's own."""
     named: dict[str, str] = {}
-    places = Places.of(state, aim.root, aim.warehouse)
+    places = Places.of(state, root, aim.warehouse)
     for name, path in tables.items():
         real = resolved(path)
         reasons = [reason for reason, _ in places.overlaps(real)]
@@ -344,7 +321,7 @@ def _find_misplaced(state: State, aim: _Aim, tables: Mapping[str, str]) -> Itera
         return
     for _, shard in _live(state):
         if is_absolute(shard) and shard not in aim.moved:
-            for inside in Places(aim.root, aim.warehouse).found_inside(resolved(shard)):
+            for inside in Places(root, aim.warehouse).found_inside(resolved(shard)):
                 yield Problem(
                     MISPLACED, f"{shard}: {inside} lies inside it",
                     remedy="put the catalog and its warehouse elsewhere",
@@ -358,7 +335,7 @@ def _live(state: State) -> Iterator[tuple[str, str]]:
             yield item_id, item.shard
 
 
-def _find_wrong_table(state: State, aim: _Aim, item_id: str, shard: str) -> Iterator[Problem]:
+def _find_wrong_table(state: State, aim: Relocation, item_id: str, shard: str) -> Iterator[Problem]:
     """Say why what lies where a table should be is not that table."""
     definition = state.items[item_id].definition
     name, path = definition.item_name, aim.address_of(shard)
@@ -391,7 +368,7 @@ def _find_wrong_table(state: State, aim: _Aim, item_id: str, shard: str) -> Iter
 
 
 def _find_others(
-    state: State, aim: _Aim, item_id: str, shard: str, table: SurveyedTable
+    state: State, aim: Relocation, item_id: str, shard: str, table: SurveyedTable
 ) -> Iterator[Problem]:
     """Say whose else a table is by its mark, or that it was copied and written since."""
     name, path, mark = state.items[item_id].definition.item_name, table.path, table.mark
@@ -401,7 +378,7 @@ def _find_others(
             MISPLACED, f"{name}: the table at {path} is another of these, {mark.item_id}",
             remedy="give the right --table",
         )
-    elif mark is not None and mark.lineage != state.lineage and mark.home != aim.here:
+    elif mark is not None and mark.lineage != state.lineage and mark.home != aim.home:
         yield Problem(
             SHARD_OF_OTHERS, f"{name}: the table at {path} belongs to {mark.lineage}"
             + (f" at {mark.home}" if mark.home else ""),
@@ -443,7 +420,7 @@ def _find_running(state: State) -> Iterator[Problem]:
         )
 
 
-def _find_shared(state: State, aim: _Aim) -> Iterator[Problem]:
+def _find_shared(state: State, aim: Relocation) -> Iterator[Problem]:
     """Why the rows and checkpoints of a copy would not be its own."""
     if not aim.has_other_warehouse:
         return  # that is a problem already
@@ -470,11 +447,10 @@ def _originals_shards(state: State) -> frozenset[str]:
 
     Empty when that one is missing or does not answer: then nobody can say.
     """
-    record = state.config.get(HOME)
-    if record is None:
+    if state.home is None:
         return frozenset()
     try:
-        original = read_state(open_log(record.value))
+        original = read_state(open_log(state.home))
     except (CatalogMigrateError, OSError):
         return frozenset()
     if original.lineage != state.lineage:
@@ -504,7 +480,7 @@ def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterato
 # -- the move --------------------------------------------------------------------------------------
 
 
-def _mark(state: State, aim: _Aim, on_step: Callable[[str], None]) -> None:
+def _mark(state: State, aim: Relocation, on_step: Callable[[str], None]) -> None:
     """Say in each shard whose it is from now on, before it counts: a second run finds our home."""
     if not (aim.new_lineage or aim.is_away or aim.moved):
         return
@@ -512,8 +488,8 @@ def _mark(state: State, aim: _Aim, on_step: Callable[[str], None]) -> None:
         path = aim.address_of(shard)
         marks = marks_of(state, item_id, state.items[item_id].definition)
         marks[LINEAGE] = aim.lineage
-        if aim.here is not None:
-            marks[HOME_MARK] = aim.here
+        if aim.home is not None:
+            marks[HOME_MARK] = aim.home
         on_step(f"mark {path}")
         put_mark(path, marks, lambda _: True)
 
@@ -534,7 +510,7 @@ class Relocate(msgspec.Struct, frozen=True):
     seconds since 1970.
     """
 
-    aim: _Aim
+    aim: Relocation
     parted: Mapping[str, StreamRecord]
     now: int
 
@@ -545,8 +521,8 @@ class Relocate(msgspec.Struct, frozen=True):
             FORMER: msgspec.json.encode(self._former(state)).decode(),
             "warehouse": aim.warehouse, "lineage": aim.lineage,
         }
-        if aim.here is not None:
-            settings[HOME] = aim.here
+        if aim.home is not None:
+            settings[HOME] = aim.home
         for name, value in settings.items():
             yield Put("config", name, ConfigRecord(value=value))
         yield from self._move_shards(state)
@@ -634,11 +610,11 @@ def _to_hold(state: State) -> tuple[str, ...]:
     ))
 
 
-def _notes(state: State, aim: _Aim) -> Iterator[str]:
+def _notes(state: State, warehouse: str) -> Iterator[str]:
     for shard, row in sorted(state.shards.items()):
         if row.state != "retired" or is_absolute(shard):
             continue
-        path = shard_location(aim.warehouse, shard)
+        path = shard_location(warehouse, shard)
         if not is_seen(path):
             yield f"the earlier version of a table is not at {path}: nothing reads it any more"
 

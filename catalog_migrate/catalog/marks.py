@@ -77,15 +77,14 @@ def marks_of(
     state: State, item_id: str, definition: ObjectDefinition, source: str | None = None
 ) -> dict[str, str]:
     """The properties of a shard that is being made for an item of ``state``."""
-    home = state.config.get("home")
     marks = {
         LINEAGE: state.lineage,
         ITEM: item_id,
         NAME: f"{definition.kind}:{quote_part(definition.schema)}.{quote_part(definition.name)}",
         CONTENTS: definition.contents or "",
     }
-    if home is not None:
-        marks[HOME] = home.value
+    if state.home is not None:
+        marks[HOME] = state.home
     if source is not None:
         marks[SOURCE] = source
     return marks

@@ -169,24 +169,30 @@ def require_in_use(state: State, log: CatalogLog) -> None:
     A copy with the same lineage would work on the rows of the installation that it was copied
     from. Raises :class:`CatalogExported` after an export. Reading is free.
     """
+    refuse_exported(state, log)
+    require_at_home(state, log)
+
+
+def refuse_exported(state: State, log: CatalogLog) -> None:
+    """Raise :class:`CatalogExported` after an export, or when one has begun."""
     if EXPORTED in state.config:
         raise CatalogExported(
             f"the tables of the catalog at {log.uri} were exported as plain registrations",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
             "an export that was cut off is finished by catalog-migrate export",
         )
-    require_at_home(state, log)
+
+
+def is_at_home(state: State, log: CatalogLog) -> bool:
+    """Whether the catalog lies where it was made or moved to, as far as it has a place."""
+    return state.home is None or log.home is None or is_same_place(state.home, log.home)
 
 
 def require_at_home(state: State, log: CatalogLog) -> None:
     """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved."""
-    record = state.config.get(HOME)
-    here = log.home
-    if record is None or here is None:
+    if is_at_home(state, log):
         return
-    there = record.value
-    if is_same_place(there, here):
-        return
+    there, here = state.home, log.home
     raise CatalogMoved(
         f"the catalog at {here} is at home in {there}: it was moved or copied",
         remedy=f"moved: catalog-migrate relocate --catalog {here}; "

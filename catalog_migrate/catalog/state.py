@@ -500,6 +500,12 @@ class State:
         return self.setting("lineage")
 
     @property
+    def home(self) -> str | None:
+        """The directory that it is at home in; None for a catalog without one."""
+        record = self.config.get("home")
+        return None if record is None else record.value
+
+    @property
     def app_id(self) -> str:
         """The Delta application under which seals and fences of this catalog's holders go."""
         return app_id_of(self.lineage)
