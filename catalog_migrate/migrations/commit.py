@@ -17,7 +17,6 @@ from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ConfigRecord,
     ItemRecord,
-    MappingRecord,
     Owner,
     ReleaseRecord,
     ShardRecord,
@@ -27,7 +26,15 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.requirements import SerialIs
 from catalog_migrate.catalog.state import SCHEMAS, State
-from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial, Update, edits_of
+from catalog_migrate.catalog.updates import (
+    Delete,
+    Edit,
+    Put,
+    RaiseSerial,
+    Update,
+    edits_of,
+    put_object,
+)
 from catalog_migrate.errors import CommitConflict, EngineFailure
 from catalog_migrate.migrations.build_tables import Prepared
 from catalog_migrate.migrations.execution_context import (
@@ -183,15 +190,11 @@ class PutInForce(msgspec.Struct, frozen=True):
         old_shard = old.shard if old is not None else None
         new = self.prepared.shards.get(target.identity)
         shard = new.path if new is not None else (old_shard if definition.kind == "table" else None)
-        yield Put("mapping", identity_text(target.identity), MappingRecord.of(
-            definition, target.hashes, owner=self.owner, item_id=target.item_id,
-            global_id=target.global_id, applied=target.applied,
-        ))
-        yield Put("item", target.item_id, ItemRecord(
+        yield from put_object(target.item_id, ItemRecord(
             owner=self.owner, global_id=target.global_id, definition=definition,
             uses=tuple(sorted({item_of[use] for use in target.uses if use in item_of})),
             shard=shard, column_ids=target.column_ids,
-        ))
+        ), target.hashes, applied=target.applied)
         if shard is not None:
             yield Put("shard", shard, self._shard(state, target, shard))
         if old is not None and shard != old_shard:

@@ -26,7 +26,15 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial, Update, preview
+from catalog_migrate.catalog.updates import (
+    Delete,
+    Edit,
+    Put,
+    RaiseSerial,
+    Update,
+    preview,
+    put_object,
+)
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import Allocator, spark_refuses
@@ -217,24 +225,17 @@ class Draft:
             raised = ConfigRecord(value=str(max(known, EXTERNAL_FORMAT)))
             self.add(Put("config", "format_version", raised))
         owner = mapping.owner if mapping is not None else self.owner
-        self.add(Put(
-            "mapping", identity_text(definition.identity),
-            MappingRecord.of(
-                definition,
-                Hashes(schema_fingerprint(definition.columns), external_hash(definition)),
-                owner=owner, item_id=item_id, global_id=global_id,
-                applied=mapping.applied if mapping is not None else (),
-            ),
-        ))
-        self.add(Put(
-            "item", item_id,
+        self._edits += put_object(
+            item_id,
             ItemRecord(
                 owner=owner, global_id=global_id, definition=definition,
                 uses=tuple(sorted({*uses, *links.values()})), shard=shard, links=dict(links),
                 quarantined=item.quarantined if item is not None else None,
                 shipped=item.shipped if item is not None else self._bundled(definition),
             ),
-        ))
+            Hashes(schema_fingerprint(definition.columns), external_hash(definition)),
+            applied=mapping.applied if mapping is not None else (),
+        )
 
 
 def external_hash(definition: ObjectDefinition) -> str:

@@ -17,14 +17,20 @@ from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
-    MappingRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Delete, Put, RaiseSerial, Update, find_effects, preview
+from catalog_migrate.catalog.updates import (
+    Delete,
+    Put,
+    RaiseSerial,
+    Update,
+    find_effects,
+    preview,
+    put_object,
+)
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import External, Hashes, ObjectDefinition
+from catalog_migrate.model.objects import External, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.sql.parser import parse_one
@@ -236,11 +242,10 @@ def _migrated(state: State, migration: Migration) -> State:
     ]
     for target in migration.targets:
         known = state.items.get(target.item_id)
-        updates += _declare(
-            target.identity, target.definition, item_id=target.item_id,
-            global_id=target.global_id, hashes=target.hashes,
+        updates += put_object(target.item_id, ItemRecord(
+            owner="release", global_id=target.global_id, definition=target.definition,
             shard=known.shard if known is not None else None,
-        )
+        ), target.hashes)
     # ids that the migration takes are not handed out again
     free = state.allocators.get("i", AllocatorRecord(next=1)).next
     updates += (
@@ -260,12 +265,11 @@ def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
     state = create_catalog(MemoryLog(), warehouse="/")
     item_of = {identity: each.item_id for identity, each in baseline.objects.items()}
     updates: list[Update] = []
-    for identity, each in baseline.objects.items():
-        uses = sorted({item_of[use] for use in each.uses if use in item_of})
-        updates += _declare(
-            identity, each.definition, item_id=each.item_id, global_id=each.global_id,
-            hashes=each.hashes, uses=tuple(uses),
-        )
+    for each in baseline.objects.values():
+        updates += put_object(each.item_id, ItemRecord(
+            owner="release", global_id=each.global_id, definition=each.definition,
+            uses=tuple(sorted({item_of[use] for use in each.uses if use in item_of})),
+        ), each.hashes)
     state = preview(state, (*updates, Put("allocator", "i", AllocatorRecord(next=_APART))))
     return preview(state, plan_bundled_streams(state, statements).updates)
 
@@ -280,17 +284,3 @@ def bundled_statements(state: State) -> tuple[str, ...]:
         asked = replace(item, definition=item.shipped or item.definition)
         found.append(create_statement(state, dependencies.CatalogEntry(mapping, asked)))
     return tuple(sorted(found))
-
-
-def _declare(
-    identity: Identity, definition: ObjectDefinition, *, item_id: str, global_id: str,
-    hashes: Hashes, uses: tuple[str, ...] = (), shard: str | None = None,
-) -> tuple[Update, ...]:
-    """Put a release's object as far as statements look at it."""
-    item = ItemRecord(
-        owner="release", global_id=global_id, definition=definition, uses=uses, shard=shard
-    )
-    mapping = MappingRecord.of(
-        definition, hashes, owner="release", item_id=item_id, global_id=global_id
-    )
-    return Put("item", item_id, item), Put("mapping", identity_text(identity), mapping)
