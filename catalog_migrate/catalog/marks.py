@@ -83,8 +83,9 @@ def marks_of(
         NAME: f"{definition.kind}:{quote_part(definition.schema)}.{quote_part(definition.name)}",
         CONTENTS: definition.contents or "",
     }
-    if state.home is not None:
-        marks[HOME] = state.home
+    home = state.home
+    if home is not None:
+        marks[HOME] = home
     if source is not None:
         marks[SOURCE] = source
     return marks

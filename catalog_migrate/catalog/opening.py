@@ -185,7 +185,8 @@ def refuse_exported(state: State, log: CatalogLog) -> None:
 
 def is_at_home(state: State, log: CatalogLog) -> bool:
     """Whether the catalog lies where it was made or moved to, as far as it has a place."""
-    return state.home is None or log.home is None or is_same_place(state.home, log.home)
+    home = state.home
+    return home is None or log.home is None or is_same_place(home, log.home)
 
 
 def require_at_home(state: State, log: CatalogLog) -> None:

@@ -192,6 +192,17 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return dict(zip(self.ids.ids, names, strict=True))
 
 
+def name_item(
+    item_id: str, item: ItemRecord, hashes: Hashes, applied: tuple[str, ...] = ()
+) -> tuple[str, MappingRecord]:
+    """Return the mapping of an item's name to it, behind its key."""
+    mapping = MappingRecord.of(
+        item.definition, hashes, owner=item.owner, item_id=item_id, global_id=item.global_id,
+        applied=applied,
+    )
+    return identity_text(mapping.identity), mapping
+
+
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One physical Delta table directory; key is its path relative to the warehouse, never reused.
 

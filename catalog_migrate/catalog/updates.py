@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from catalog_migrate.catalog.records import (
-    ConfigRecord,
-    ItemRecord,
-    MappingRecord,
-    Record,
-    identity_text,
-)
+from catalog_migrate.catalog.records import ConfigRecord, ItemRecord, Record, name_item
 from catalog_migrate.catalog.state import State, find_differences
 
 if TYPE_CHECKING:
@@ -114,13 +108,8 @@ def put_object(
     item_id: str, item: ItemRecord, hashes: Hashes, *, applied: tuple[str, ...] = ()
 ) -> tuple[Put, Put]:
     """Return the puts of an object in force, and of its name."""
-    return (
-        Put("mapping", identity_text(item.definition.identity), MappingRecord.of(
-            item.definition, hashes, owner=item.owner, item_id=item_id, global_id=item.global_id,
-            applied=applied,
-        )),
-        Put("item", item_id, item),
-    )
+    key, mapping = name_item(item_id, item, hashes, applied)
+    return Put("mapping", key, mapping), Put("item", item_id, item)
 
 
 def edits_of(state: State, updates: Iterable[Update]) -> list[Edit]:
