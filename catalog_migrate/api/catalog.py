@@ -158,7 +158,9 @@ class Catalog:
         loaded = release if isinstance(release, Release) else load_release(
             release, policy=options.policy
         )
-        migration = planned(ReleaseToApply(loaded), state, self._planning_inputs(state), options)
+        migration = planned(
+            ReleaseToApply(loaded), state, self._planning_inputs(state, options), options
+        )
         return with_fence(
             with_bodies(migration, loaded, views=views), state, loaded, options.policy
         )
@@ -188,10 +190,12 @@ class Catalog:
 
         return missing_data(state, self._shard_logs(state).why_no_shard)
 
-    def _planning_inputs(self, state: State) -> PlanningInputs:
-        """What planning sees from here, without Spark."""
+    def _planning_inputs(self, state: State, options: BootstrapOptions) -> PlanningInputs:
+        """What planning sees from here, without Spark; UsageError as a start says it."""
+        from catalog_migrate.catalog.opening import require_warehouse
         from catalog_migrate.migrations.plan import PlanningInputs
 
+        require_warehouse(state, options.warehouse)
         return PlanningInputs(self.log, self._shard_logs(state))
 
     def _shard_logs(self, state: State) -> ShardLogs:
@@ -268,7 +272,7 @@ class Catalog:
 
         state = self.state()
         earlier, options = going_back_to(self.log, to, options)
-        return planned(earlier, state, self._planning_inputs(state), options)
+        return planned(earlier, state, self._planning_inputs(state, options), options)
 
     def rollback(
         self,

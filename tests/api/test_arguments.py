@@ -203,6 +203,15 @@ def test_a_plan_takes_what_the_start_takes(option: str, log: MemoryLog) -> None:
     assert [change.name for change in catalog.plan_rollback(1, **said).changes] == ["s.u"]
 
 
+def test_a_plan_refuses_another_warehouse_as_a_start_does(log: MemoryLog) -> None:
+    """It would say what no start does."""
+    catalog, said = Catalog(log), "this catalog's shards are below /w, not /elsewhere"
+    with pytest.raises(UsageError, match=said):
+        catalog.plan(load_texts([("a.sql", SECOND)], name="2"), warehouse="/elsewhere")
+    with pytest.raises(UsageError, match=said):
+        catalog.plan_rollback(1, warehouse="/elsewhere")
+
+
 def test_what_the_configuration_has_no_key_for_is_a_call_argument(tmp_path: Path) -> None:
     """What is configured and what is said make up the one value."""
     (tmp_path / "catalog_migrate.toml").write_text(RULES)
