@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from catalog_migrate.api.configured import (
     warehouse_of,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogMigrateError, InvalidOptions
-from catalog_migrate.model.findings import Finding
+from catalog_migrate.errors import InvalidOptions
+from catalog_migrate.model.findings import Check, Finding, run_check
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
 
 
@@ -38,35 +39,36 @@ def examine(
     if uri is not None and is_remote(uri):
         refuse_login(uri)
     remote = settings.text("spark.remote") is not None
-    trials: list[tuple[str, str, Callable[[], str]]] = []
+    checks: list[tuple[str, str, Check[Settings]]] = []
     if not remote:
-        trials += [("java", "", _java), ("jars", "", lambda: _jars(settings, on_note))]
+        checks += [("java", "", says("java", lambda _: _java())),
+                   ("jars", "", says("jars", lambda its: _jars(its, on_note)))]
     if uri is not None:
-        trials += [
-            ("catalog", "", lambda: _catalog(settings)),
-            ("lease", "catalog", lambda: _lease(settings)),
-            ("secrets", "catalog", lambda: _secrets(settings)),
+        checks += [
+            ("catalog", "", says("catalog", _catalog)),
+            ("lease", "catalog", says("lease", _lease)),
+            ("secrets", "catalog", says("secrets", _secrets)),
         ]
-    trials.append(("commits", "", lambda: race(uri, settings.storage)))
-    names: list[Finding] = []
+    checks.append(("commits", "", says("commits", lambda its: race(uri, its.storage))))
     if spark:
-        trials.append(("spark", "" if remote else "java", lambda: _spark(settings, on_note, names)))
-    found: dict[str, Finding] = {}
-    for name, needed, trial in trials:
-        if needed and not found[needed].ok:
-            found[name] = Finding(name, None, "error", f"not tried: {needed} failed")
+        checks.append(("spark", "" if remote else "java", partial(_spark, on_note=on_note)))
+    if uri is not None:
+        from catalog_migrate.api.streams import examine_streams
+
+        checks.append(("streams", "catalog", examine_streams))
+    found: dict[str, tuple[Finding, ...]] = {}
+    for name, needed, check in checks:
+        if needed and not all(each.ok for each in found[needed]):
+            skipped = Finding(name, None, "error", f"not tried: {needed} failed")
+            found[name] = (skipped,) if name != "streams" else ()
         else:
-            found[name] = tried(name, trial)
-    there = uri is not None and found["catalog"].ok
-    return (*found.values(), *names, *(_streams(settings) if there else ()))
+            found[name] = run_check(check, settings, name)
+    return tuple(each for findings in found.values() for each in findings)
 
 
-def tried(name: str, trial: Callable[[], str]) -> Finding:
-    """The outcome of one trial; our errors become findings, anything else is a defect."""
-    try:
-        return Finding(name, None, "ok", trial())
-    except CatalogMigrateError as error:
-        return Finding(name, None, "error", f"{error.code} {error.message}", error.remedy)
+def says(name: str, trial: Callable[[Settings], str]) -> Check[Settings]:
+    """The check that finds what a trial says."""
+    return lambda settings: (Finding(name, None, "ok", trial(settings)),)
 
 
 def race(uri: str | None, storage: Storage | None = None) -> str:
@@ -134,34 +136,26 @@ def _secrets(settings: Settings) -> str:
     return "none is in the catalog as plain text"
 
 
-def _streams(settings: Settings) -> tuple[Finding, ...]:
-    """What there is of streams; one finding where that cannot be read."""
-    from catalog_migrate.api.streams import examine_streams
-
-    try:
-        return examine_streams(settings)
-    except CatalogMigrateError as error:
-        return (Finding("streams", None, "error", f"{error.code} {error.message}", error.remedy),)
-
-
-def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:
-    """The session itself; what its catalog can do is one finding more, in ``names``."""
-    from catalog_migrate.engine.spark.engine import limits
-
+def _spark(settings: Settings, on_note: OnNote) -> Iterator[Finding]:
+    """The session itself, and what its catalog can do."""
     with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
-        names.append(tried("names", lambda: probed(engine, settings)))
-        lacking = limits(spark.version)
-        version = f"Spark {spark.version}{lacking and f' ({lacking})'}"
-        if settings.text("spark.remote") is not None:  # its disk is not ours to write to
-            answered = f"{version} with Delta answered by Spark Connect"
-            return answered + safe_commits(spark, settings)
-        with _scratch() as place:
-            spark.range(1).write.format("delta").save(f"{place}/one")
-            rows = spark.read.format("delta").load(f"{place}/one").count()
-        return (
-            f"{version} wrote and read {rows} row of a Delta table" + safe_commits(spark, settings)
-        )
+        yield from run_check(says("spark", partial(_delta, spark)), settings, "spark")
+        yield from run_check(says("names", partial(probed, engine)), settings, "names")
+
+
+def _delta(spark: Any, settings: Settings) -> str:
+    """Write and read a Delta table where the session has a disk of ours."""
+    from catalog_migrate.engine.spark.engine import limits
+
+    lacking = limits(spark.version)
+    version = f"Spark {spark.version}{lacking and f' ({lacking})'}"
+    if settings.text("spark.remote") is not None:  # its disk is not ours to write to
+        return f"{version} with Delta answered by Spark Connect" + safe_commits(spark, settings)
+    with _scratch() as place:
+        spark.range(1).write.format("delta").save(f"{place}/one")
+        rows = spark.read.format("delta").load(f"{place}/one").count()
+    return f"{version} wrote and read {rows} row of a Delta table" + safe_commits(spark, settings)
 
 
 def probed(engine: Any, settings: Settings) -> str:

@@ -111,12 +111,16 @@ def doctor(no_spark: bool, format_: str) -> int:
     findings = examine(options.settings(), spark=not no_spark, on_note=note)
     if format_ == "json":
         emit(as_json([
-            {"name": each.subject, "ok": each.ok, "text": each.message, "remedy": each.remedy}
+            {
+                "name": each.subject, "ok": each.ok, "text": f"{each.code} {each.message}".lstrip(),
+                "remedy": each.remedy,
+            }
             for each in findings
         ]))
     else:
         for found in findings:
-            emit(f"{'ok  ' if found.ok else 'FAIL'}  {found.subject:<8} {found.message}\n")
+            text = f"{found.code} {found.message}".lstrip()
+            emit(f"{'ok  ' if found.ok else 'FAIL'}  {found.subject:<8} {text}\n")
             if found.remedy:
                 emit(f"                remedy: {found.remedy}\n")
     return 0 if all(found.ok for found in findings) else 1

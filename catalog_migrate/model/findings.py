@@ -80,10 +80,12 @@ class Check(Protocol[What]):
 
 def run_check(check: Check[What], what: What, subject: str) -> tuple[Finding, ...]:
     """Return what a check of one thing finds; ``subject`` is what an error is about."""
+    found: list[Finding] = []
     try:
-        return tuple(check(what))
+        found.extend(check(what))
     except CatalogMigrateError as error:
-        return findings_of(error, subject)
+        found += findings_of(error, subject)
+    return tuple(found)
 
 
 def findings_of(error: CatalogMigrateError, subject: str) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -649,15 +649,18 @@ def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> 
     assert list((tmp_path / "c").iterdir()) == []
 
 
-def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
-    """doctor tells our errors with their remedy and goes on."""
-    from catalog_migrate.api.doctor import tried
-    from catalog_migrate.model.findings import Finding
+def test_a_failed_check_is_a_finding_not_a_crash() -> None:
+    """doctor tells our errors with their remedy, behind what was found before, and goes on."""
+    from catalog_migrate.model.findings import Finding, run_check
 
-    def fails() -> str:
+    well = Finding("y", None, "ok", "fine")
+
+    def fails(_: str) -> Iterator[Finding]:
+        yield well
         raise CatalogMigrateError("no luck", remedy="try again")
 
-    assert tried("x", fails) == Finding("x", None, "error", "CM0000 no luck", "try again")
+    failed = Finding("x", None, "error", "no luck", "try again", code="CM0000")
+    assert run_check(fails, "what is checked", "x") == (well, failed)
 
 
 def test_what_needs_a_failed_trial_is_not_tried(

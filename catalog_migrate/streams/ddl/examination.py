@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.postgres import sessions
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.findings import Finding, Severity
+from catalog_migrate.model.findings import Check, Finding, Severity, run_check
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.failures import insert_name
 from catalog_migrate.streams.catalog.query_spec import spec_of
@@ -51,14 +51,17 @@ def examine_streams(
     health = streams_health(
         state, log, ports=ports, now=now, lags=False, silent_after=silent_after
     )
-    used = {query.cluster for query in health.queries}
-    return (
-        *(_runtime(each, used=each.cluster in used) for each in health.runtimes),
-        *_connections(state, ports),
-        *_queries(health, now),
-        *_checkpoints(state, ports),
-        *_slots(state, ports),
-    )
+    look = _Look(state, ports, health, now)
+    return tuple(found for check in _CHECKS for found in run_check(check, look, "streams"))
+
+
+class _Look(NamedTuple):
+    """What all checks are made of."""
+
+    state: State
+    ports: Ports
+    health: StreamsHealth
+    now: float
 
 
 def _grouped(kind: str, well: Sequence[str], bad: Sequence[Finding]) -> Iterator[Finding]:
@@ -69,6 +72,11 @@ def _grouped(kind: str, well: Sequence[str], bad: Sequence[Finding]) -> Iterator
 
 
 # -- runtimes, and what runs under them -----------------------------------------------------------
+
+
+def _runtimes(look: _Look) -> Iterator[Finding]:
+    used = {query.cluster for query in look.health.queries}
+    return (_runtime(each, used=each.cluster in used) for each in look.health.runtimes)
 
 
 def _runtime(runtime: RuntimeHealth, *, used: bool) -> Finding:
@@ -91,9 +99,9 @@ def _runtime(runtime: RuntimeHealth, *, used: bool) -> Finding:
     )
 
 
-def _queries(health: StreamsHealth, now: float) -> Iterator[Finding]:
-    bad, states = [], dict[str, int]()
-    for query in health.queries:
+def _queries(look: _Look) -> Iterator[Finding]:
+    bad, states, now = [], dict[str, int](), look.now
+    for query in look.health.queries:
         began = _seconds(query.at) if query.state == "starting" else None
         if not query.ok:
             reasons = "; ".join(query.reasons) or "no reason is known"
@@ -128,29 +136,30 @@ def _seconds(at: str | None) -> float | None:
 # -- connections -----------------------------------------------------------------------------------
 
 
-def _connections(state: State, ports: Ports) -> Iterator[Finding]:
-    verdicts = probe_connections(state, ports=ports, timeout=_TIMEOUT)
+def _connections(look: _Look) -> Iterator[Finding]:
+    found = probe_connections(look.state, ports=look.ports, timeout=_TIMEOUT)
     bad = [
         Finding(
-            "connection", verdict.option, "error",
-            f"{verdict.subject.removeprefix('connection ')}: {verdict.message}",
-            "run doctor where the runtime runs: it has the secret there" if verdict.unresolved
-            else verdict.remedy,
+            "connection", each.option, "error",
+            f"{dependencies.display(look.state, each.item_id)}: {each.message}",
+            "run doctor where the runtime runs: it has the secret there" if each.unresolved
+            else each.remedy,
         )
-        for verdict in verdicts if not verdict.ok
+        for each in found if not each.ok
     ]
-    failed = {verdict.item_id for verdict in verdicts if not verdict.ok}
-    well = len({verdict.item_id for verdict in verdicts} - failed)
+    failed = {each.item_id for each in found if not each.ok}
+    well = len({each.item_id for each in found} - failed)
     yield from _grouped("connection", [f"{well} answer"] if well else [], bad)
 
 
 # -- checkpoints and slots -------------------------------------------------------------------------
 
 
-def _checkpoints(state: State, ports: Ports) -> Iterator[Finding]:
+def _checkpoints(look: _Look) -> Iterator[Finding]:
     """Of queries that were started once: without its checkpoint one would begin at START again."""
+    state, ports = look.state, look.ports
 
-    def look(found: dependencies.CatalogEntry) -> Finding | None:
+    def check(found: dependencies.CatalogEntry) -> Finding | None:
         stream = state.streams[found.item_id]
         place = dependencies.location(state, stream.checkpoint)
         name, kind = str(found.item.definition.item_name), found.mapping.kind
@@ -177,7 +186,7 @@ def _checkpoints(state: State, ports: Ports) -> Iterator[Finding]:
         return None
 
     started = _started(state)
-    found = _each(ports, look, started)
+    found = _each(ports, check, started)
     bad = [each for each in found if each is not None]
     well = len(started) - len(bad)
     yield from _grouped("checkpoint", [f"{well} present"] if well else [], bad)
@@ -191,8 +200,9 @@ def _started(state: State) -> list[dependencies.CatalogEntry]:
     ]
 
 
-def _slots(state: State, ports: Ports) -> Iterator[Finding]:
+def _slots(look: _Look) -> Iterator[Finding]:
     """The replication slot of each source on PostgreSQL, and those of dropped ones."""
+    state, ports = look.state, look.ports
     sources = [found for found in _started(state) if found.external.tables]
     looked = _each(ports, lambda found: _slot(state, found, ports), sources)
     yield from _grouped(
@@ -247,3 +257,6 @@ def _each(
         return []
     with ports.threads.pool(min(_AT_ONCE, len(queries)), "doctor") as pool:
         return list(pool.map(look, queries))
+
+
+_CHECKS: tuple[Check[_Look], ...] = (_runtimes, _connections, _queries, _checkpoints, _slots)

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from catalog_migrate.api import Catalog
-from catalog_migrate.api.doctor import safe_commits, tried
+from catalog_migrate.api.doctor import safe_commits, says
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.config import load
 from catalog_migrate.delta import seal as seals
@@ -43,7 +44,7 @@ from catalog_migrate.migrations.safe_commits import (
     require_safe_commits,
     rows_addresses,
 )
-from catalog_migrate.model.findings import Finding
+from catalog_migrate.model.findings import Finding, run_check
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
@@ -165,14 +166,15 @@ class TestCommits:
         }}
 
         def found() -> Finding:
-            return tried("spark", lambda: safe_commits(spark_on_s3, load(env=env)))
+            check = says("spark", partial(safe_commits, spark_on_s3))
+            return run_check(check, load(env=env), "spark")[0]
 
         raced = f"; its commits to {bucket} with {LOG_STORE} write over no other's"
         assert found().message == raced
         with committing_with(spark_on_s3, STOCK, "s3"):
             told = found()
             assert not told.ok
-            assert told.message.startswith(f"CM0402 this session commits to {bucket} with {STOCK}")
+            assert told.message.startswith(f"this session commits to {bucket} with {STOCK}")
             env["CATALOG_MIGRATE__STORAGE__REQUIRE_SAFE_COMMITS"] = "false"
             told = found()
             assert told.ok
