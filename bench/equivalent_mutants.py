@@ -13,6 +13,7 @@ EQUIVALENT: Mapping[str, str] = {
     "catalog/delta_log.py:DeltaLog._outcome: no statement: self._table = None":
         "A table that was read before the failure is brought to the version asked for as any"
         " other.",
+    "catalog/lease.py:Confirm: constant: True -> False": _FROZEN,
     "catalog/records.py:AllocatorRecord: constant: True -> False": _FROZEN,
     "catalog/records.py:ShardRecord: constant: True -> False": _FROZEN,
     "planner/earlier_state.py:_Walk._columns_in: constant: True -> False":

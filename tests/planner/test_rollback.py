@@ -93,8 +93,11 @@ def test_rows_without_a_value_for_not_null() -> None:
         return Origin(source("p", None, 7, -1, A, must), (source("q", 2, None, rows, A),))
 
     assert codes(planned(then, now, {"a": "a"}, origin(3))) == [(ROWS_NOT_HELD, None)]
-    left = planned(then, now, {"a": "a"}, origin(3), "s.t").targets[0].segments[-1]
-    assert left == Segment("q", 2, None, None, left_out=True)
+    approved = planned(then, now, {"a": "a"}, origin(3), "s.t")
+    assert approved.targets[0].segments[-1] == Segment("q", 2, None, None, left_out=True)
+    assert approved.plan.changes[0].risk == (
+        "3 rows written since have no value for b (NOT NULL) and stay behind in the retired shard q"
+    )
     none = planned(then, now, {"a": "a"}, origin(0)).targets[0].segments[-1]
     assert none == Segment("q", 2, None, None, left_out=False)
 

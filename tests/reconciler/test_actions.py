@@ -6,7 +6,7 @@ import pytest
 
 from catalog_migrate.catalog.records import FORMAT_VERSION, ConfigRecord, MappingRecord, ShardRecord
 from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
-from catalog_migrate.engine.port import Registration
+from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.migrations.actions import DesiredName, difference, shard_at
 from catalog_migrate.migrations.others import describe_holder
 from catalog_migrate.model.names import Identity, ItemName
@@ -45,6 +45,27 @@ def test_own_views_are_not_put_beside_those_of_others(state: State) -> None:
     assert found.missing == {T}
     assert found.held_views is not None
     assert difference(state, desired, [], "/w").missing == {OWN, T}
+
+
+def test_a_view_with_another_definition_is_replaced_and_reported(state: State) -> None:
+    """The report names the object, its kind and why; nothing is dropped for it."""
+    wanted = DesiredName(
+        OWN, ItemName("catalog_migrate", "own"), "view", "i1", "s1", (),
+        view=ViewSpec(ItemName("catalog_migrate", "own"), (), "SELECT 2"),
+    )
+    edited = Registration(
+        wanted.name, "view", text="SELECT 1",
+        properties={
+            "catalog_migrate.lineage": "a" * 32, "catalog_migrate.id": "s1",
+            "catalog_migrate.definition": "another",
+        },
+    )
+    found = difference(state, {OWN: wanted}, [edited], "/w")
+    (drift,) = found.drift
+    assert (drift.kind, drift.name, drift.reason, drift.object) == (
+        "different", "catalog_migrate.own", "its definition is not the committed one", "view"
+    )
+    assert (set(found.replaced), set(found.drops)) == ({OWN}, set())
 
 
 def test_a_shard_is_known_by_the_paths_that_were_handed_out(state: State) -> None:
