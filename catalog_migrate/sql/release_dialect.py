@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from catalog_migrate.sql.tokens import LineIndex, Token, split_statements, token
 
 SYNTAX = "CM0101"
 NO_SCHEMA = "CM0109"
+
+One = TypeVar("One")
 
 _KINDS = ("table", "view", "function", "type")
 _CLAUSES: Mapping[str, tuple[str, ...]] = {
@@ -245,20 +247,19 @@ class _Parser(Cursor):
 
     def slice_until(self, stop: Callable[[], bool], what: str, *, angles: bool = False) -> str:
         """The source text up to a comma, a closing parenthesis or where ``stop`` holds."""
+        opening, closing = ("([{<", ")]}>") if angles else ("([{", ")]}")
         start, depth = self.at, 0
         while not self.ended:
             token = self.token
             if token.kind == "error":
                 raise self.expected(what)
-            if token.kind == "operator":
-                if depth == 0 and token.text in (",", ")"):
+            if token.kind != "operator":
+                if depth == 0 and self.at > start and stop():
                     break
-                if token.text in "([{" or (angles and token.text == "<"):
-                    depth += 1
-                elif token.text in ")]}" or (angles and token.text == ">"):
-                    depth -= 1
-            elif depth == 0 and self.at > start and stop():
+            elif depth == 0 and token.text in (",", ")"):
                 break
+            else:
+                depth += (token.text in opening) - (token.text in closing)
             self.advance()
         if self.at == start:
             raise self.expected(what)
@@ -393,27 +394,29 @@ class _Parser(Cursor):
         return self.clauses("type", fields)
 
     def _table(self) -> dict[str, Any]:
-        self.need_mark("(", remedy="write the columns in parentheses: (id INT, …)")
-        columns: list[Column] = []
         checks: list[tuple[str | None, str]] = []
-        while True:
-            if self.sees("CHECK") and self.peek(1).is_operator("("):
-                self.advance()
-                checks.append((None, self.parenthesised("a condition")))
-            elif self.sees("CONSTRAINT") and self.peek(2).keyword == "CHECK":
-                self.advance()
-                name = self.need_part("the name of the constraint")
-                self.need("CHECK")
-                checks.append((name, self.parenthesised("a condition")))
-            else:
-                self.refuse_key()
-                self.refuse_bare_check()
-                columns.append(self.table_column())
-            if not self.accept_mark(","):
-                break
-        self.need_mark(")")
-        fields: dict[str, Any] = {"columns": tuple(columns), "checks": _named(checks)}
-        return self.clauses("table", fields)
+        columns = self.listed(
+            lambda: self.column_or_check(checks),
+            remedy="write the columns in parentheses: (id INT, …)",
+        )
+        return self.clauses("table", {
+            "columns": tuple(column for column in columns if column is not None),
+            "checks": _named(checks),
+        })
+
+    def column_or_check(self, checks: list[tuple[str | None, str]]) -> Column | None:
+        """A column of a table; a CHECK among them goes to ``checks``."""
+        name = None
+        if self.sees("CONSTRAINT") and self.peek(2).keyword == "CHECK":
+            self.advance()
+            name = self.need_part("the name of the constraint")
+        elif not self.sees("CHECK") or not self.peek(1).is_operator("("):
+            self.refuse_key()
+            self.refuse_bare_check()
+            return self.table_column()
+        self.need("CHECK")
+        checks.append((name, self.parenthesised("a condition")))
+        return None
 
     def refuse_comma(self) -> None:
         """Fail at a comma that nothing stands before, or nothing behind."""
@@ -442,14 +445,8 @@ class _Parser(Cursor):
             raise self.problem(f"{what} has no meaning here", token=word, remedy=_NO_KEYS)
 
     def _view(self) -> dict[str, Any]:
-        columns: list[Column] = []
-        if self.accept_mark("("):
-            while True:
-                columns.append(self.view_column())
-                if not self.accept_mark(","):
-                    break
-            self.need_mark(")")
-        fields = self.clauses("view", {"columns": tuple(columns)})
+        columns = self.listed(self.view_column) if self.sees_mark("(") else ()
+        fields = self.clauses("view", {"columns": columns})
         if self.sees("SELECT") or self.sees("FROM") or self.sees("VALUES"):
             raise self.problem(
                 "AS is missing before the query", remedy=f"write AS {self.token.keyword}"
@@ -473,8 +470,7 @@ class _Parser(Cursor):
                 if self.accept("DEFAULT"):
                     default = self.slice_until(self.comment_follows, "an expression")
                 elif self.comment_follows():
-                    self.advance()
-                    comment = self.need_string("a comment")
+                    comment = self.comment()
                 else:
                     raise self.expected("`,`, `)`, DEFAULT or COMMENT")
             arguments.append(
@@ -505,14 +501,7 @@ class _Parser(Cursor):
                     "RETURNS TABLE has no columns", remedy="write RETURNS TABLE (name TYPE, …)"
                 )
             self.advance()
-            self.need_mark("(")
-            columns: list[Column] = []
-            while True:
-                columns.append(self.view_column())
-                if not self.accept_mark(","):
-                    break
-            self.need_mark(")")
-            return tuple(columns)
+            return self.listed(self.view_column)
         stop = lambda: (  # noqa: E731
             self.sees("RETURN") or self.comment_follows() or self.sees("RENAMED", "FROM")
             or self.token.is_word("language", "deterministic", "not", "contains", "reads", "sql")
@@ -576,59 +565,57 @@ class _Parser(Cursor):
 
     def table_column(self) -> Column:
         name = self.mark_column()
-        stop = self.option_follows
         fields: dict[str, Any] = {"type": self.column_type(name)}
         while not self.sees_mark(",", ")"):
             self.refuse_not_null()
             option = self.token
-            value: bool | str | tuple[str, ...]
-            if self.accept("NOT", "NULL"):
-                key, value = "nullable", False
-            elif self.accept("USING"):
-                key, value = "using", self.slice_until(stop, "an expression")
-            elif self.accept("DEFAULT"):
-                key, value = "default", self.slice_until(stop, "an expression")
-            elif self.accept("RENAMED", "FROM"):
-                key, value = "renamed_from", self.earlier(lambda: self.need_part("a column"))
-            elif self.comment_follows():
-                self.advance()
-                key, value = "comment", self.need_string("a comment")
-            elif self.sees("GENERATED") and any(
-                self.peek(ahead).is_word("identity") for ahead in (3, 4, 5)
-            ):
-                raise self.problem(
-                    "IDENTITY has no meaning here", remedy=_ELSEWHERE["IDENTITY"]
-                )
-            elif self.accept("GENERATED", "ALWAYS", "AS"):
-                key, value = "generated", self.parenthesised("an expression")
-            elif self.token.keyword in _ELSEWHERE:
-                what = " ".join(self.tokens[self.at + at].keyword for at in range(
-                    2 if self.peek(1).is_word("key") else 1
-                ))
-                raise self.problem(
-                    f"{what} has no meaning here", remedy=_ELSEWHERE[self.token.keyword]
-                )
-            elif self.token.is_word("check", "constraint") and not self.peek(1).is_word(*_TYPES):
-                raise self.problem(
-                    f"{self.token.keyword} has no meaning behind the type of a column",
-                    remedy="write , CHECK (…): it is a condition of the whole table",
-                )
-            elif (option_meant := self.misspelt_option()) is not None:
-                raise self.problem(
-                    f"{self.token.text} has no meaning here", remedy=f"write {option_meant}"
-                )
-            elif self.token.is_name and self.peek(1).is_name and not self.sees("NOT"):
-                raise self.problem(
-                    f"a `,` is missing before {self.token.text}",
-                    remedy=f"write , before {self.token.text}",
-                )
-            else:
-                raise self.expected(
-                    "`,`, `)` or an option of the column",
-                    remedy=f"known here: NOT NULL, {', '.join(_OPTIONS.values())}",
-                )
+            key, value = self.column_option()
             self.set_once(fields, key, value, option)
         return Column(name=name, **fields)
+
+    def column_option(self) -> tuple[str, Any]:
+        """What the option here sets, and to which value."""
+        if self.accept("NOT", "NULL"):
+            return "nullable", False
+        if self.comment_follows():
+            return "comment", self.comment()
+        if self.sees("GENERATED") and any(
+            self.peek(ahead).is_word("identity") for ahead in (3, 4, 5)
+        ):
+            raise self.problem("IDENTITY has no meaning here", remedy=_ELSEWHERE["IDENTITY"])
+        for words, (key, read) in _OPTION_VALUES.items():
+            if self.accept(*words.split()):
+                return key, read(self)
+        raise self.no_option()
+
+    def no_option(self) -> ParseError:
+        """The error for what is no option of a column."""
+        if self.token.keyword in _ELSEWHERE:
+            what = self.token.keyword + (" KEY" if self.peek(1).is_word("key") else "")
+            return self.problem(
+                f"{what} has no meaning here", remedy=_ELSEWHERE[self.token.keyword]
+            )
+        if self.token.is_word("check", "constraint") and not self.peek(1).is_word(*_TYPES):
+            return self.problem(
+                f"{self.token.keyword} has no meaning behind the type of a column",
+                remedy="write , CHECK (…): it is a condition of the whole table",
+            )
+        if (option_meant := self.misspelt_option()) is not None:
+            return self.problem(
+                f"{self.token.text} has no meaning here", remedy=f"write {option_meant}"
+            )
+        if self.token.is_name and self.peek(1).is_name and not self.sees("NOT"):
+            return self.problem(
+                f"a `,` is missing before {self.token.text}",
+                remedy=f"write , before {self.token.text}",
+            )
+        return self.expected(
+            "`,`, `)` or an option of the column",
+            remedy=f"known here: NOT NULL, {', '.join(_OPTIONS.values())}",
+        )
+
+    def expression(self) -> str:
+        return self.slice_until(self.option_follows, "an expression")
 
     def view_column(self) -> Column:
         name = self.mark_column()
@@ -640,46 +627,47 @@ class _Parser(Cursor):
         kind = self.column_type(name)
         self.refuse_not_null()
         nullable = not self.accept("NOT", "NULL")
-        comment = None
-        if self.comment_follows():
-            self.advance()
-            comment = self.need_string("a comment")
+        comment = self.comment() if self.comment_follows() else None
         return Column(name=name, type=kind, nullable=nullable, comment=comment)
 
     def clauses(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-        while True:
-            start = self.token
-            if self.comment_follows():
-                self.advance()
-                self.set_once(fields, "comment", self.need_string("a comment"), start)
-            elif self.accept("RENAMED", "FROM"):
-                self.set_once(fields, "renamed_from", self.earlier(self.dotted_name), start)
-            elif kind in ("table", "view") and self.accept("WAS"):
-                other = "view" if kind == "table" else "table"
-                self.need(other.upper())
-                self.set_once(fields, "was", other, start)
-            elif kind == "view" and self.sees("WITH", "SCHEMA"):
-                raise self.problem(
-                    "WITH SCHEMA has no meaning here",
-                    remedy="leave it out: the typed column list is what the view keeps to",
-                )
-            elif kind == "function" and self.accept_characteristic():
-                pass
-            elif kind in ("table", "view") and self.accept("WITH"):
-                self.properties(kind, fields, start)
-            elif kind == "table" and self.accept("FILLED", "FROM"):
-                if self.sees_mark("("):
-                    self.text_place = self.lines.place(self.peek(1).start)
-                self.set_once(fields, "filled_from", self.parenthesised("a query"), start)
-            elif kind == "table" and self.accept("DROPPED"):
-                # what plans offer, one clause a column, may be written one behind the other
-                fields["dropped"] = (*fields.get("dropped", ()), *self.name_list())
-            elif kind == "table" and self.accept("PARTITIONED", "BY"):
-                self.set_once(fields, "partitioned_by", self.name_list(), start)
-            elif kind == "table" and self.accept("CLUSTER", "BY"):
-                self.set_once(fields, "clustered_by", self.name_list(), start)
-            else:
-                return fields
+        while self.clause(kind, fields):
+            pass
+        return fields
+
+    def clause(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Take one clause into ``fields``, if one comes next."""
+        start = self.token
+        if self.comment_follows():
+            self.set_once(fields, "comment", self.comment(), start)
+            return True
+        if kind == "view" and self.sees("WITH", "SCHEMA"):
+            raise self.problem(
+                "WITH SCHEMA has no meaning here",
+                remedy="leave it out: the typed column list is what the view keeps to",
+            )
+        taken = next((each for each in _CLAUSES[kind] if self.sees(each.split()[0])), "COMMENT")
+        if taken == "COMMENT":
+            return kind == "function" and self.accept_characteristic()
+        self.need(*taken.split())
+        if taken == "WITH":
+            self.properties(kind, fields, start)
+        elif taken == "DROPPED":
+            # what plans offer, one clause a column, may be written one behind the other
+            fields["dropped"] = (*fields.get("dropped", ()), *self.name_list())
+        else:
+            key, read = _CLAUSE_VALUES[taken]
+            self.set_once(fields, key, read(self), start)
+        return True
+
+    def filling(self) -> str:
+        if self.sees_mark("("):
+            self.text_place = self.lines.place(self.peek(1).start)
+        return self.parenthesised("a query")
+
+    def comment(self) -> str:
+        self.need("COMMENT")
+        return self.need_string("a comment")
 
     def accept_characteristic(self) -> bool:
         """Take what a function says of itself and Spark finds out from its body."""
@@ -711,9 +699,9 @@ class _Parser(Cursor):
         fields[key] = value
 
     def properties(self, kind: str, fields: dict[str, Any], start: Token) -> None:
-        self.need_mark("(")
         properties: dict[str, str] = {}
-        while True:
+
+        def one() -> None:
             token = self.token
             key = self.property_key()
             self.need_mark("=")
@@ -730,9 +718,8 @@ class _Parser(Cursor):
             else:
                 properties[key] = value
                 self.property_places[key] = self.lines.place(token.start)
-            if not self.accept_mark(","):
-                break
-        self.need_mark(")")
+
+        self.listed(one)
         if properties:
             self.set_once(fields, "properties", properties, start)
 
@@ -771,27 +758,50 @@ class _Parser(Cursor):
         return written
 
     def name_list(self) -> tuple[str, ...]:
-        self.need_mark("(", remedy="write the names in parentheses: (…)")
-        names = [self.need_part("the name of a column")]
-        while self.accept_mark(","):
-            names.append(self.need_part("the name of a column"))
-        self.need_mark(")")
-        return tuple(names)
+        return self.listed(
+            lambda: self.need_part("the name of a column"),
+            remedy="write the names in parentheses: (…)",
+        )
 
     def earlier(self, one: Callable[[], str]) -> str | tuple[str, ...]:
-        if not self.accept_mark("("):
-            return one()
-        names = [one()]
+        if self.sees_mark("("):
+            return self.listed(one)
+        self.note("`(`")
+        return one()
+
+    def listed(self, one: Callable[[], One], *, remedy: str | None = None) -> tuple[One, ...]:
+        """``(one, …)``, at least one."""
+        self.need_mark("(", remedy=remedy)
+        found = [one()]
         while self.accept_mark(","):
-            names.append(one())
+            found.append(one())
         self.need_mark(")")
-        return tuple(names)
+        return tuple(found)
 
     def dotted_name(self) -> str:
         name = quote_part(self.need_part("an earlier name"))
         if self.accept_mark("."):
             name += "." + quote_part(self.need_part("an earlier name"))
         return name
+
+
+_CLAUSE_VALUES: Mapping[str, tuple[str, Callable[[_Parser], Any]]] = {
+    "RENAMED FROM": ("renamed_from", lambda parser: parser.earlier(parser.dotted_name)),
+    "WAS VIEW": ("was", lambda _: "view"),
+    "WAS TABLE": ("was", lambda _: "table"),
+    "FILLED FROM": ("filled_from", _Parser.filling),
+    "PARTITIONED BY": ("partitioned_by", _Parser.name_list),
+    "CLUSTER BY": ("clustered_by", _Parser.name_list),
+}
+"""What a clause sets, and how it is read; the others may stand more than once or set more."""
+_OPTION_VALUES: Mapping[str, tuple[str, Callable[[_Parser], Any]]] = {
+    "USING": ("using", _Parser.expression),
+    "DEFAULT": ("default", _Parser.expression),
+    "RENAMED FROM": (
+        "renamed_from", lambda parser: parser.earlier(lambda: parser.need_part("a column"))
+    ),
+    "GENERATED ALWAYS AS": ("generated", lambda parser: parser.parenthesised("an expression")),
+}
 
 
 def _named(checks: Sequence[tuple[str | None, str]]) -> tuple[Check, ...]:
