@@ -34,6 +34,9 @@ PACKAGE = "catalog_migrate"
 CORE = ("planner", "operations", "migrations", "catalog", "delta", "hook", "api")
 """Where decisions are made; each is a folder or a module of the package."""
 
+APART = ("connectors", "administration", "testing")
+"""Rooms that stand beside the product's centre; what it has without them is counted, too."""
+
 SHARED = ("retry.py", "delta/commit.py")
 
 COMPLEX, MANY, DEEP = 15, 8, 5
@@ -81,6 +84,10 @@ class House:
     def rooms(self) -> list[str]:
         return sorted({room(file) for file in self.lines})
 
+    def lines_outside(self, rooms: Sequence[str]) -> int:
+        """Return the number of lines that are in none of ``rooms``."""
+        return sum(count for file, count in self.lines.items() if room(file) not in rooms)
+
 
 def room(file: str) -> str:
     return PurePosixPath(file).parts[0].removesuffix(".pyi").removesuffix(".py")
@@ -113,6 +120,15 @@ def read_sources(revision: str) -> dict[str, str]:
         name.removeprefix(f"{PACKAGE}/"): _git("show", f"{revision}:{name}")
         for name in names if name.endswith((".py", ".pyi"))
     }
+
+
+def count_test_lines(revision: str) -> int:
+    """Return the lines of Python below ``tests`` at ``revision``, or in the working tree."""
+    if revision == ".":
+        return sum(len(file.read_text().splitlines()) for file in Path("tests").rglob("*.py"))
+    names = _git("ls-tree", "-r", "--name-only", revision, "tests/").splitlines()
+    texts = _git("show", *(f"{revision}:{name}" for name in names if name.endswith(".py")))
+    return len(texts.splitlines())
 
 
 def _git(*arguments: str) -> str:
@@ -245,6 +261,7 @@ def figures(house: House) -> dict[str, str]:
     lengths = sorted(function.length for function in house.functions)
     rows = {
         "lines of Python in the wheel": f"{sum(house.lines.values()):,}",
+        f"lines outside of {', '.join(APART)}": f"{house.lines_outside(APART):,}",
         "modules": f"{len(house.lines):,}",
         "functions": f"{len(house.functions):,}",
         "lines of the longest function; functions of more than 60": (
@@ -311,6 +328,8 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     houses = {revision: survey(read_sources(revision)) for revision in options.revisions or ["."]}
     print(table({"working tree" if name == "." else name: house for name, house in houses.items()}))
+    tests = " → ".join(f"{count_test_lines(revision):,}" for revision in houses)
+    print(f"\nLines of tests: {tests}.")
     print(f"\nThe core is {', '.join(CORE)}.")
     if options.list:
         print(listing(list(houses.values())[-1]))
