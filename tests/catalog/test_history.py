@@ -258,6 +258,12 @@ class TestDamage:
         assert caught.value.data["file"] == str(path)
         assert str(path) in caught.value.message
 
+    def test_a_number_of_files_that_is_none(self, place: Path) -> None:
+        """The message says what the commit names, not that it is truncated."""
+        damage(commit_file(place, 1), in_info("operationMetrics", {"num_added_files": "many"}))
+        with pytest.raises(CatalogCorrupt, match="is damaged: it names 'many' data files"):
+            list(entries(open_log(str(place))))
+
     @pytest.mark.parametrize("version", [0, 1, 2, 4])
     def test_missing(self, place: Path, version: int) -> None:
         """A missing commit is an error from the first entry on, never a shorter history."""

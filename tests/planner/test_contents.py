@@ -206,6 +206,14 @@ def test_changed_values_are_those_with_another_expression(
     )
 
 
+def test_a_using_of_a_column_that_stays_as_it_is_is_not_run() -> None:
+    """A column that had no NULLs before, and has the same type and name, is copied as it is."""
+    before = Column("a", "INT", nullable=False)
+    now = Column("a", "INT", nullable=False, using="a + 1")
+    assert not changes_values(now, before, {}, ())
+    assert changes_values(now, Column("a", "INT"), {}, ())
+
+
 def test_two_columns_that_swap_their_names_are_told_as_that(make: Any) -> None:
     """One line, and no move: by their names the columns stand where they stood."""
     def told(old: str, *new: tuple[str, str | None]) -> list[str]:
