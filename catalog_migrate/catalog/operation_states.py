@@ -65,12 +65,12 @@ def committed_state(state: State) -> str | None:
     """The state of the migration or rollback that was committed; None when nothing is left of it.
 
     What statements on streams leave to the next start (a name to be dropped, a column of a source's
-    table) counts as left of it. Of shards it looks at the texts, and decodes none.
+    table) counts as left of it.
     """
     row = state.operations[RECONCILE] if RECONCILE in state.raw.get("operation", {}) else None
     if row is not None and row.state == FAILED:
         return FAILED
-    if any('"evolve":true' in text for text in state.raw.get("shard", {}).values()):
+    if state.has_pending_changes:
         return COMMITTED[0]
     if state.raw.get("tombstone"):
         return COMMITTED[1]

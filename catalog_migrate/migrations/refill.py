@@ -23,7 +23,7 @@ from catalog_migrate.operations.steps import Step
 
 def unfilled(state: State) -> tuple[str, ...]:
     """Names of the living derived tables that nobody has populated yet, sorted."""
-    if not any('"unfilled":' in text for text in state.raw.get("shard", {}).values()):
+    if not state.has_unfilled_tables:
         return ()  # and no item is decoded
     return tuple(
         sorted(

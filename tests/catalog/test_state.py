@@ -360,6 +360,22 @@ class TestState:
         with pytest.raises(CatalogCorrupt, match="item 'i1' of the catalog is not readable"):
             state.items.get("i1")
 
+    @pytest.mark.parametrize(
+        ("collection", "ask"),
+        [
+            ("mapping", lambda state: state.has_streams),
+            ("mapping", lambda state: state.has_owner("user")),
+            ("item", lambda state: state.quarantined()),
+            ("item", lambda state: state.shards_of_kind("log")),
+            ("shard", lambda state: state.has_pending_changes),
+        ],
+    )
+    def test_a_glance_names_what_is_not_readable(self, collection: str, ask: Any) -> None:
+        """Also a question that needs a few fields of each record says which one is none."""
+        state = State(0, {collection: {"k": '{"kind":"connection'}})
+        with pytest.raises(CatalogCorrupt, match=f"{collection} 'k' of the catalog is not"):
+            ask(state)
+
     def test_unknown_collection(self) -> None:
         """Rows of a collection that this tool does not know are carried along."""
         rows = [("config", "format_version", '{"value":"1"}'), ("audit", "k", "{}")]
