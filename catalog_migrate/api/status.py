@@ -69,7 +69,6 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
     """The status of a state; ``gone`` are tables whose rows are not where they should be."""
     from catalog_migrate.catalog.records import RECONCILE
     from catalog_migrate.migrations.reconcile import shared_pending
-    from catalog_migrate.migrations.refill import unfilled
 
     in_force = state.release_in_force("release")
     pending = tuple(shared_pending(state))
@@ -84,7 +83,7 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
         failure=dict(failed.detail) if failed is not None else None,
         lease=state.leases.get("migration"),
         objects=sum(m.owner != "system" for m in state.mappings.values()),
-        unfilled=unfilled(state),
+        unfilled=state.unfilled_tables,
         warehouse=state.config["warehouse"].value,
         history=tuple(
             (row.name, row.serial, row.in_force)

@@ -28,9 +28,14 @@ _ENDED = OperationState()
 _NO_STATES: Mapping[str, OperationState] = {}
 
 
+def phase_of(row: OperationRecord) -> str:
+    """How far an operation is within its state; empty where that has no parts."""
+    return row.detail.get("phase", "")
+
+
 def state_of(row: OperationRecord) -> str:
     """The state of a row, with its phase where that is declared."""
-    with_phase = f"{row.state}, {row.detail.get('phase')}"
+    with_phase = f"{row.state}, {phase_of(row)}"
     return with_phase if with_phase in _states(row) else row.state
 
 

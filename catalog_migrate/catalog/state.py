@@ -444,9 +444,14 @@ class State:
         return any(shard.evolve for _, shard in self._glance("shard", _SHARD))
 
     @property
-    def has_unfilled_tables(self) -> bool:
-        """Whether a derived table was made that nobody has populated yet."""
-        return any(shard.unfilled for _, shard in self._glance("shard", _SHARD))
+    def unfilled_tables(self) -> tuple[str, ...]:
+        """Names of the living derived tables that were not populated yet, sorted."""
+        found = {path for path, shard in self._glance("shard", _SHARD) if shard.unfilled}
+        if not found:
+            return ()  # and no item is decoded
+        return tuple(sorted(
+            str(item.definition.item_name) for item in self.items.values() if item.shard in found
+        ))
 
     def quarantined(self) -> tuple[str, ...]:
         """Quarantined objects with the reason; decodes only these."""

@@ -21,20 +21,6 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.operations.steps import Step
 
 
-def unfilled(state: State) -> tuple[str, ...]:
-    """Names of the living derived tables that nobody has populated yet, sorted."""
-    if not state.has_unfilled_tables:
-        return ()  # and no item is decoded
-    return tuple(
-        sorted(
-            str(item.definition.item_name)
-            for item in state.items.values()
-            if item.shard is not None
-            and state.shards[item.shard].unfilled
-        )
-    )
-
-
 def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
     """Fill each unfilled table into a *new* shard and put those in force in one commit.
 

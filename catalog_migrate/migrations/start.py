@@ -68,7 +68,7 @@ from catalog_migrate.migrations.reconcile import (
     reconcile_names,
     shared_pending,
 )
-from catalog_migrate.migrations.refill import refill, unfilled
+from catalog_migrate.migrations.refill import refill
 from catalog_migrate.migrations.reshape import Rehearsed, rehearse
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.progress import Progress, silent
@@ -198,7 +198,7 @@ def look(
     plan = migration.plan
     outcome: Outcome = "unchanged" if plan.is_empty and plan.applyable else "planned"
     return BootstrapReport(
-        outcome, plan, release.name, state.serial, unfilled=unfilled(state),
+        outcome, plan, release.name, state.serial, unfilled=state.unfilled_tables,
         outstanding=work.journal.outstanding(state),
     )
 
@@ -343,7 +343,7 @@ def _shared_to_do(
     return (
         not first.plan.is_empty
         or _is_shared_pending(work, state)
-        or (options.populate is not None and bool(unfilled(state)))
+        or (options.populate is not None and bool(state.unfilled_tables))
         or pending_bundled(work, state, parts[0].bundled) is not None
         or not all(part.is_in_force(state) for part in parts)
     )
@@ -388,7 +388,7 @@ def _shared(
         for other in parts[1:]:
             state, *_ = _brought_in(work, other, options, state)
         state = bring_in_bundled(work, state, part.bundled)
-        if options.populate is not None and unfilled(state):
+        if options.populate is not None and state.unfilled_tables:
             state = refill(work, state, options.populate)
         if work.engine.persistent_names and not names_complete(work, state):
             state = finish_shared(work, state)
@@ -662,7 +662,7 @@ def _reported(
 
     return BootstrapReport(
         outcome, plan, parts[0].release.name, state.serial, journal.rows, journal.names,
-        unfilled(state),
+        state.unfilled_tables,
         outstanding=journal.outstanding(state),
         steps=tuple(s for s in journal.steps if not is_own(s)),
         executed=tuple(s for s in journal.executed if not is_own(s)),

@@ -279,7 +279,7 @@ class TestUpdates:
             "unsafe", "requested", detail={"since": "then", "phase": "old"},
             unsafe=UnsafeAct(who="ann", host="h", at="", reason="because", request=""),
         )))
-        stopped = preview(begun, [MoveOperation("1", "stopping", {"more": "x"})])
+        stopped = preview(begun, [MoveOperation("1", "stopping", detail={"more": "x"})])
         assert stopped.operations["1"].detail == {"since": "then", "more": "x"}
         assert [hold.item_id for hold in stopped.holds.values()] == [item]
         done = preview(stopped, [

@@ -113,8 +113,7 @@ class TakeOverColumns(msgspec.Struct, frozen=True):
 
 
 class MoveOperation(msgspec.Struct, frozen=True):
-    """Move an operation on to a state (``trial``, or with its phase ``trial, started``), with its
-    holds; what else is on record of it stays.
+    """Move an operation on to a state and phase, with its holds; what else is on record stays.
 
     ``detail`` and ``executed`` are added to its row, ``fields`` replaced in it, and ``act`` in what
     an unsafe one says of itself.
@@ -122,6 +121,7 @@ class MoveOperation(msgspec.Struct, frozen=True):
 
     key: str
     to: str
+    phase: str = ""
     detail: Mapping[str, str] = {}
     executed: tuple[Executed, ...] = ()
     fields: Mapping[str, Any] = {}
@@ -130,12 +130,11 @@ class MoveOperation(msgspec.Struct, frozen=True):
     def apply(self, state: State) -> Iterator[Edit]:
         """Return its row and its holds."""
         row = state.operations[self.key]
-        name, _, phase = self.to.partition(", ")
         kept = {key: text for key, text in row.detail.items() if key != "phase"}
-        if phase:
-            kept["phase"] = phase
+        if self.phase:
+            kept["phase"] = self.phase
         row = msgspec.structs.replace(
-            row, state=name, detail={**kept, **self.detail},
+            row, state=self.to, detail={**kept, **self.detail},
             executed=(*row.executed, *self.executed), **self.fields,
         )
         if self.act:

@@ -10,6 +10,7 @@ import msgspec
 
 from catalog_migrate.catalog.commits import Commit, commit
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.operation_states import phase_of
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
@@ -355,11 +356,11 @@ def _unfinished(key: str, effect: Effect, state: State, why: str) -> AlterUnfini
     names = ", ".join(dependencies.display(state, each) for each in row.dependents)
     stands = (
         "nothing of it is committed yet" if row.state == "validating"
-        else "the old definition is in force again" if row.detail.get("phase") == ROLLING_BACK
+        else "the old definition is in force again" if phase_of(row) == ROLLING_BACK
         else f"{effect.summary} and committed"
     )
     return AlterUnfinished(
-        f"operation {key} ({row.detail.get('phase', row.state)}): {why}; {stands}, and these "
+        f"operation {key} ({phase_of(row) or row.state}): {why}; {stands}, and these "
         f"queries wait for a runtime: {names}",
         remedy=f"catalog-migrate run --cluster {dependencies.display(state, row.cluster)}: it "
         "takes the operation to its end",

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from catalog_migrate.catalog.operation_states import phase_of
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import HoldRecord, ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
@@ -289,7 +290,7 @@ def _operations(state: State) -> Rows:
             key, f"unsafe {kind_of(row)}" if row.unsafe is not None else row.kind,
             dependencies.display(state, row.target), row.state,
             ", ".join(dependencies.display(state, each) for each in row.dependents),
-            row.detail.get("phase"), row.detail.get("since"),
+            phase_of(row) or None, row.detail.get("since"),
             row.unsafe.reason if row.unsafe is not None else None, _outcome(row),
         )
         for key, row in sorted(state.operations.items()) if row.target

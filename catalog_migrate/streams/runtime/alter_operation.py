@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from catalog_migrate.catalog.commits import Commit
+from catalog_migrate.catalog.operation_states import phase_of
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
@@ -67,7 +68,7 @@ class AlterOperation(OperationRun):
     def planned(self, state: State, row: OperationRecord) -> Program:
         """To try it, or to take it back where that was begun."""
         dependents = [item_id for item_id in row.dependents if item_id in state.items]
-        if row.detail.get("phase") == ROLLING_BACK:
+        if phase_of(row) == ROLLING_BACK:
             return rollback_program(state, dependents, row.snapshots, ())
         return alter_program(state, row.target, dependents, validate=row.validate)
 
@@ -151,7 +152,7 @@ class AlterOperation(OperationRun):
             return
         with Probing(self._probe, self.supervisor.ports.threads) as probing:
             watch = Watch(self, self.follow(), row, probing)
-            if row.detail.get("phase") == STARTED:
+            if phase_of(row) == STARTED:
                 watch.begin()
             else:
                 self._restart(watch)
@@ -184,7 +185,7 @@ class AlterOperation(OperationRun):
         watch.ask()
         with self.supervisor.ports.threads.pool(1, "written") as pool:
             written = pool.submit(
-                self.move, f"trial, {STARTED}", Commit("snapshot", reason=self.about(state)),
+                self.move, "trial", Commit("snapshot", reason=self.about(state)), phase=STARTED,
                 snapshots=dict(sorted(self.snapshots.items())),
             )
 
@@ -234,8 +235,8 @@ class AlterOperation(OperationRun):
         state, row = self.follow(), self.row
         redefine = Redefine(row.target, row.before, row.links_before, over=row.after)
         self.move(
-            f"trial, {ROLLING_BACK}",
-            Commit("set back", (redefine,), reason=f"{self.about(state)}: {reason}"),
+            "trial", Commit("set back", (redefine,), reason=f"{self.about(state)}: {reason}"),
+            phase=ROLLING_BACK,
             detail={"reason": reason},
             program=rollback_program(state, row.dependents, row.snapshots, self.program),
         )

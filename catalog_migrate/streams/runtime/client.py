@@ -20,7 +20,7 @@ from catalog_migrate.catalog.commits import commit
 from catalog_migrate.catalog.lease import HEARTBEAT, Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.operation_states import declared_state, is_open
+from catalog_migrate.catalog.operation_states import declared_state, is_open, phase_of
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
@@ -113,7 +113,7 @@ class OperationClient:
             row = state.operations[key]
             if not is_open(row):
                 return Ended(state, row)
-            doing = row.detail.get("phase") or row.state
+            doing = phase_of(row) or row.state
             if doing != said:
                 said = doing
                 self.on_progress(f"operation {key}: {doing}")

@@ -262,10 +262,10 @@ class OperationRun(ABC):
     # -- the row -------------------------------------------------------------------------------
 
     def move(
-        self, to: str, wanted: Commit, *, detail: Mapping[str, str] | None = None,
+        self, to: str, wanted: Commit, *, phase: str = "", detail: Mapping[str, str] | None = None,
         act: Mapping[str, Any] | None = None, program: Program = (), **fields: Any,
     ) -> State:
-        """Commit that the row goes on to the state ``to``, with its holds, beside ``wanted``.
+        """Commit that the row goes on to a state and phase, with its holds, beside ``wanted``.
 
         ``detail`` and ``fields`` go into the row, ``act`` into what an unsafe one says of itself.
         With a ``program`` it has that one from then on. Without a reason of its own the commit is
@@ -275,7 +275,9 @@ class OperationRun(ABC):
             fields["program"] = stored(program)
         reason = wanted.reason or self.about(self.follow())
         with self.execution.unlogged() as executed:
-            move = MoveOperation(self.key, to, detail or {}, tuple(executed), fields, act or {})
+            move = MoveOperation(
+                self.key, to, phase, detail or {}, tuple(executed), fields, act or {}
+            )
             state = self.supervisor.commit(msgspec.structs.replace(
                 wanted, updates=(*wanted.updates, move), reason=reason, executed=tuple(executed)
             ))
