@@ -18,7 +18,7 @@ import msgspec
 
 from catalog_migrate.cli import logs, options
 from catalog_migrate.errors import MigrationBlocked, OutputFailed, UsageError
-from catalog_migrate.model.wording import counted, visible
+from catalog_migrate.model.wording import align, counted, visible
 from catalog_migrate.report import render
 
 if TYPE_CHECKING:
@@ -303,14 +303,7 @@ def pick(value: object, *names: str) -> dict[str, Any]:
 
 def as_columns(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text in aligned columns."""
-    if not rows:
-        return ""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in align(rows))
 
 
 def note(text: str) -> None:

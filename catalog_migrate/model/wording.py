@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 
 def counted(number: int, noun: str) -> str:
@@ -21,6 +21,16 @@ def join_some(names: Sequence[str], most: int) -> str:
     """Write ``a, b and 3 more``."""
     left = len(names) - most
     return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def align(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> list[str]:
+    """Return rows of text as lines in aligned columns; those of ``right`` are flush right."""
+    columns = [
+        [cell.rjust(width) if number in right else cell.ljust(width) for cell in column]
+        for number, column in enumerate(zip(*rows, strict=True))
+        for width in (max(map(len, column)),)
+    ]
+    return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
 
 
 def describe_size(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from catalog_migrate.model.wording import align
 from catalog_migrate.report.report import Entry, Report
 
 _COLORS = {
@@ -40,16 +41,11 @@ def lay_out_text(report: Report, *, color: bool = False, width: int = 100) -> st
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned columns, never broken; a column of numbers is flush right."""
-    if not rows:
-        return []
-    columns = list(zip(*rows, strict=True))
-    cells = [
-        [cell.rjust(width) if right else cell.ljust(width) for cell in column]
-        for column in columns
-        for width in (max(map(len, column)),)
-        for right in (all(cell[:1] in "-0123456789" for cell in column[1:]),)
-    ]
-    return [f"  {'  '.join(row)}".rstrip() for row in zip(*cells, strict=True)]
+    numbers = {
+        place for place, column in enumerate(zip(*rows[1:], strict=True))
+        if all(cell[:1] in "-0123456789" for cell in column)
+    }
+    return [f"  {line}".rstrip() for line in align(rows, right=numbers)]
 
 
 def _text_entry(entry: Entry, color: bool, width: int) -> list[str]:

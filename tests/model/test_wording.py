@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.model.wording import join_some, list_first
+from catalog_migrate.model.wording import align, join_some, list_first
 
 
 @pytest.mark.parametrize(("number", "shown"), [
@@ -21,3 +21,12 @@ def test_some_names_in_a_sentence() -> None:
     assert join_some([], 2) == ""
     assert join_some(["a", "b"], 2) == "a, b"
     assert join_some(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+
+
+def test_a_table_is_aligned() -> None:
+    """Each column is as wide as its widest cell, numbers flush right, no blanks at the end."""
+    rows = [("name", "rows", "note"), ("orders", "12", ""), ("o", "1,234", "x")]
+    assert align(rows, right={1}) == [
+        "name     rows  note", "orders     12", "o       1,234  x",
+    ]
+    assert align([]) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from catalog_migrate.model.wording import counted
+from catalog_migrate.model.wording import align, counted
 from catalog_migrate.streams.positions.forecast import Row, Totals
 from catalog_migrate.streams.positions.planning import ItemPlan, Job, UnsafePlan
 
@@ -82,9 +82,8 @@ def _partitions(item: ItemPlan, limit: int) -> list[str]:
         return []
     head = ("table", *HEAD[1:]) if item.rows[0].log else HEAD
     cells = [head, *(_cells(row) for row in item.rows[:limit])]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(HEAD))]
     told = NEXT_CHANGE if item.rows[0].log else NEXT
-    lines = [f"  {told}", *(f"  {_aligned(row, widths)}".rstrip() for row in cells)]
+    lines = [f"  {told}", *(f"  {line}" for line in align(cells, right=range(1, len(HEAD) - 1)))]
     if len(item.rows) > limit:
         lines.append(f"  … and {len(item.rows) - limit} partitions more (--format json has all)")
     return lines
@@ -96,11 +95,3 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.name, *map(row.written, numbers),
         str(row.doubled), str(row.skipped), str(row.expired), row.note,
     )
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *numbers, note = row
-    middle = "  ".join(
-        each.rjust(width) for each, width in zip(numbers, widths[1:-1], strict=True)
-    )
-    return f"{first.ljust(widths[0])}  {middle}  {note}"
