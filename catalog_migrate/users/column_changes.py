@@ -3,7 +3,7 @@ new ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -81,19 +81,15 @@ def compare_shape(
     ``renames`` maps old names to new ones, in any case. A column that is in both under one name
     and in no rename is the same one.
     """
-    renamed = {after.lower(): before.lower() for before, after in (renames or {}).items()}
-    before = {column.name.lower(): column for column in old}
-    after = {column.name.lower(): column for column in new}
-    renamed = {to: of for to, of in renamed.items() if to in after and of in before and to != of}
-    passed = {*renamed.values()}
-    continued = {
-        to: renamed.get(to, to) for to in after
-        if to in renamed or (to in before and to not in passed)
-    }
+    before = {column.name.lower(): column.type for column in old}
+    after = {column.name.lower(): column.type for column in new}
+    renamed = _find_renamed(renames or {}, before, after)
+    same = before.keys() - renamed.values()
+    continued = {to: renamed.get(to, to) for to in after if to in renamed or to in same}
     retyped = {
-        to: RetypedColumn(before[of].type, after[to].type, manner)
+        to: RetypedColumn(before[of], after[to], manner)
         for to, of in continued.items()
-        if (manner := _manner(before[of].type, after[to].type)) is not None
+        if (manner := _manner(before[of], after[to])) is not None
     }
     kept = {*continued.values()}
     return ShapeChange(
@@ -106,6 +102,16 @@ def compare_shape(
         meaning=frozenset(each.lower() for each in meaning),
         rows=rows,
     )
+
+
+def _find_renamed(
+    renames: Mapping[str, str], before: Collection[str], after: Collection[str]
+) -> dict[str, str]:
+    """The old names of columns that are renamed and there, by their new ones, folded."""
+    folded = {to.lower(): of.lower() for of, to in renames.items()}
+    return {
+        to: of for to, of in folded.items() if to in after and of in before and to != of
+    }
 
 
 def _manner(old: str, new: str) -> Retyping | None:

@@ -33,7 +33,7 @@ from catalog_migrate.users.finding import Readers, find_readers, list_definition
 from catalog_migrate.users.judgement import Judgement, judge, judge_unmoved
 from catalog_migrate.users.meaning import Comparison, compare_plans
 from catalog_migrate.users.plan_need import needs_plans
-from catalog_migrate.users.repair import propose_repair
+from catalog_migrate.users.repair import folded_names, propose_repair
 from catalog_migrate.users.surface import Surface, surface_after, surface_in_force
 
 if TYPE_CHECKING:
@@ -333,22 +333,31 @@ class _Look:
         if judged.output is not None and unclear:
             return self._unknown(node, _UNCLEAR)
         entry = self._entry_of(node, judged)
-        meaning: frozenset[str] = frozenset()
-        rows = False
-        if old.plan is not None and new.plan is not None and judged.output is not None:
-            outputs = definition.outputs if definition.kind == "view" else None
-            compared = compare_plans(old.plan, new.plan, self._changes_of(node), outputs or None)
-            if compared:
-                entry, meaning = _with_meaning(entry, definition, compared)
-                rows = bool(compared.rows)
         self.after[node] = judged.output
-        if self.before[node] is not None and judged.output is not None:
-            self.changes[node] = compare_shape(
-                definition.name, self.before[node] or (), judged.output, meaning=meaning, rows=rows
-            )
+        if judged.output is not None:
+            entry = self._compare(node, entry, old.plan, new.plan)
         if entry.outcome != "breaks" or unclear or absent is not None:
             return entry  # Spark still has what a migration takes away: it cannot say what binds
         return self._with_repair(node, entry)
+
+    def _compare(
+        self, node: Identity, entry: UserObject, old: str | None, new: str | None
+    ) -> UserObject:
+        """The entry with what means something else; what the readers of it see is kept."""
+        definition, compared = self.readers.definitions[node], Comparison()
+        if old is not None and new is not None:
+            outputs = definition.outputs if definition.kind == "view" else None
+            compared = compare_plans(old, new, self._changes_of(node), outputs or None)
+        meaning: frozenset[str] = frozenset()
+        if compared:
+            entry, meaning = _with_meaning(entry, definition, compared)
+        before = self.before[node]
+        if before is not None:
+            self.changes[node] = compare_shape(
+                definition.name, before, self.after[node] or (), meaning=meaning,
+                rows=bool(compared.rows),
+            )
+        return entry
 
     # -- what is asked ---------------------------------------------------------------------------
 
@@ -473,16 +482,18 @@ class _Look:
             self.after[node] = answer.columns
         return replace(entry, repaired=repaired, remedy=remedy)
 
+    def _binds_as_it_is(self, node: Identity, sql: str) -> bool:
+        definition = self.readers.definitions[node]
+        answer = ask(self.analyse, [self._request(node, self.new, sql=sql)])[0]
+        return answer.columns is not None and (
+            definition.is_scalar or folded_names(answer.columns) == folded_names(definition.columns)
+        )
+
     def _repair(self, node: Identity) -> tuple[str | None, str | None]:
         definition = self.readers.definitions[node]
         original = self.originals.get(node)
-        if original is not None:
-            answer = ask(self.analyse, [self._request(node, self.new, sql=original)])[0]
-            wanted = [column.name.lower() for column in definition.columns]
-            if answer.columns is not None and (
-                definition.is_scalar or [c.name.lower() for c in answer.columns] == wanted
-            ):
-                return original, "the text that it had before it was repaired binds again"
+        if original is not None and self._binds_as_it_is(node, original):
+            return original, "the text that it had before it was repaired binds again"
         changes = {(each[1], each[2]): change for each, change in self.changes.items()}
         old, new = self._request(node, self.old), self._request(node, self.new)
         read = {name.folded for name in old.parents}

@@ -79,20 +79,14 @@ def judge(
     """
     if definition.unread is not None:
         return Judgement("unknown", reason=definition.unread)
-    untried = next((each for each in (new, old) if _is_untried(each)), None)
-    if untried is not None:
-        return Judgement("unknown", reason=untried.reason)
+    for each in filter(_is_untried, (new, old)):
+        return Judgement("unknown", reason=each.reason)
     before = _read(definition, old)
     after = _read(definition, new)
     refusal = None if stored is None or stored.columns is not None else stored
     if isinstance(after, _Refused):
-        is_broken = isinstance(before, _Refused) or (
-            refusal is not None and refusal.condition is not None
-        )
-        return Judgement(
-            "broken" if is_broken else "breaks", condition=after.condition,
-            missing=after.missing, reason=after.reason,
-        )
+        is_read = not (isinstance(before, _Refused) or (refusal and refusal.condition))
+        return _refused("breaks" if is_read else "broken", after)
     output = tuple(each.column for each in after)
     if isinstance(before, _Refused):
         return Judgement(
@@ -112,9 +106,11 @@ def judge_unmoved(definition: UserDefinition, stored: QueryAnalysis) -> Judgemen
         return Judgement("unchanged")
     if _is_untried(stored) or is_dropped(definition, stored):
         return Judgement("unknown", reason=stored.reason)
-    return Judgement(
-        "broken", condition=stored.condition, missing=stored.missing, reason=stored.reason
-    )
+    return _refused("broken", stored)
+
+
+def _refused(outcome: Literal["breaks", "broken"], why: _Refused | QueryAnalysis) -> Judgement:
+    return Judgement(outcome, condition=why.condition, missing=why.missing, reason=why.reason)
 
 
 def _is_untried(analysis: QueryAnalysis) -> bool:
@@ -275,24 +271,25 @@ def _changes(before: Sequence[_Read], after: Sequence[_Read]) -> Iterator[UserCo
     for name, (_, each) in old.items():
         if name not in new:
             yield UserColumn(each.column.name, "removed", old=each.column.type)
-    kept = [name for name in old if name in new]
-    moved = [name for name in new if name in old] != kept
+    moved = [name for name in new if name in old] != [name for name in old if name in new]
     for name, (place, now) in new.items():
-        column = now.column
         if name not in old:
-            yield UserColumn(column.name, "added", new=column.type)
+            yield UserColumn(now.column.name, "added", new=now.column.type)
             continue
         place_before, then = old[name]
-        if then.column.type != column.type:
-            yield UserColumn(column.name, "retyped", then.column.type, column.type)
-        elif then.given != now.given:
-            yield UserColumn(column.name, "cast", column.type, now.given)
-        if then.column.nullable != column.nullable:
-            yield UserColumn(
-                column.name, "nullability", _null(then.column), _null(column)
-            )
+        yield from _column_changes(then, now)
         if moved and place != place_before:
-            yield UserColumn(column.name, "moved", str(place_before), str(place))
+            yield UserColumn(now.column.name, "moved", str(place_before), str(place))
+
+
+def _column_changes(then: _Read, now: _Read) -> Iterator[UserColumn]:
+    old, new = then.column, now.column
+    if old.type != new.type:
+        yield UserColumn(new.name, "retyped", old.type, new.type)
+    elif then.given != now.given:
+        yield UserColumn(new.name, "cast", new.type, now.given)
+    if old.nullable != new.nullable:
+        yield UserColumn(new.name, "nullability", _null(old), _null(new))
 
 
 def _null(column: Column) -> str:

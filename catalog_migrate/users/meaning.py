@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -76,35 +77,48 @@ def output_names(plan: str) -> tuple[str, ...]:
 
 
 def _compare_queries(old: Query, new: Query, outputs: Sequence[str] | None) -> Comparison:
-    changed: list[ChangedColumn] = []
     rows = _unique(_rows_reasons(old.rows, new.rows))
-    by_type = all(reason.by_type for reason in rows)
-    names = old.names if outputs is None else tuple(outputs)
-    seen: Counter[str] = Counter()
-    for at, name in enumerate(names):
-        folded = name.lower()
-        if outputs is None:
-            pair = at if at < len(old.columns) else None, at if at < len(new.columns) else None
-        else:
-            nth, seen[folded] = seen[folded], seen[folded] + 1
-            pair = _nth(old.names, folded, nth), _nth(new.names, folded, nth)
-        before, after = pair
-        if after is None or before is None:
-            if after is not before:
-                by_type = False
-                changed.append(ChangedColumn(name, at, "the query gives no such column"))
+    changed: list[ChangedColumn] = []
+    found = list(rows)
+    for at, (name, before, after) in enumerate(_pairs(old, new, outputs)):
+        if before is None and after is None:
             continue
-        reasons = _reasons(old.columns[before], new.columns[after])
+        reasons = [_Reason("the query gives no such column")]
+        if before is not None and after is not None:
+            reasons = _reasons(before, after)
         if reasons:
-            by_type = by_type and all(reason.by_type for reason in reasons)
+            found += reasons
             changed.append(ChangedColumn(name, at, "; ".join(each.text for each in reasons)))
-    found = Comparison(tuple(changed), tuple(reason.text for reason in rows))
-    return msgspec.structs.replace(found, by_type=bool(found) and by_type)
+    return Comparison(
+        tuple(changed), tuple(reason.text for reason in rows),
+        by_type=bool(found) and all(reason.by_type for reason in found),
+    )
 
 
-def _nth(names: Sequence[str], wanted: str, nth: int) -> int | None:
-    places = [at for at, name in enumerate(names) if name.lower() == wanted]
-    return places[nth] if nth < len(places) else None
+_Pair = tuple[str, "Definition | None", "Definition | None"]
+
+
+def _pairs(old: Query, new: Query, outputs: Sequence[str] | None) -> Iterator[_Pair]:
+    """Each output with what it is before and after; None where a query does not give it."""
+    if outputs is None:
+        for at, name in enumerate(old.names):
+            before, after = (next(iter(each.columns[at:]), None) for each in (old, new))
+            yield name, before, after
+        return
+    seen: Counter[str] = Counter()
+    for name in outputs:
+        folded = name.lower()
+        before, after = (_nth(each, folded, seen[folded]) for each in (old, new))
+        seen[folded] += 1
+        yield name, before, after
+
+
+def _nth(query: Query, wanted: str, nth: int) -> Definition | None:
+    found = (
+        column for name, column in zip(query.names, query.columns, strict=False)
+        if name.lower() == wanted
+    )
+    return next(islice(found, nth, None), None)
 
 
 def _unique(reasons: Iterable[_Reason]) -> list[_Reason]:
@@ -216,8 +230,6 @@ def _set_reasons(
     had, has = Counter(part.text for part in old), Counter(part.text for part in new)
     lost = [part for part in old if had[part.text] > has[part.text]]
     gained = [part for part in new if has[part.text] > had[part.text]]
-    if not lost and not gained:
-        return
     if len(lost) == len(gained):
         for before, after in zip(lost, gained, strict=True):
             yield from _reasons(before, after, clause)

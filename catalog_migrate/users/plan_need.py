@@ -3,11 +3,12 @@ no analysis. It may ask for too many; what it lets pass, the comparison finds to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from catalog_migrate.sql.references import occurrences
 from catalog_migrate.sql.tokens import Token, string_value, tokenise
-from catalog_migrate.users.column_changes import ShapeChanges
+from catalog_migrate.users.column_changes import ShapeChange, ShapeChanges
 from catalog_migrate.users.plan_columns import TYPE_DEPENDENT
 
 _COLLECTS = frozenset({
@@ -38,24 +39,34 @@ def needs_plans(
     if not some:
         return False
     tokens = tokenise(sql)
-    if not tokens or any(change.rows for change in some) or _is_unclear(tokens):
-        return True
-    if any(token.is_word("natural") for token in tokens):
-        return True
+    return (
+        not tokens or any(change.rows for change in some) or _is_unclear(tokens)
+        or _names_changed(tokens, some, outputs) or _takes_changed(tokens, some, outputs)
+        or _depends_on_type(tokens, {
+            name: column.manner for change in some for name, column in change.retyped.items()
+        })
+    )
+
+
+def _names_changed(
+    tokens: Sequence[Token], some: Sequence[ShapeChange], outputs: Sequence[str] | None
+) -> bool:
+    """Whether a name is in the text that means another column, or may be given twice by ``*``."""
     names = {name for change in some for name in change.names | change.meaning}
     if any(_spelt(token) in names for token in tokens):
         return True
-    if not names.isdisjoint(name.lower() for name in outputs or ()) and _has_star(tokens):
-        return True  # ``*`` gives two of that name
-    if any(change.names or change.moved or change.meaning for change in some) and (
-        _takes_all(tokens, by_position=outputs is None)
-        or (any(change.meaning or change.passed for change in some) and _has_star(tokens))
-    ):
+    return not names.isdisjoint(map(str.lower, outputs or ())) and _has_star(tokens)
+
+
+def _takes_changed(
+    tokens: Sequence[Token], some: Sequence[ShapeChange], outputs: Sequence[str] | None
+) -> bool:
+    """Whether other columns come, or in another order, where they are taken together."""
+    if not any(change.names or change.moved or change.meaning for change in some):
+        return False
+    if _takes_all(tokens, by_position=outputs is None):
         return True
-    manners = {
-        name: column.manner for change in some for name, column in change.retyped.items()
-    }
-    return bool(manners) and _depends_on_type(tokens, manners)
+    return any(change.meaning or change.passed for change in some) and _has_star(tokens)
 
 
 def _spelt(token: Token) -> str:
@@ -67,7 +78,7 @@ def _spelt(token: Token) -> str:
 
 def _is_unclear(tokens: Sequence[Token]) -> bool:
     return any(
-        token.kind in ("error", "variable") or token.is_word("identifier", "recursive")
+        token.kind in ("error", "variable") or token.is_word("identifier", "recursive", "natural")
         for token in tokens
     )
 
@@ -184,6 +195,18 @@ def _only_passed_on(tokens: Sequence[Token], names: set[str]) -> bool:
         return False
     if any(token.is_word(*_ENDS_BARE) for token in tokens):
         return False
+    spelt = Counter(map(_spelt, tokens))
+    passed = [
+        column for item in _select_items(tokens)
+        if (column := _passed_column(item)) is not None and column[0] in names
+    ]
+    if any(alias != name and spelt[alias] > 1 for name, alias in passed):
+        return False
+    return len(passed) == sum(spelt[name] for name in names)
+
+
+def _select_items(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The items of the select list that a text begins with."""
     end = next((at for at, token in enumerate(tokens) if token.is_word("from")), len(tokens))
     items: list[list[Token]] = [[]]
     depth = 0
@@ -193,16 +216,7 @@ def _only_passed_on(tokens: Sequence[Token], names: set[str]) -> bool:
             items.append([])
         else:
             items[-1].append(token)
-    passed = 0
-    for item in items:
-        column = _passed_column(item)
-        if column is None or column[0] not in names:
-            continue
-        passed += 1
-        alias = column[1]
-        if alias != column[0] and sum(_spelt(token) == alias for token in tokens) > 1:
-            return False
-    return passed == sum(_spelt(token) in names for token in tokens)
+    return items
 
 
 def _passed_column(item: Sequence[Token]) -> tuple[str, str] | None:

@@ -8,7 +8,9 @@ own. Repairs belong to that look: one that is due is on record before it is made
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -54,31 +56,43 @@ def predict(
     readers = examination.found.readers
     for identity, definition in readers.definitions.items():
         key = identity_text(identity)
-        known = state.user_objects.get(key)
-        row = _row(state, readers, identity)
-        if row.original is not None and row.due is None and definition.sql != row.repaired:
-            row = _without_repair(row)  # altered since
-        elif row.due is not None:  # a kill came between
-            row = _after_repair(row, definition.sql)
+        row = _settled(_row(state, readers, identity), definition.sql)
         entry = examination.entries.get(identity)
         if entry is not None:
-            by = release
-            if known is None and entry.outcome == "broken" and before is not None:
-                by = before.name
+            was_broken = key not in state.user_objects and entry.outcome == "broken"
             row = _with_state(
-                row, _STATES[entry.outcome], entry.condition, entry.reason, now, by
+                row, _STATES[entry.outcome], entry.condition, entry.reason, now,
+                before.name if was_broken and before is not None else release,
             )
         if repairs and row.original is not None and _goes_behind(migration, row.repaired_at):
             row = replace(row, due="put back")
-        elif repairs and entry is not None and entry.outcome == "breaks" and entry.repaired:
-            put_back = row.original is not None and entry.repaired == row.original
-            row = replace(row, due="put back") if put_back else replace(
-                row, due="repair", repaired=entry.repaired, replaces=definition.sql,
-                original=row.original or definition.sql,
-                repaired_at=row.repaired_at or state.serial + 1,
-            )
+        elif repairs and entry is not None and entry.outcome == "breaks":
+            row = _with_repair(row, definition, entry.repaired, state.serial + 1)
         rows[key] = replace(row, serial=0)
     return rows
+
+
+def _settled(row: UserObjectRecord, sql: str) -> UserObjectRecord:
+    """The record by the text that is there: a kill may have come between, or an ALTER since."""
+    if row.due is not None:
+        return _after_repair(row, sql)
+    if row.original is not None and sql != row.repaired:
+        return _without_repair(row)
+    return row
+
+
+def _with_repair(
+    row: UserObjectRecord, definition: UserDefinition, repaired: str | None, serial: int
+) -> UserObjectRecord:
+    """The record with the text that is to be put in its place from ``serial`` on, if any."""
+    if not repaired:
+        return row
+    if repaired == row.original:
+        return replace(row, due="put back")
+    return replace(
+        row, due="repair", repaired=repaired, replaces=definition.sql,
+        original=row.original or definition.sql, repaired_at=row.repaired_at or serial,
+    )
 
 
 class PredictUsers(msgspec.Struct, frozen=True):
@@ -143,38 +157,58 @@ def bind_again(
     readers = found.readers
     rows = {identity: _row(state, readers, identity) for identity in readers.definitions}
     answers = _bind(engine, readers.definitions)
-    failures: list[str] = []
-    replaced: list[str] = []
-    due = [
-        each for wave in readers.waves for each in wave
-        if rows[each].due is not None and repairs is not None
-    ]
-    touched: list[Identity] = []
-    for identity in due:
+    repairing = _Repairing(engine, ensure)
+    for identity in chain.from_iterable(() if repairs is None else readers.waves):
+        if rows[identity].due is None:
+            continue
         definition, row = readers.definitions[identity], rows[identity]
         text = _text_due(definition, row, answers[identity]) if repairs else None
-        standing = definition.sql if text is None else text
         if text is not None:
-            ensure()
-            failure = guard(lambda d=definition, t=text: engine.replace_text(d, t))  # type: ignore[misc]
-            touched.append(identity)
-            if failure is not None:
-                failures.append(f"{row.what} could not be repaired: {failure}")
-                standing = definition.sql
-            elif row.due == "put back":
-                replaced.append(f"{row.what} (its text of before a repair)")
-            else:
-                replaced.append(row.what)
-        rows[identity] = _after_repair(row, standing)
-    if touched:
-        again = {each for each in rows if each in touched or answers[each].columns is None}
+            repairing.touched.append(identity)
+        now_there = definition.sql if text is None else repairing.repair(definition, row, text)
+        rows[identity] = _after_repair(row, now_there)
+    if repairing.touched:
+        again = {
+            each for each in rows if each in repairing.touched or answers[each].columns is None
+        }
         answers |= _bind(engine, {each: readers.definitions[each] for each in again})
+    return _look(state, found, rows, answers, now, repairing)
+
+
+@dataclass(slots=True)
+class _Repairing:
+    """The repairs of one look: what was done, and what could not be."""
+
+    engine: Engine
+    ensure: Callable[[], None]
+    touched: list[Identity] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def repair(self, definition: UserDefinition, row: UserObjectRecord, text: str) -> str:
+        """Replace a text; return the one that is there afterwards."""
+        self.ensure()
+        failure = guard(lambda: self.engine.replace_text(definition, text))
+        if failure is not None:
+            self.failures.append(f"{row.what} could not be repaired: {failure}")
+            return definition.sql
+        back = " (its text of before a repair)" if row.due == "put back" else ""
+        self.replaced.append(f"{row.what}{back}")
+        return text
+
+
+def _look(
+    state: State, found: Found, rows: Mapping[Identity, UserObjectRecord],
+    answers: Mapping[Identity, QueryAnalysis], now: float, repairing: _Repairing,
+) -> Look:
+    """Return the records as the answers have them."""
+    definitions = found.readers.definitions
     in_force = state.release_in_force("release")
     release = "" if in_force is None else in_force.name
     looked = {
         identity_text(identity): _with_answer(row, answers[identity], now, release)
         for identity, row in rows.items()
-        if not is_dropped(readers.definitions[identity], answers[identity])
+        if not is_dropped(definitions[identity], answers[identity])
     }
     for key, row in state.user_objects.items():
         reason = None if key in looked else found.unread_reason(row.key)
@@ -184,7 +218,7 @@ def bind_again(
         key: row if row.due is not None else replace(row, serial=state.serial)
         for key, row in looked.items()
     }
-    return Look(looked, state.serial, tuple(failures), tuple(replaced))
+    return Look(looked, state.serial, tuple(repairing.failures), tuple(repairing.replaced))
 
 
 def record_look(log: CatalogLog, looked: Look, *requirements: Requirement) -> State:

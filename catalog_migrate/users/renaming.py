@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql
-from catalog_migrate.sql.references import ENDS_LIST, list_select_items, occurrences, splice
+from catalog_migrate.sql.references import (
+    ENDS_LIST,
+    Occurrence,
+    list_select_items,
+    occurrences,
+    splice,
+)
 from catalog_migrate.sql.substitution import Piece, behind_clauses, has_alias, is_whole
 from catalog_migrate.sql.tokens import Token, tokenise
 from catalog_migrate.users.column_changes import Key
@@ -71,10 +77,13 @@ def _is_item(tokens: Sequence[Token], at: int) -> bool:
     while at > 1 and tokens[at - 1].is_operator("."):
         at -= 2
     before = tokens[at - 1] if at else None
-    if before is None or not (
+    return before is not None and (
         before.is_operator(",") or before.is_word("select", "distinct", "all")
-    ):
-        return False
+    ) and _is_selected(tokens, at)
+
+
+def _is_selected(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the clause that an index is in, outside of brackets, is a select list."""
     depth = 0
     for token in reversed(tokens[:at]):
         if token.is_operator(")", "]"):
@@ -102,32 +111,40 @@ def rename_relations(
     qualified with its schema are qualified with that.
     """
     tokens = tokenise(sql)
-    by_start = {token.start: at for at, token in enumerate(tokens)}
-    by_end = {token.end: at for at, token in enumerate(tokens)}
+    relations = [
+        each for each in occurrences(tokens) if each.kind == "relation" and each.name is not None
+    ]
     pieces: list[Piece] = []
-    taken: set[int] = set()
-    for name in occurrences(tokens):
-        if name.kind != "relation" or name.name is None:
-            continue
-        schema, bare = name.name
+    for each in relations:
+        schema, bare = each.name or (None, "")
         new = renamed.get((schema or namespace.lower(), bare))
-        taken.update(range(name.start, name.end))
-        if new is None:
-            continue
-        text = ".".join(map(quote_part, new))
-        pieces.append((name.start, name.end, text))
-        behind = behind_clauses(tokens, by_end[name.end] + 1)
-        if aliased and not has_alias(tokens, behind) and not is_whole(tokens, by_start[name.start]):
-            end = tokens[behind - 1].end
-            pieces.append((end, end, f" AS {quote_part(name.parts[-1])}"))
+        if new is not None:
+            pieces.append((each.start, each.end, ".".join(map(quote_part, new))))
+            pieces += _alias_pieces(tokens, each) if aliased else ()
     if aliased:
-        for at in range(len(tokens) - 3):
-            first, dot, second, other = tokens[at : at + 4]
-            if first.start not in taken and first.is_name and dot.is_operator(".") and (
-                second.is_name and other.is_operator(".")
-            ) and (first.name.lower(), second.name.lower()) in renamed:
-                pieces.append((first.start, second.start, ""))
+        taken = {place for each in relations for place in range(each.start, each.end)}
+        pieces += [piece for piece in _schema_pieces(tokens, renamed) if piece[0] not in taken]
     return splice(sql, sorted(pieces))
+
+
+def _alias_pieces(tokens: Sequence[Token], name: Occurrence) -> Iterator[Piece]:
+    """Give a relation without an alias its old bare name as one."""
+    start = next(at for at, token in enumerate(tokens) if token.start == name.start)
+    end = next(at for at, token in enumerate(tokens) if token.end == name.end)
+    behind = behind_clauses(tokens, end + 1)
+    if not has_alias(tokens, behind) and not is_whole(tokens, start):
+        place = tokens[behind - 1].end
+        yield place, place, f" AS {quote_part(name.parts[-1])}"
+
+
+def _schema_pieces(tokens: Sequence[Token], renamed: Collection[Key]) -> Iterator[Piece]:
+    """Take the schema off columns that are qualified with it: ``s.t.c``."""
+    for first, dot, second, other in zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False):
+        if (
+            first.is_name and dot.is_operator(".") and second.is_name and other.is_operator(".")
+            and (first.name.lower(), second.name.lower()) in renamed
+        ):
+            yield first.start, second.start, ""
 
 
 def name_items(sql: str, names: Mapping[int, str]) -> str | None:

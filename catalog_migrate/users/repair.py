@@ -20,6 +20,7 @@ from catalog_migrate.engine.port import (
     UserDefinition,
 )
 from catalog_migrate.model.names import ItemName, quote_sql
+from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.references import has_star, splice
 from catalog_migrate.sql.substitution import place_before
 from catalog_migrate.users.asking import Analyse
@@ -127,31 +128,33 @@ class _Search:
         if after.columns is None or after.plan is None or self.before.plan is None:
             return False
         assert self.before.columns is not None
-        names = [column.name.lower() for column in after.columns]
-        outputs: list[str] | None = None
-        if self.definition.kind == "view":
-            outputs = [column.name for column in self.before.columns]
-            if self._has_own_names:
-                outputs = None  # each is called as the view has it
-                if names != [column.name.lower() for column in self.definition.columns]:
-                    return False
-            elif as_written:
-                outputs = [name for name in outputs if name.lower() in names]
-            elif not _is_within([name.lower() for name in outputs], names) or (
-                len(outputs) != len(names) and not has_star(sql)
-            ):
-                return False
-        elif len(names) != len(self.before.columns):
+        outputs = [column.name for column in self.before.columns]
+        names = folded_names(after.columns)
+        by_name = self.definition.kind == "view" and not self._has_own_names
+        if by_name and as_written:
+            outputs = [name for name in outputs if name.lower() in names]
+        elif not self._gives_columns(sql, outputs, names):
             return False
-        found = compare_plans(self.before.plan, after.plan, self.changes, outputs)
+        found = compare_plans(
+            self.before.plan, after.plan, self.changes, outputs if by_name else None
+        )
         return not found or (as_written and found.by_type)
+
+    def _gives_columns(self, sql: str, outputs: Sequence[str], names: Sequence[str]) -> bool:
+        """Whether a text that gives ``names`` gives the columns that the object is read by."""
+        if self.definition.kind != "view":
+            return len(names) == len(outputs)
+        if self._has_own_names:  # each is called as the view has it
+            return names == folded_names(self.definition.columns)
+        return _is_within([name.lower() for name in outputs], names) and (
+            len(outputs) == len(names) or has_star(sql)
+        )
 
     @property
     def _has_own_names(self) -> bool:
         """Whether a view calls its columns otherwise than its query does."""
         definition = self.definition
-        named = [column.name.lower() for column in definition.columns]
-        return bool(definition.outputs) and named != [
+        return bool(definition.outputs) and folded_names(definition.columns) != [
             name.lower() for name in definition.outputs
         ]
 
@@ -327,6 +330,11 @@ class _Search:
         for key, name in self._renamed_relations().items():
             if rename_relations(sql, {key: name}, namespace, aliased=False) != sql:
                 yield ".".join(key), str(name)
+
+
+def folded_names(columns: Iterable[Column]) -> list[str]:
+    """Return the names of columns as they are compared."""
+    return [column.name.lower() for column in columns]
 
 
 def _is_within(some: Sequence[str], names: Sequence[str]) -> bool:
