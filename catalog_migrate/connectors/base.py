@@ -37,13 +37,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
-from catalog_migrate.connectors.positions import OffsetRange, Partition, PositionCodec
+from catalog_migrate.connectors.positions import (
+    OffsetRange,
+    Partition,
+    PartitionCodec,
+    PositionCodec,
+)
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.sections import Section, SectionName
 from catalog_migrate.errors import ConnectorMissing, InvalidOptions, Problem
 from catalog_migrate.model.connector_names import ENTRY_POINTS, OURS, find_plugin
 from catalog_migrate.model.findings import Finding
-from catalog_migrate.model.objects import Column, External, OptionValue
+from catalog_migrate.model.objects import Column, External, ObjectDefinition, OptionValue
 
 if TYPE_CHECKING:
     from catalog_migrate.connectors.query import QuerySpec
@@ -95,6 +100,17 @@ class Access(msgspec.Struct, frozen=True):
     subject: str
     names: tuple[str, ...]
     operation: str
+
+
+class OpenTransaction(msgspec.Struct, frozen=True):
+    """A transaction that is open in a partition: its first offset, the id of its producer, and the
+    ``transactional.id`` of that, "" where it may not be seen."""
+
+    topic: str
+    partition: int
+    first: int | None
+    producer: int
+    transactional_id: str = ""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -283,6 +299,14 @@ class Source(_Side):
         """
         raise NotImplementedError(f"{spec.external.connector} sources have no partitions")
 
+    def open_transactions(
+        self, spark: Session, spec: QuerySpec, places: Sequence[Partition]
+    ) -> tuple[OpenTransaction, ...]:
+        """Return what is open in partitions, () where it cannot be seen or there is no such thing:
+        for the message of a source that waits for one."""
+        del spark, spec, places
+        return ()
+
     def read_range(self, spark: Session, spec: QuerySpec, ranges: Sequence[OffsetRange]) -> Frame:
         """Return the records of exact ranges as a batch, none of no range; for BACKFILL.
 
@@ -302,8 +326,11 @@ class Sink(_Side):
     ledger: str = ""
 
     @abstractmethod
-    def writer(self, spec: QuerySpec) -> BatchWriter:
-        """Return what writes the query's batches."""
+    def writer(self, spark: Session, spec: QuerySpec) -> BatchWriter:
+        """Return what writes the query's batches. ``spec.columns`` are the rows' columns."""
+
+    def begin(self, spark: Session, writer: BatchWriter) -> None:
+        """Do what a start owes to batches that are written already, with the writer of this one."""
 
     @abstractmethod
     def destination(self, external: External) -> str:
@@ -355,6 +382,53 @@ def find_if_installed(name: str | None) -> Connector | None:
         return find_connector(name)
     except ConnectorMissing:
         return None
+
+
+def source_of(external: External) -> Source:
+    """Return what the sources of a definition's connector do."""
+    found = find_connector(external.connector).source
+    if found is None:
+        raise InvalidOptions(f"there is no {external.connector} source")
+    return found
+
+
+def sink_of(external: External) -> Sink:
+    """Return what the sinks of a definition's connector do."""
+    found = find_connector(external.connector).sink
+    if found is None:
+        raise InvalidOptions(f"there is no {external.connector} sink")
+    return found
+
+
+def has_records(definition: ObjectDefinition) -> bool:
+    """Whether it is a source whose rows carry their place, and whose positions are by partition."""
+    section = _section_of(definition, "source")
+    return section is not None and section.records
+
+
+def has_tables(definition: ObjectDefinition) -> bool:
+    """Whether it is a source that reads several tables from one position."""
+    section = _section_of(definition, "source")
+    return section is not None and section.tables
+
+
+def has_row_keys(definition: ObjectDefinition) -> bool:
+    """Whether it is a sink that gives each row a key, formed with the id of the row's topic."""
+    section = _section_of(definition, "sink")
+    return section is not None and section.row_keys
+
+
+def _section_of(definition: ObjectDefinition, kind: SectionName) -> Section | None:
+    if definition.kind != kind or definition.external is None:
+        return None
+    return find_connector(definition.external.connector).section(kind)
+
+
+def partition_codec(external: External) -> PartitionCodec:
+    """Return the codec of a source with records."""
+    codec = source_of(external).codec
+    assert isinstance(codec, PartitionCodec), external.connector
+    return codec
 
 
 def connector_names() -> tuple[str, ...]:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from catalog_migrate.connectors.base import connector_names, find_connector
+from catalog_migrate.connectors.postgres import ledger
 from catalog_migrate.connectors.postgres.probe import LEDGER
-from catalog_migrate.streams.upstreams import ledger
 from tests.connections.reference import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "connections.md"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.connectors.base import Access, Identity
+from catalog_migrate.connectors.base import Access, Contents, Identity
 from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.resolved import Resolved
@@ -24,11 +24,7 @@ from catalog_migrate.streams.checkpoint.codecs import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.runtime.ports import Event, Ports
-from catalog_migrate.streams.upstreams.upstream import (
-    TopicContents,
-    Upstream,
-    topics_of_query,
-)
+from catalog_migrate.streams.upstreams.upstream import Upstream, topics_of_query
 from tests.simulation.databases import SimulatedDatabases
 from tests.simulation.server import SYSTEM
 from tests.simulation.streaming import BARRED, StreamWorld, resolve
@@ -112,7 +108,7 @@ class SimulatedUpstreams:
     @contextmanager
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
-    ) -> Iterator[TopicContents]:
+    ) -> Iterator[Contents]:
         """Every record from the first one; nobody knows when any was written."""
         del timeout, sample
         try:
@@ -126,7 +122,7 @@ class SimulatedUpstreams:
         self.told[f"chunk of {spec.item_id}"] = ids
         ends = [self.world.ends(topic) for topic in topics]
         bounds = {place: (0, end) for each in ends for place, end in each.items()}
-        yield TopicContents(cluster, ids, bounds, lambda _, places: dict.fromkeys(places))
+        yield Contents(cluster, ids, bounds, lambda _, places: dict.fromkeys(places))
 
 
 def _there(subject: str, topic: str, ids: Mapping[str, str]) -> Finding:

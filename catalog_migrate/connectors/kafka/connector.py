@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,8 +12,10 @@ from catalog_migrate.connectors.base import (
     Access,
     BatchWriter,
     Connector,
+    Contents,
     Frame,
     Identity,
+    OpenTransaction,
     Session,
     Sink,
     Source,
@@ -21,7 +23,7 @@ from catalog_migrate.connectors.base import (
 )
 from catalog_migrate.connectors.kafka import options
 from catalog_migrate.connectors.kafka.positions import KafkaCodec
-from catalog_migrate.connectors.positions import OffsetRange
+from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.values import addresses_of, topics_of
 from catalog_migrate.errors import ConnectionFailed
@@ -135,13 +137,34 @@ class KafkaSource(Source):
         del columns
         return _topic_findings(resolved, external, "READ", subject, timeout)
 
+    def survey(
+        self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
+    ) -> AbstractContextManager[Contents]:
+        """Ask the brokers for offsets, and for records at a time."""
+        from catalog_migrate.connectors.kafka.contents import survey_topics
+
+        return survey_topics(spec, timeout=timeout, sample=sample)
+
     def reader(self, spark: Session, spec: QuerySpec) -> Frame:
         """Return the records of the topics."""
-        return load("catalog_migrate.streams.spark.sources:kafka_records")(spark, spec)
+        from catalog_migrate.connectors.kafka import reader
+
+        reader.require_reachable(spark, spec)
+        return reader.read_records(spark, spec)
+
+    def open_transactions(
+        self, spark: Session, spec: QuerySpec, places: Sequence[Partition]
+    ) -> tuple[OpenTransaction, ...]:
+        """Ask by the Java client, which alone can."""
+        from catalog_migrate.connectors.kafka.open_transactions import find_open_transactions
+
+        return find_open_transactions(spark, spec, places)
 
     def read_range(self, spark: Session, spec: QuerySpec, ranges: Sequence[OffsetRange]) -> Frame:
         """Return the records of exact ranges."""
-        return load("catalog_migrate.streams.spark.sources:kafka_range")(spark, spec, ranges)
+        from catalog_migrate.connectors.kafka.reader import read_range
+
+        return read_range(spark, spec, ranges)
 
 
 class KafkaSink(Sink):
@@ -157,8 +180,11 @@ class KafkaSink(Sink):
         del columns
         return _topic_findings(resolved, external, "WRITE", subject, timeout)
 
-    def writer(self, spec: QuerySpec) -> BatchWriter:
+    def writer(self, spark: Session, spec: QuerySpec) -> BatchWriter:
         """Return what sends the rows of a batch."""
+        from catalog_migrate.connectors.kafka.reader import require_reachable
+
+        require_reachable(spark, spec)
         writer: BatchWriter = load("catalog_migrate.streams.spark.kafka_sink:KafkaSink")(spec)
         return writer
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.connectors.base import (
     BatchWriter,
@@ -23,6 +24,7 @@ from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import Column, External
 
 if TYPE_CHECKING:
+    from catalog_migrate.connectors.postgres.ledger import Ledger
     from catalog_migrate.connectors.query import QuerySpec
 
 
@@ -105,10 +107,38 @@ class PostgresSink(Sink):
             table = str(external.options["TABLE"])
             return server + table_findings(session, table, columns, external.key, subject=subject)
 
-    def writer(self, spec: QuerySpec) -> BatchWriter:
+    def writer(self, spark: Session, spec: QuerySpec) -> BatchWriter:
         """Return what merges the rows of a batch."""
+        del spark
         writer: BatchWriter = load("catalog_migrate.streams.spark.postgres_sink:PostgresSink")(spec)
         return writer
+
+    def begin(self, spark: Session, writer: Any) -> None:
+        """Put rows that the table refused, and that are in the ledger, among the dead letters."""
+        writer.deliver_refused(spark)
+
+    def last_batch(self, spec: QuerySpec, query_id: str) -> int | None:
+        """Ask the ledger."""
+        with _failing(spec, "cannot read the ledger of"):
+            return _ledger(spec).read(query_id).last_batch
+
+    def require_ledger(self, spec: QuerySpec, query_id: str, committed: int | None) -> None:
+        """Compare with the ledger."""
+        _ledger(spec).check(query_id, committed)
+
+    def fence(self, spec: QuerySpec, old: str, new: str) -> int | None:
+        """Bar the old id in the ledger, and enter its newest batch under the new one."""
+        with _failing(
+            spec, "cannot fence the earlier runtime out of the database of",
+            "bring the database back, then start the runtime again",
+        ):
+            ledger = _ledger(spec)
+            ledger.fence(old, spec.item_id)
+            last = ledger.read(old).last_batch
+            if last is not None:
+                with ledger.connect(new) as connection, connection.transaction():
+                    ledger.claim(connection, new, last, spec.item_id)
+            return last
 
     def destination(self, external: External) -> str:
         """Return the table."""
@@ -116,3 +146,24 @@ class PostgresSink(Sink):
 
 
 CONNECTOR = Postgres()
+
+
+def _ledger(spec: QuerySpec) -> Ledger:
+    from catalog_migrate.connectors.postgres.ledger import Ledger
+
+    return Ledger(spec.connection, str(spec.external.options["TABLE"]))
+
+
+@contextmanager
+def _failing(spec: QuerySpec, what: str, remedy: str | None = None) -> Iterator[None]:
+    """Raise EngineFailure, without secrets, for what the server raises."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise EngineFailure(
+            f"{what} {spec.kind} {spec.name}: {spec.redactor.scrub(str(error).strip())}",
+            condition=type(error).__name__,
+            transient=isinstance(error, psycopg.OperationalError), remedy=remedy,
+        ) from None

@@ -10,8 +10,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.positions import KafkaCodec
-from catalog_migrate.connectors.positions import OffsetRange, Partition
+from catalog_migrate.connectors.positions import OffsetRange, Partition, PartitionCodec
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import ObjectDefinition
@@ -144,7 +143,7 @@ def read_before(state: State, item_id: str) -> dict[str, dict[Partition, int]]:
         for image in images_in(row):
             if image.item_id != item_id or not image.topics:
                 continue
-            for partition, at in (KafkaCodec().read(image.line) or {}).items():
+            for partition, at in (PartitionCodec().read(image.line) or {}).items():
                 if (topic_id := image.topics.get(partition[0])) is not None:
                     places = found.setdefault(topic_id, {})
                     places[partition] = max(at, places.get(partition, 0))
@@ -158,7 +157,7 @@ def earlier_topics(state: State, item_id: str) -> frozenset[str]:
 
 def moved_ranges(image: Image, *, back: bool) -> tuple[OffsetRange, ...]:
     """What an operation put back (else: passed over), where it is the same partition."""
-    codec = KafkaCodec()
+    codec = PartitionCodec()
     before, after = codec.read(image.line) or {}, codec.read(image.target or "-") or {}
     found = []
     for partition in sorted(before.keys() & after.keys()):

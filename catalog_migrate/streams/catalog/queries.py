@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from catalog_migrate.connectors.base import OpenTransaction
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 
@@ -106,17 +107,6 @@ class PreparedQuery(Protocol):
 
     def start(self) -> RunningQuery:
         """Start it; returns at once. EngineFailure when Spark refuses it right away."""
-
-
-class OpenTransaction(msgspec.Struct, frozen=True):
-    """A transaction that is open in a partition: its first offset, the id of its producer, and the
-    ``transactional.id`` of that, "" where it may not be seen."""
-
-    topic: str
-    partition: int
-    first: int | None
-    producer: int
-    transactional_id: str = ""
 
 
 class QueryEngine(Protocol):

@@ -12,6 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Put
+from catalog_migrate.connectors.base import has_records
 from catalog_migrate.connectors.options import check, section_of
 from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS, PLACE_COLUMNS
 from catalog_migrate.errors import RefusedStatement
@@ -431,7 +432,7 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
                 f"sink {name}, option RECORD NAME: {error}", remedy="write RECORD NAME 'shop.Order'"
             ) from None
     keyed = replaces_rows(external) and not external.order_by
-    if keyed and not gives_records(reads):
+    if keyed and not has_records(reads.item.definition):
         raise RefusedStatement(
             f"sink {name} has KEY but no ORDER BY: of two rows of {reads.text} with one key it"
             " cannot tell which is the last",
@@ -513,13 +514,6 @@ def check_input(where: str, reads: dependencies.CatalogEntry, external: External
 def replaces_rows(external: External) -> bool:
     """Whether a sink keeps the last row of each key."""
     return bool(external.key) and section_of(external.connector or "", "sink").replaces
-
-
-def gives_records(found: dependencies.CatalogEntry) -> bool:
-    """Whether a relation is a source whose rows carry their place."""
-    return found.mapping.kind == "source" and section_of(
-        found.external.connector or "", "source"
-    ).records
 
 
 CREATES: Mapping[type, tuple[str, Callable[[Draft, Any], Effect]]] = {

@@ -16,6 +16,7 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
+from catalog_migrate.connectors.base import has_tables
 from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
@@ -31,7 +32,7 @@ from catalog_migrate.streams.catalog.tables import Tables
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.forecast import split_of
 from catalog_migrate.streams.runtime.supervisor import Supervisor
-from catalog_migrate.streams.upstreams.upstream import kafka_positions
+from catalog_migrate.streams.upstreams.upstream import next_records
 
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
@@ -102,14 +103,15 @@ def actual(
             continue
         if item.definition.kind != "source":
             continue
-        if dependencies.external_of(item).connector == "POSTGRES":
+        if has_tables(item.definition):
             return None  # its tables tell changes by _lsn, of which no record is numbered
         if stream.generation != image.generation:
             return None
         same = {topic for topic, known in image.topics.items() if stream.topics.get(topic) == known}
         back = [each for each in moved_ranges(image, back=True) if each.topic in same]
         over = [each for each in moved_ranges(image, back=False) if each.topic in same]
-        now = kafka_positions(Checkpoint(dependencies.location(state, stream.checkpoint))) or {}
+        checkpoint = Checkpoint(dependencies.location(state, stream.checkpoint))
+        now = next_records(dependencies.external_of(item), checkpoint) or {}
         if any(now.get(each.topic_partition, -1) < each.until for each in back):
             return None
         path = dependencies.location(state, item.shard)

@@ -17,6 +17,7 @@ import msgspec
 from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
+from catalog_migrate.connectors.base import Contents
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import CatalogMigrateError, LeaseLost
 from catalog_migrate.operations.kinds import BACKFILLING
@@ -27,7 +28,6 @@ from catalog_migrate.streams.positions.audit import count_pending
 from catalog_migrate.streams.positions.forecast import Row, split_of
 from catalog_migrate.streams.runtime.ports import Event, Running
 from catalog_migrate.streams.runtime.supervisor import LONGEST_BACK_OFF, Supervisor
-from catalog_migrate.streams.upstreams.upstream import TopicContents
 
 _LISTED = 50
 """Records that could not be read which the operation's row lists."""
@@ -226,7 +226,7 @@ def records_in(chunks: Iterable[Chunk]) -> int:
 
 
 def clipped(
-    chunk: Chunk, contents: TopicContents, topics: Mapping[str, str]
+    chunk: Chunk, contents: Contents, topics: Mapping[str, str]
 ) -> tuple[tuple[OffsetRange, ...], list[str]]:
     """What of a chunk can be read, and what cannot any more, in words."""
     kept, lost = [], []

@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.connectors.base import Contents
 from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.connectors.postgres.types import lsn_text
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import PartitionBounds, Target, land, moment_of
-from catalog_migrate.streams.upstreams.upstream import TopicContents
 
 UPPER_BOUNDS = (
     "offsets are counted, and those of transaction markers, of aborted transactions and of"
@@ -104,7 +104,7 @@ class CurrentPosition(msgspec.Struct, frozen=True):
     cluster: str = ""
     topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
-    def foreign(self, contents: TopicContents) -> dict[str, str]:
+    def foreign(self, contents: Contents) -> dict[str, str]:
         """Topics that are not those that the positions are of, and why, in words."""
         if not self.topic_ids:
             return {}
@@ -185,7 +185,7 @@ def split_of(partition: Partition) -> str:
 
 
 def forecast(
-    choice: PositionChoice, standing: CurrentPosition, contents: TopicContents, *, now: float,
+    choice: PositionChoice, standing: CurrentPosition, contents: Contents, *, now: float,
     read: Mapping[Partition, int] | None = None,
 ) -> Forecast:
     """What the choice comes to; ``now`` is in seconds and counts for durations only.
@@ -252,7 +252,7 @@ def _counted(rows: Iterable[Row]) -> list[OffsetRange]:
 
 
 def _chosen(
-    choice: PositionChoice, standing: CurrentPosition, contents: TopicContents,
+    choice: PositionChoice, standing: CurrentPosition, contents: Contents,
     known: Mapping[Partition, int],
 ) -> tuple[dict[Partition, Target], list[str]]:
     """The target of each partition that gets one, and what is wrong with the choice."""
@@ -297,7 +297,7 @@ def _chosen(
     return chosen, problems
 
 
-def _present(contents: TopicContents, topic: str) -> str:
+def _present(contents: Contents, topic: str) -> str:
     numbers = sorted(number for name, number in contents.bounds if name == topic)
     if not numbers:
         return f"the topics read are {', '.join(sorted(contents.topic_ids)) or 'none'}"
@@ -305,7 +305,7 @@ def _present(contents: TopicContents, topic: str) -> str:
 
 
 def _later(
-    chosen: Mapping[Partition, Target], contents: TopicContents, now: float
+    chosen: Mapping[Partition, Target], contents: Contents, now: float
 ) -> dict[Partition, dict[int, int | None]]:
     """The answers to all questions about times, one question for each moment."""
     asked: dict[int, list[Partition]] = {}
@@ -390,7 +390,7 @@ class Translation(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def translate(times: Mapping[Partition, int], contents: TopicContents, ties: Ties) -> Translation:
+def translate(times: Mapping[Partition, int], contents: Contents, ties: Ties) -> Translation:
     """The targets in what the new upstream holds.
 
     A partition goes on after the last stored record of its own number where each new one has an old

@@ -12,6 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, preview
+from catalog_migrate.connectors.base import has_row_keys
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
@@ -283,7 +284,7 @@ def unsent(
     found = []
     for user in dependencies.users_of(state, part.item_id):
         item = state.items[user]
-        if item.definition.kind != "sink" or dependencies.external_of(item).connector != "KAFKA":
+        if not has_row_keys(item.definition):
             continue
         stream = state.streams.get(user) or first_stream(user)
         checkpoint = ports.checkpoint(dependencies.location(state, stream.checkpoint))

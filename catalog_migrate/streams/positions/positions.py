@@ -12,14 +12,20 @@ snapshot is asked for by its number in the record of positions; whoever starts t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.base import (
+    Contents,
+    has_records,
+    has_row_keys,
+    partition_codec,
+    source_of,
+)
 from catalog_migrate.connectors.positions import START, Partition
 from catalog_migrate.connectors.postgres.positions import PostgresBounds, PostgresCodec
 from catalog_migrate.connectors.postgres.types import Position, lsn_text
@@ -50,7 +56,7 @@ from catalog_migrate.streams.upstreams.table_snapshots import (
     has_begun,
     still_to_copy,
 )
-from catalog_migrate.streams.upstreams.upstream import TopicContents, kafka_positions
+from catalog_migrate.streams.upstreams.upstream import next_records
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -315,15 +321,21 @@ def survey(asked: SurveyRequest) -> Survey:
     Raises :class:`ConnectionFailed`, :class:`UnsafeBlocked`, :class:`EngineFailure`, and what
     reading a checkpoint raises.
     """
-    kind, connector = asked.spec.kind, asked.spec.external.connector or ""
-    return _SURVEYS.get((kind, connector), _sink)(asked)
+    if asked.spec.kind == "sink":
+        return _sink(asked)
+    source = source_of(asked.spec.external)
+    if source.section.tables:
+        return survey_slot(asked)
+    return _files(asked) if source.codec is None else _partitions(asked)
 
 
-def _kafka(asked: SurveyRequest) -> Survey:
+def _partitions(asked: SurveyRequest) -> Survey:
     stream, choice = asked.stream, asked.part.choice(asked.policy)
-    standing = CurrentPosition(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
+    codec = partition_codec(asked.spec.external)
+    position = next_records(asked.spec.external, asked.checkpoint)
+    standing = CurrentPosition(position, stream.upstream, stream.topics)
     if not choice.chooses:  # the start compares ids, as always
-        return Survey(NOTHING, standing=KafkaCodec().write(standing.positions))
+        return Survey(NOTHING, standing=codec.write(standing.positions))
     with asked.ports.upstreams.contents(asked.spec, sample=asked.sample) as contents:
         notes: tuple[str, ...] = ()
         if asked.part.translate is not None:
@@ -339,7 +351,6 @@ def _kafka(asked: SurveyRequest) -> Survey:
         }
         found = forecast(choice, standing, contents, now=asked.now, read=read)
         found = replace(found, notes=(*notes, *found.notes))
-    codec = KafkaCodec()
     moves = found.moves or bool(found.foreign) or standing.positions is None
     return Survey(
         found,
@@ -389,11 +400,6 @@ def _sink(asked: SurveyRequest) -> Survey:
     )
 
 
-_SURVEYS: Mapping[tuple[str, str], Callable[[SurveyRequest], Survey]] = {
-    ("source", "KAFKA"): _kafka, ("source", "FILES"): _files, ("source", "POSTGRES"): survey_slot,
-}
-
-
 def require_no_problem(name: str, found: Forecast) -> None:
     """:class:`UnsafeBlocked` with everything that is wrong with a choice."""
     if found.problems:
@@ -413,11 +419,11 @@ def left_unread(
     """
     item = state.items[part.item_id]
     stream = state.streams.get(part.item_id)
-    kafka = item.definition.kind == "source" and dependencies.external_of(item).connector == "KAFKA"
-    if not kafka or stream is None or not found.topics:
+    if not has_records(item.definition) or stream is None or not found.topics:
         return 0, ()
+    codec = partition_codec(dependencies.external_of(item))
     gone: dict[Partition, int] = {
-        partition: offset for partition, offset in (KafkaCodec().read(found.standing) or {}).items()
+        partition: offset for partition, offset in (codec.read(found.standing) or {}).items()
         if partition[0] in found.forecast.foreign or partition[0] not in found.topics
     }
     if not gone:
@@ -440,7 +446,7 @@ def left_unread(
 
 
 def _behind(
-    gone: dict[Partition, int], contents: TopicContents, cluster: str, topics: dict[str, str]
+    gone: dict[Partition, int], contents: Contents, cluster: str, topics: dict[str, str]
 ) -> dict[Partition, int]:
     """Records behind each position, of the very topics that it is of."""
     if contents.cluster != cluster:
@@ -461,7 +467,7 @@ def sent_before(state: State, item_id: str, rows: Iterable[Row]) -> list[str]:
     """
     item = state.items[item_id]
     source = state.items.get(item.links.get("reads", ""))
-    if item.definition.kind != "sink" or dependencies.external_of(item).connector != "KAFKA":
+    if not has_row_keys(item.definition):
         return []
     if source is None or source.definition.kind != "source":
         return []

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.base import has_records, has_tables
 from catalog_migrate.connectors.positions import once, whole_number
 from catalog_migrate.connectors.postgres.positions import PostgresCodec
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
@@ -24,7 +25,7 @@ from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.positions.forecast import partition_of, split_of
-from catalog_migrate.streams.upstreams.upstream import kafka_positions
+from catalog_migrate.streams.upstreams.upstream import next_records
 
 
 class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,10 +56,11 @@ def export(state: State, kind: str, name: str) -> Exported:
     if kind == "sink":
         standing = DeltaCodec().read(checkpoint.committed_line)
         version = None if standing is None else standing.version
-    elif found.external.connector == "KAFKA":
-        for (topic, number), offset in sorted((kafka_positions(checkpoint) or {}).items()):
+    elif has_records(found.item.definition):
+        standing_at = next_records(found.external, checkpoint) or {}
+        for (topic, number), offset in sorted(standing_at.items()):
             positions.setdefault(topic, {})[str(number)] = offset
-    elif found.external.connector == "POSTGRES":
+    elif has_tables(found.item.definition):
         # of a source that has read nothing yet: where its snapshot lies is in the warehouse
         position = PostgresCodec().read(checkpoint.committed_line)
         if position is not None:

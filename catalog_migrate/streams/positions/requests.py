@@ -9,7 +9,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.positions import KafkaCodec
+from catalog_migrate.connectors.base import has_records, has_tables, source_of
 from catalog_migrate.connectors.options import (
     apply_actions,
     canonical_name,
@@ -18,7 +18,7 @@ from catalog_migrate.connectors.options import (
     partition,
     section_of,
 )
-from catalog_migrate.connectors.positions import START
+from catalog_migrate.connectors.positions import START, PartitionCodec
 from catalog_migrate.connectors.postgres.positions import read_lsn
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
@@ -94,12 +94,8 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_postgres(self) -> bool:
-        """Whether it is on a POSTGRES source."""
-        external = self.after.external
-        return (
-            self.after.kind == "source" and external is not None
-            and external.connector == "POSTGRES"
-        )
+        """Whether it is on a source of several tables, which has one position for all."""
+        return has_tables(self.after)
 
     @property
     def begins_anew(self) -> bool:
@@ -126,7 +122,7 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
             },
             policy=policy,
             only=self.only,
-            origin=KafkaCodec().read(self.origin or START) or {},
+            origin=PartitionCodec().read(self.origin or START) or {},
         )
 
 
@@ -250,10 +246,9 @@ def injections(
 def _backfill(parts: Iterable[ItemRequest], *, wanted: bool) -> bool:
     """Whether what is skipped is read; only a Kafka source has something to read."""
     for part in parts:
-        kind, external = part.after.kind, part.after.external
-        if wanted and (kind != "source" or external is None or external.connector != "KAFKA"):
+        if wanted and not has_records(part.after):
             raise UnsafeBlocked(
-                f"{kind} {part.after.item_name} has no records to read afterwards",
+                f"{part.after.kind} {part.after.item_name} has no records to read afterwards",
                 remedy="leave BACKFILL away",
             )
     return wanted
@@ -261,10 +256,9 @@ def _backfill(parts: Iterable[ItemRequest], *, wanted: bool) -> bool:
 
 def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
     """A part whose positions go over by time; what cannot be translated begins at START."""
-    kind, external = part.after.kind, part.after.external
-    if kind != "source" or external is None or external.connector != "KAFKA":
+    if not has_records(part.after):
         raise UnsafeBlocked(
-            f"{kind} {part.after.item_name} has no positions to translate",
+            f"{part.after.kind} {part.after.item_name} has no positions to translate",
             remedy="leave TRANSLATE BY away",
         )
     return msgspec.structs.replace(part, translate=ties, reset=())
@@ -368,7 +362,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
         reset=reset, targets=targets, everywhere=everywhere, version=version,
     )
     _require_fitting(found, part, by_time=by_time)
-    if external.connector == "KAFKA" and statement.kind == "source":
+    if has_records(part.after):
         part.choice("error")  # reads every target: a mistake in one is an error at once
     return part
 
@@ -382,7 +376,7 @@ def _positions(
     versions = [action.version for action in actions if isinstance(action, st.InjectVersion)]
     everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
     targets: dict[str, str | None] = {}
-    if found.external.connector == "POSTGRES" and any(action.targets for action in offsets):
+    if has_tables(found.item.definition) and any(action.targets for action in offsets):
         raise UnsafeBlocked(
             f"{found.text} has one position for all of its tables",
             remedy="write INJECT OFFSETS (TO '0/16B3748'); a table alone is copied again by RESET "
@@ -525,7 +519,7 @@ def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Ac
 
 def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_time: bool) -> None:
     """Refuse positions that the item does not have, and a move without positions."""
-    kind, connector = found.mapping.kind, found.external.connector
+    kind = found.mapping.kind
     offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)
     if kind == "sink" and offsets:
         raise UnsafeBlocked(
@@ -536,7 +530,8 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
         raise UnsafeBlocked(
             f"{found.text} has no version", remedy="write INJECT OFFSETS ('topic:0' = 123)"
         )
-    if connector == "FILES" and (part.everywhere is not None or part.targets):
+    injects = part.everywhere is not None or bool(part.targets)
+    if kind == "source" and injects and source_of(found.external).codec is None:
         raise UnsafeBlocked(
             f"{found.text} reads files and has no positions to inject: it remembers each file "
             "by its path",

@@ -20,8 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.kafka.positions import KafkaCodec
-from catalog_migrate.connectors.positions import OffsetRange, Partition, Positions
+from catalog_migrate.connectors.base import has_records, has_tables, sink_of
+from catalog_migrate.connectors.positions import OffsetRange, Partition, PartitionCodec, Positions
 from catalog_migrate.connectors.postgres.positions import PostgresCodec
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.delta.log import has_log
@@ -212,11 +212,8 @@ def kept_by_sink(
     gone = tables.exchanged(spec.shard, to, sent)[0] if sent > to else 0
     if not gone:
         return 0, ()
-    options, most = spec.external.options, "" if position.consumed is not None else "at most "
-    if spec.external.connector == "POSTGRES":
-        place = f"table {options.get('TABLE')}"
-    else:
-        place = f"topic {options.get('TOPIC')}"
+    most = "" if position.consumed is not None else "at most "
+    place = sink_of(spec.external).destination(spec.external)
     text = f"{most}{gone} rows that go from the table were sent before: they stay in {place}"
     if spec.external.key:
         text += f", where the last one of each key ({', '.join(spec.external.key)}) counts"
@@ -293,7 +290,7 @@ def passed(asked: SurveyRequest, restore: Restore | None, positions: Positions) 
 
 def goes_back_to(found: Survey) -> Positions:
     """The positions in the line of a source's survey; none where it begins at START."""
-    return KafkaCodec().read(found.line or found.standing) or {}
+    return PartitionCodec().read(found.line or found.standing) or {}
 
 
 def staying(
@@ -474,11 +471,10 @@ def _part(state: State, key: str, done: ItemRequest, image: Image, *, restore: b
     )
     if not image.target and not restore:
         return part
-    connector = dependencies.external_of(item).connector
     if item.definition.kind == "sink":
         position = DeltaCodec().read(image.line)
         return msgspec.structs.replace(part, version=0 if position is None else position.version)
-    if connector == "POSTGRES":
+    if has_tables(item.definition):
         standing = PostgresCodec().read(image.line)
         if done.reset is not None or standing is None:
             raise UnsafeBlocked(
@@ -488,12 +484,12 @@ def _part(state: State, key: str, done: ItemRequest, image: Image, *, restore: b
                 "rows of the snapshot can be left out by their _lsn",
             )
         return msgspec.structs.replace(part, everywhere=str(standing))
-    if connector != "KAFKA":
+    if not has_records(item.definition):
         raise UnsafeBlocked(
             f"{item.definition.item_name} reads files: what was listed again is not forgotten",
             remedy="nothing is to be done: files that were read twice are in the table twice",
         )
-    positions = KafkaCodec().read(image.line)
+    positions = PartitionCodec().read(image.line)
     if positions is None:
         return msgspec.structs.replace(part, reset=())
     return msgspec.structs.replace(

@@ -20,7 +20,8 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, Delete, Update
-from catalog_migrate.connectors.query import SHARD, QuerySpec
+from catalog_migrate.connectors.base import sink_of
+from catalog_migrate.connectors.query import SHARD
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, LeaseLost, NotFencedOut
 from catalog_migrate.retry import retry
 from catalog_migrate.streams.catalog import dependencies
@@ -222,31 +223,9 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
             table = state.items[table_id]
             place = dependencies.location(state, table.shard or "")
             fences[str(table.definition.item_name)] = tables.fence(place)
-    elif dependencies.external_of(item).connector == "POSTGRES":
+    else:
         spec = supervisor.spec(state, item_id)
-        fences["postgres"] = partial(_fence_ledger, spec)
+        sink = sink_of(spec.external)
+        if sink.ledger:
+            fences[sink.ledger] = partial(sink.fence, spec)
     return fences
-
-
-def _fence_ledger(spec: QuerySpec, old: str, new: str) -> int | None:
-    """Bar the old id in the ledger, and enter its newest batch under the new one."""
-    import psycopg
-
-    from catalog_migrate.streams.upstreams.ledger import Ledger
-
-    try:
-        ledger = Ledger(spec.connection, str(spec.external.options["TABLE"]))
-        ledger.fence(old, spec.item_id)
-        last = ledger.read(old).last_batch
-        if last is not None:
-            with ledger.connect(new) as connection, connection.transaction():
-                ledger.claim(connection, new, last, spec.item_id)
-        return last
-    except psycopg.Error as error:
-        raise EngineFailure(
-            f"cannot fence the earlier runtime out of the database of sink {spec.name}:"
-            f" {spec.redactor.scrub(str(error).strip())}",
-            condition=type(error).__name__,
-            transient=isinstance(error, psycopg.OperationalError),
-            remedy="bring the database back, then start the runtime again",
-        ) from None

@@ -9,25 +9,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.connectors.base import BatchWriter, OpenTransaction, sink_of, source_of
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.connectors.query import OutputTable, QuerySpec
-from catalog_migrate.connectors.ssh.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.catalog.cluster_log import shortly
-from catalog_migrate.streams.catalog.queries import CAUSED_BY, OpenTransaction
+from catalog_migrate.streams.catalog.queries import CAUSED_BY
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
-from catalog_migrate.streams.spark.kafka_sink import KafkaSink
-from catalog_migrate.streams.spark.open_transactions import find_open_transactions
-from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_source import ChangesWriter
 from catalog_migrate.streams.spark.registry_formats import RegistryDecoder
 from catalog_migrate.streams.spark.running import (
     BatchGate,
-    BatchWriter,
     SortingWriter,
     SparkRunningQuery,
     append_once,
@@ -40,7 +36,6 @@ from catalog_migrate.streams.spark.running import (
 from catalog_migrate.streams.spark.sources import query_session
 from catalog_migrate.streams.upstreams import table_snapshots
 from catalog_migrate.streams.upstreams.databases import ServerDatabases
-from catalog_migrate.streams.upstreams.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +123,7 @@ class SparkQueries:
         ):
             # what is left of a chunk that has expired is its transaction
             frame = (
-                sources.kafka_range(self._spark, spec, ranges) if ranges
+                source_of(spec.external).read_range(self._spark, spec, ranges) if ranges
                 else sources.no_records(self._spark)
             )
             decoded = (
@@ -153,57 +148,36 @@ class SparkQueries:
                 name: delta_transaction(self._spark, local_path(path), query_id)
                 for name, path in spec.destinations.items()
             }
-        if spec.external.connector != "POSTGRES":
-            return {}
-        table = sources.target_table(spec)
-        redactor = spec.redactor
-        import psycopg
-
-        try:
-            return {"postgres": Ledger(spec.connection, table).read(query_id).last_batch}
-        except psycopg.Error as error:
-            raise EngineFailure(
-                f"cannot read the ledger of {spec.kind} {spec.name}:"
-                f" {redactor.scrub(str(error).strip())}",
-                condition=type(error).__name__,
-                transient=isinstance(error, psycopg.OperationalError),
-            ) from None
+        sink = sink_of(spec.external)
+        return {sink.ledger: sink.last_batch(spec, query_id)} if sink.ledger else {}
 
     def find_open_transactions(
         self, spec: QuerySpec, places: Sequence[tuple[str, int]]
     ) -> tuple[OpenTransaction, ...]:
         """What is open in partitions of a Kafka source's topics; nothing where it cannot be seen.
         """
-        return find_open_transactions(self._spark, spec, places)
+        return source_of(spec.external).open_transactions(self._spark, spec, places)
 
     def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:
         """What is read, and who writes its batches (None: Spark's own Delta sink)."""
-        connector = spec.external.connector
-        if connector == "KAFKA":
-            _require_executors_here(self._spark, spec)
-        sources.require_allowed_endpoint(self._spark, spec)
         if spec.kind == "sink":
-            rows = sources.shard_rows(self._spark, spec)
-            if connector == "KAFKA":
-                return rows, KafkaSink(spec)
-            if connector == "POSTGRES":
-                return rows, PostgresSink(spec)
-        elif connector == "KAFKA":
-            records = sources.kafka_records(self._spark, spec)
-            if spec.registry is not None:
-                bad = None if spec.dead_letters is None else local_path(spec.dead_letters)
-                return records, SortingWriter(spec, bad, RegistryDecoder(spec).decode)
-            if spec.dead_letters is not None:
-                decoded = decoding.decode(records, spec)
-                return decoded, SortingWriter(spec, local_path(spec.dead_letters))
-            return decoding.all_or_fail(records, spec), None
-        elif connector == "FILES" and spec.dead_letters is None:
-            return sources.file_rows(self._spark, spec), None
-        elif connector == "FILES":
-            raise EngineFailure(
-                f"source {spec.name}: files have no dead letters", remedy="write ON ERROR FAIL"
-            )
-        raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
+            writer = sink_of(spec.external).writer(self._spark, spec)
+            return sources.shard_rows(self._spark, spec), writer
+        source = source_of(spec.external)
+        frame: DataFrame = source.reader(self._spark, spec)
+        bad = None if spec.dead_letters is None else local_path(spec.dead_letters)
+        if not source.section.records:
+            if bad is not None:
+                raise EngineFailure(
+                    f"source {spec.name}: {spec.external.connector} has no dead letters",
+                    remedy="write ON ERROR FAIL",
+                )
+            return frame, None
+        if spec.registry is not None:
+            return frame, SortingWriter(spec, bad, RegistryDecoder(spec).decode)
+        if bad is not None:
+            return decoding.decode(frame, spec), SortingWriter(spec, bad)
+        return decoding.all_or_fail(frame, spec), None
 
     def _load(
         self, spec: QuerySpec, table: OutputTable, staged: StagedTable, files: Sequence[str],
@@ -234,8 +208,8 @@ class SparkQueries:
                     lambda: self.alive(), partial(self._awaits, spec),
                 )
                 frame = postgres_source.change_stream(self._spark, spec, position)
-            if isinstance(writer, PostgresSink):
-                writer.deliver_refused(self._spark)
+            if writer is not None and spec.kind == "sink":
+                sink_of(spec.external).begin(self._spark, writer)
             gate = None if writer is None else BatchGate(
                 writer, lambda error: scrubbed(error, redactor, self._show_values)
             )
@@ -280,19 +254,6 @@ def _stream(frame: DataFrame, spec: QuerySpec, *, once: bool) -> DataStreamWrite
     if once:
         return stream.trigger(once=True)
     return stream.trigger(processingTime=sources.trigger_interval(spec))
-
-
-def _require_executors_here(spark: SparkSession, spec: QuerySpec) -> None:
-    """EngineFailure where executors would connect to a tunnel's local end on another machine."""
-    master = spark.sparkContext.master or ""
-    if OPTION in spec.connection and not master.startswith("local"):
-        raise EngineFailure(
-            f"{spec.kind} {spec.name} reaches Kafka by a tunnel of the driver's machine, and its "
-            f"executors are elsewhere ({master})",
-            condition="TUNNEL_OUT_OF_REACH",
-            remedy="run the cluster with --conf spark.master=local[*], or let the executors reach "
-            "the brokers without a tunnel: ALTER CONNECTION … DROP (SSH TUNNEL)",
-        )
 
 
 @contextmanager

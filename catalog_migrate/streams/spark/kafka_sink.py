@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-    from catalog_migrate.streams.spark.running import Batch
+    from catalog_migrate.connectors.base import Batch
 
 
 ITEM_HEADER = "catalog_migrate.item"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 from pyspark.sql.window import Window
 
+from catalog_migrate.connectors.postgres.ledger import Ledger, RefusedRows
 from catalog_migrate.connectors.query import (
     OFFSET,
     PARTITION,
@@ -36,8 +37,6 @@ from catalog_migrate.streams.spark.refused_rows import (
     sink_rows,
 )
 from catalog_migrate.streams.spark.running import JSON_OPTIONS, json_of
-from catalog_migrate.streams.spark.sources import target_table
-from catalog_migrate.streams.upstreams.ledger import Ledger, RefusedRows
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
 
-    from catalog_migrate.streams.spark.running import Batch
+    from catalog_migrate.connectors.base import Batch
 
 
 _CHUNK = 1000
@@ -72,7 +71,7 @@ class PostgresSink:
     def __init__(self, spec: QuerySpec) -> None:
         where = f"what {spec.name} reads"
         self._spec = spec
-        self._target = target_table(spec)
+        self._target = _target_table(spec)
         self._ledger = Ledger(spec.connection, self._target)
         self._columns = written_columns(spec)
         self._key = find_columns(spec.columns, spec.external.key, where=where)
@@ -408,3 +407,11 @@ def _escaped(text: Expression) -> Expression:
     for plain, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
         text = F.replace(text, F.lit(plain), F.lit(escaped))
     return text
+
+
+def _target_table(spec: QuerySpec) -> str:
+    """The table that a POSTGRES sink writes to."""
+    table = spec.external.options.get("TABLE")
+    if not isinstance(table, str):
+        raise EngineFailure(f"{spec.kind} {spec.name} has no TABLE", remedy="SET (TABLE = '…')")
+    return table

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
+from catalog_migrate.connectors.base import Batch
 from catalog_migrate.connectors.postgres.pgoutput import COMMIT, TABLE
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.connectors.postgres.snapshot import StagedTable
@@ -40,7 +41,7 @@ from catalog_migrate.streams.catalog.upstream_tables import (
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
 from catalog_migrate.streams.spark.moved_rows import complete_rows
 from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
-from catalog_migrate.streams.spark.running import Batch, append_once, python_causes
+from catalog_migrate.streams.spark.running import append_once, python_causes
 from catalog_migrate.streams.upstreams.table_snapshots import expected
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connectors import row_values
+from catalog_migrate.connectors.base import Batch, BatchWriter
 from catalog_migrate.connectors.postgres.sessions import parse_failure
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.engine_failures import failing, is_transient, mute
@@ -39,24 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from catalog_migrate.connectors.secrets import Redactor
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """One batch to write: its rows, its number, and the query it belongs to."""
-
-    frame: DataFrame
-    number: int
-    query_id: str
-
-
-class BatchWriter(Protocol):
-    """Writes the batches of one query."""
-
-    def write(self, batch: Batch) -> None:
-        """Write one batch; called by one thread at a time, again with the same after a crash."""
-
-    def cancel(self) -> None:
-        """Break off the write under way, from another thread; it then raises."""
 
 
 class BatchGate:

@@ -5,8 +5,7 @@ With the settings of one query (``WITH (…)``) and those of the session that al
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 
 from catalog_migrate.config import REDACTED
 from catalog_migrate.connectors.files.client import files_directory, spark_files_options
-from catalog_migrate.connectors.kafka.client import spark_kafka_source_options
 from catalog_migrate.connectors.options import option_of
-from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.connectors.query import QuerySpec, ddl
 from catalog_migrate.connectors.resolved import trigger_seconds
 from catalog_migrate.connectors.sections import fold_option
@@ -26,8 +23,6 @@ from catalog_migrate.engine.spark.object_stores.settings import (
     MANAGED_BY,
     needs_s3,
 )
-from catalog_migrate.engine.spark.session import unlogged
-from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.formats.exact_values import exact_of
 from catalog_migrate.streams.spark import file_lines
@@ -54,10 +49,6 @@ SESSION_CONFS: Mapping[str, str] = MappingProxyType({
 })
 """What our own session sets; the caller's session stays as it is."""
 
-ALLOWED_ENDPOINTS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""The property of a JVM with the URLs that Kafka's clients may ask for tokens there."""
-
-
 def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
     """A session for the queries: same application and catalog, settings of its own.
 
@@ -77,25 +68,6 @@ def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
     return session
 
 
-def require_allowed_endpoint(spark: SparkSession, spec: QuerySpec) -> None:
-    """:class:`EngineFailure` where the JVM lets Kafka's clients ask no such token endpoint.
-
-    The list belongs to the JVM; without one Kafka 3.9, which we start a session with, asks any.
-    """
-    url = option_of(spec.connection, "KAFKA", "OAUTH TOKEN ENDPOINT")
-    if url is None or spec.external.connector != "KAFKA":
-        return
-    listed = spark._jvm.java.lang.System.getProperty(ALLOWED_ENDPOINTS)  # type: ignore[union-attr]
-    if listed is not None and url not in [each.strip() for each in listed.split(",")]:
-        raise EngineFailure(
-            f"{spec.kind} {spec.name}: option OAUTH TOKEN ENDPOINT: the JVM of this Spark session "
-            f"allows Kafka's clients other token endpoints only ({listed})",
-            condition="TOKEN_ENDPOINT_NOT_ALLOWED",
-            remedy=f"start the session with -D{ALLOWED_ENDPOINTS}={url},… in both "
-            "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions",
-        )
-
-
 def setting(spec: QuerySpec, name: str) -> str | None:
     """A setting by its name, whatever its case and whether blanks or underscores join it."""
     wanted = fold_option(name)
@@ -113,47 +85,6 @@ def trigger_interval(spec: QuerySpec) -> str:
 _STRICT_FORMATS = frozenset({"json", "csv"})
 
 
-def kafka_records(spark: SparkSession, spec: QuerySpec) -> DataFrame:
-    """The records of the source's topics, as Spark's connector gives them.
-
-    A position that Kafka no longer has stops the query (``failOnDataLoss``): nothing is passed over
-    in silence. START counts for the first batch only; from then on the checkpoint does.
-    """
-    options = spark_kafka_source_options(
-        spec.connection, spec.external.options, spec.external.settings
-    )
-    with unlogged():
-        return spark.readStream.format("kafka").options(**options).load()
-
-
-def kafka_range(
-    spark: SparkSession, spec: QuerySpec, ranges: Sequence[OffsetRange]
-) -> DataFrame:
-    """Exact ranges of the source's topics, as a batch.
-
-    A range that Kafka no longer has whole fails, as in the stream.
-    """
-    options = spark_kafka_source_options(
-        spec.connection, spec.external.options, spec.external.settings
-    )
-    for name in ("subscribe", "startingTimestamp", "startingOffsetsByTimestampStrategy",
-                 "maxOffsetsPerTrigger"):
-        options.pop(name, None)
-    assigned: dict[str, list[int]] = {}
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for each in ranges:
-        assigned.setdefault(each.topic, []).append(each.partition)
-        starts.setdefault(each.topic, {})[str(each.partition)] = each.first
-        ends.setdefault(each.topic, {})[str(each.partition)] = each.until
-    options |= {
-        "assign": json.dumps(assigned), "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-    }
-    with unlogged():
-        return spark.read.format("kafka").options(**options).load()
-
-
 def no_records(spark: SparkSession) -> DataFrame:
     """Records as Spark's connector gives them, none."""
     return spark.createDataFrame(
@@ -168,7 +99,8 @@ def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     JSON and CSV are read strictly: a line that does not fit the declared columns stops the query,
     and with DECODING 'exact' one whose values they would hold as others.
     """
-    written = (option_of(spec.connection, "FILES", "FORMAT") or "json").lower()
+    connector = spec.external.connector or ""
+    written = (option_of(spec.connection, connector, "FORMAT") or "json").lower()
     path = spec.external.options.get("PATH")
     place = files_directory(spec.connection, None if path is None else str(path))
     options = spark_files_options(
@@ -202,11 +134,3 @@ def shard_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     if setting(spec, "ON CHANGE") == "skip":
         reader = reader.option("skipChangeCommits", "true")
     return reader.load(spec.shard).select(*(F.col(quote_sql(c.name)) for c in spec.columns))
-
-
-def target_table(spec: QuerySpec) -> str:
-    """The table that a POSTGRES sink writes to."""
-    table = spec.external.options.get("TABLE")
-    if not isinstance(table, str):
-        raise EngineFailure(f"{spec.kind} {spec.name} has no TABLE", remedy="SET (TABLE = '…')")
-    return table

@@ -268,7 +268,7 @@ def refusal(registry: str, subject: str, reasons: Sequence[str]) -> Finding:
 
 def _strategy(external: External, kind: str) -> str:
     section = "source" if kind == "source" else "sink"
-    found = effective("KAFKA", external.options, section=section)  # type: ignore[arg-type]
+    found = effective(external.connector or "", external.options, section=section)  # type: ignore[arg-type]
     return str(found[_STRATEGY])
 
 

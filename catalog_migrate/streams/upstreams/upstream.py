@@ -10,30 +10,34 @@ the checkpoint, by the first start itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.base import Access, Identity, find_connector
-from catalog_migrate.connectors.kafka.offset_ranges import has_gaps
-from catalog_migrate.connectors.kafka.positions import KafkaCodec
-from catalog_migrate.connectors.kafka.probe import KafkaProbe, kafka_identity
-from catalog_migrate.connectors.positions import OffsetRange, Partition, Positions
+from catalog_migrate.connectors.base import (
+    Access,
+    Contents,
+    Identity,
+    OpenTransaction,
+    find_connector,
+    has_records,
+    partition_codec,
+    sink_of,
+    source_of,
+)
+from catalog_migrate.connectors.positions import Partition, Positions
 from catalog_migrate.connectors.postgres.sessions import RESET_ELSEWHERE
 from catalog_migrate.connectors.query import QuerySpec, written_columns
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.validation import validate_connection, validate_query
-from catalog_migrate.connectors.values import topics_of
-from catalog_migrate.errors import ConnectionFailed, EngineFailure, UnsafeBlocked, UpstreamChanged
+from catalog_migrate.errors import EngineFailure, UpstreamChanged
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE
-from catalog_migrate.streams.catalog.queries import OpenTransaction
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.targets import (
@@ -58,23 +62,6 @@ class Upstream(msgspec.Struct, frozen=True):
     upstream: str = ""
     topics: Mapping[str, str] = msgspec.field(default_factory=dict)
     open_records: int = 0
-
-
-class TopicContents(msgspec.Struct, frozen=True):
-    """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
-
-    ``exact`` is false when offsets are not known to be records one by one (compaction); ``gaps``
-    looks whether they are in ranges: markers of transactions are no records, and those of aborted
-    ones are not read where only committed ones are. The newest is then the last stable offset.
-    ``at`` gives the first record at or after a moment (ms), None for none.
-    """
-
-    cluster: str
-    topic_ids: Mapping[str, str]
-    bounds: Mapping[Partition, tuple[int, int]]
-    at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
-    exact: bool = True
-    gaps: Callable[[Iterable[OffsetRange]], bool] = lambda _: False
 
 
 class Upstreams(Protocol):
@@ -106,7 +93,7 @@ class Upstreams(Protocol):
 
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
-    ) -> AbstractContextManager[TopicContents]:
+    ) -> AbstractContextManager[Contents]:
         """What the topics of a Kafka source hold, as long as the block lasts.
 
         ``sample``: records may be read to see whether counts are exact. Raises
@@ -188,17 +175,13 @@ def require_there(spec: QuerySpec, found: Upstream) -> None:
 
 
 def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
-    """Compare the checkpoint's newest committed batch with the ledger of a POSTGRES sink.
+    """Compare the checkpoint's newest committed batch with the ledger of a sink that has one.
 
     Raises LedgerMismatch for a server that lacks it: a lagging replica or another one.
     """
     query_id = checkpoint.query_id
-    if spec.kind == "source" or spec.external.connector != "POSTGRES" or query_id is None:
-        return
-    from catalog_migrate.streams.upstreams.ledger import Ledger
-
-    table = str(spec.external.options["TABLE"])
-    Ledger(spec.connection, table).check(query_id, checkpoint.latest_commits)
+    if spec.kind == "sink" and query_id is not None:
+        sink_of(spec.external).require_ledger(spec, query_id, checkpoint.latest_commits)
 
 
 def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
@@ -221,53 +204,11 @@ def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, .
     return schemas.check_schemas(spec, timeout=timeout)
 
 
-@contextmanager
-def kafka_contents(
+def contents(
     spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
-) -> Iterator[TopicContents]:
-    """What the topics of a source hold; questions about times are asked while the block lasts."""
-    from confluent_kafka import KafkaException
-
-    subject = f"{spec.kind} {spec.name}"
-    topics = topics_of(str(spec.external.options["TOPIC"]))
-    try:
-        with KafkaProbe(spec.connection, subject=subject, timeout=timeout) as probe:
-            yield _contents(probe, spec, subject, topics, sample=sample)
-    except ConnectionFailed as error:
-        raise EngineFailure(
-            f"{error.message}; nothing was done", condition=error.code, remedy=error.remedy
-        ) from error
-    except KafkaException as error:
-        said = spec.redactor.scrub(str(error))
-        raise EngineFailure(
-            f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
-            remedy="see to the broker and to what this user may do there",
-        ) from None
-
-
-def _contents(
-    probe: KafkaProbe, spec: QuerySpec, subject: str, topics: Sequence[str], *, sample: bool
-) -> TopicContents:
-    found = kafka_identity(probe, topics)
-    missing = sorted(set(topics) - set(found.topic_ids))
-    if missing:
-        raise UnsafeBlocked(
-            f"{subject} reads topics that are not there",
-            problems=[f"there is no topic {topic}" for topic in missing],
-            remedy="create them, or name others: UNSAFE SET (TOPIC = '…'), RESET SPLITS",
-        )
-
-    def at(moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
-        return probe.since(moment, places)
-
-    return TopicContents(
-        cluster=found.cluster_id,
-        topic_ids=dict(found.topic_ids),
-        bounds=probe.bounds(topics),
-        at=at,
-        exact=probe.keeps_every_record(topics),
-        gaps=lambda ranges: sample and has_gaps(spec.connection, ranges),
-    )
+) -> AbstractContextManager[Contents]:
+    """As the port says."""
+    return source_of(spec.external).survey(spec, timeout=timeout, sample=sample)
 
 
 def access(
@@ -285,10 +226,10 @@ class ServerUpstreams:
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
     check_schemas = staticmethod(check_schemas)
-    contents = staticmethod(kafka_contents)
+    contents = staticmethod(contents)
 
 
-def first_positions(external: External, contents: TopicContents, now: float) -> Positions:
+def first_positions(external: External, contents: Contents, now: float) -> Positions:
     """Where the first start of a source with START OFFSETS begins: every partition, in numbers.
 
     What is not named begins at START. A time without a record that young is the end, as with START.
@@ -304,7 +245,7 @@ def first_positions(external: External, contents: TopicContents, now: float) -> 
         assert landed is not None  # a START knows no target that hangs on a position
         found[partition] = landed
     wrong = [f"{topic}-{number} does not exist" for topic, number in starts]
-    wrong += KafkaCodec().check(found, contents.bounds)
+    wrong += partition_codec(external).check(found, contents.bounds)
     if wrong:
         raise EngineFailure(
             f"START OFFSETS: {'; '.join(wrong)}", condition="START_OFFSETS",
@@ -322,7 +263,7 @@ def expired_positions(
     Each is (topic, partition, position, oldest record, one past the newest). Raises what
     ``contents`` raises.
     """
-    positions = kafka_positions(checkpoint) or {}
+    positions = next_records(spec.external, checkpoint) or {}
     with upstreams.contents(spec, sample=False) as contents:
         bounds = dict(contents.bounds)
     return [
@@ -332,9 +273,9 @@ def expired_positions(
     ]
 
 
-def kafka_positions(checkpoint: Checkpoint) -> Positions | None:
-    """The next records to read, also of a source that has its first positions but no batch."""
-    codec = KafkaCodec()
+def next_records(external: External, checkpoint: Checkpoint) -> Positions | None:
+    """Return the next record by partition, also of a source with first positions but no batch."""
+    codec = partition_codec(external)
     positions = codec.read(checkpoint.committed_line)
     if positions is not None:
         return positions
@@ -363,7 +304,7 @@ def begin_at_offsets(
     with upstreams.contents(spec, sample=False) as contents:
         positions = first_positions(spec.external, contents, now)
     checkpoint.files.put(
-        checkpoint.store, initial, KafkaCodec().write_initial(positions), None
+        checkpoint.store, initial, partition_codec(spec.external).write_initial(positions), None
     )
 
 
@@ -376,7 +317,9 @@ def require_ended_transactions(
     That is after an ALTER to read_committed, while a transaction is open of which it has records.
     Spark would take the last stable offset behind its position for lost records.
     """
-    positions = KafkaCodec().read(checkpoint.planned_line) if found.open_records else None
+    if not found.open_records:
+        return
+    positions = partition_codec(spec.external).read(checkpoint.planned_line)
     if positions is None:
         return
     with upstreams.contents(spec, sample=False) as contents:
@@ -410,12 +353,12 @@ def require_ended_transactions(
 
 
 def input_known(state: State, item_id: str) -> bool:
-    """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
+    """Whether a query can start: a sink needs the topic ids of its source for its row keys.
 
     They are written down before the source's first batch, so no row is older than they are.
     """
     reads = state.items[item_id].links.get("reads")
-    if reads is None or dependencies.external_of(state.items[reads]).connector != "KAFKA":
+    if reads is None or not has_records(state.items[reads].definition):
         return True
     stream = state.streams.get(reads)
     return stream is not None and bool(stream.topics)

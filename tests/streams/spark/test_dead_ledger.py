@@ -16,6 +16,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.postgres.ledger import Ledger
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.catalog import dependencies
@@ -26,7 +27,6 @@ from catalog_migrate.streams.ddl.plans import plan_statement
 from catalog_migrate.streams.runtime.fencing import fence_out, retry_fencing
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.runtime.supervisor import Supervisor
-from catalog_migrate.streams.upstreams.ledger import Ledger
 from tests.decisions import Changes, commit
 
 pytestmark = pytest.mark.services

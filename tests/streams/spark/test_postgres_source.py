@@ -194,8 +194,8 @@ class Mirrors:
     def write(self, changes: list[Change], *, again: bool = False) -> None:
         import pyarrow as pa
 
+        from catalog_migrate.connectors.base import Batch
         from catalog_migrate.connectors.postgres.pgoutput import Summary, arrow_batch
-        from catalog_migrate.streams.spark.running import Batch
 
         self.batch += not again
         summary = Summary()

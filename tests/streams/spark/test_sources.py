@@ -44,7 +44,7 @@ def test_session_of_the_queries(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_token_endpoints_that_the_jvm_allows(spark: SparkSession) -> None:
     """A JVM with a list that lacks the endpoint is named with what to start it with."""
-    from catalog_migrate.streams.spark.sources import ALLOWED_ENDPOINTS, require_allowed_endpoint
+    from catalog_migrate.connectors.kafka.reader import ALLOWED_ENDPOINTS, require_allowed_endpoint
 
     spec = QuerySpec(
         item_id="i1", name=ItemName("s", "orders"), kind="source",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.connectors.base import Contents
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.streams.catalog.operation_records import Chunk
 from catalog_migrate.streams.positions.backfill import (
@@ -15,7 +16,6 @@ from catalog_migrate.streams.positions.backfill import (
     skipped_ranges,
 )
 from catalog_migrate.streams.positions.forecast import Row
-from catalog_migrate.streams.upstreams.upstream import TopicContents
 
 offsets = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair))),
@@ -54,7 +54,7 @@ def test_what_is_skipped() -> None:
 
 def test_of_the_same_topic_only() -> None:
     """What expired since, and a topic that is another one by now, are left out and told."""
-    contents = TopicContents(
+    contents = Contents(
         "c", {"t": "a", "u": "new"}, {("t", 0): (5, 9), ("u", 0): (0, 9)}, lambda *_: {}
     )
     chunk = Chunk("i1", (

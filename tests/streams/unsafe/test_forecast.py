@@ -12,11 +12,11 @@ from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.targets import Target, parse_target
 from catalog_migrate.streams.positions.forecast import (
+    Contents,
     CurrentPosition,
     Forecast,
     PositionChoice,
     Row,
-    TopicContents,
     Totals,
     forecast,
     partition_of,
@@ -25,11 +25,11 @@ from catalog_migrate.streams.positions.forecast import (
 START = parse_target("earliest")
 
 
-def contents(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> TopicContents:
+def contents(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> Contents:
     def at(_moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
         return dict.fromkeys(places)
 
-    return TopicContents("c", {"t": topic_id}, {("t", n): each for n, each in bounds.items()}, at)
+    return Contents("c", {"t": topic_id}, {("t", n): each for n, each in bounds.items()}, at)
 
 
 def standing(positions: dict[int, int] | None) -> CurrentPosition:

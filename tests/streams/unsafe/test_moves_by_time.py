@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.connectors.base import Contents
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.catalog import dependencies
@@ -17,15 +18,14 @@ from catalog_migrate.streams.catalog.tables import last_times
 from catalog_migrate.streams.checkpoint.targets import Target
 from catalog_migrate.streams.positions.forecast import translate
 from catalog_migrate.streams.positions.requests import request_of
-from catalog_migrate.streams.upstreams.upstream import TopicContents
 
 if TYPE_CHECKING:
     from .conftest import Stage
 
 
-def contents(*partitions: int) -> TopicContents:
+def contents(*partitions: int) -> Contents:
     bounds = {("n", each): (0, 9) for each in partitions}
-    return TopicContents("c", {"n": "id"}, bounds, lambda _m, _p: {})
+    return Contents("c", {"n": "id"}, bounds, lambda _m, _p: {})
 
 
 def store(path: Path, rows: list[tuple[str, int, int, int]]) -> None:

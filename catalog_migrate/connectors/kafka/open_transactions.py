@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
+from catalog_migrate.connectors.base import OpenTransaction
 from catalog_migrate.connectors.kafka.client import spark_kafka_options
 from catalog_migrate.connectors.query import QuerySpec
-from catalog_migrate.streams.catalog.queries import OpenTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
