@@ -401,7 +401,10 @@ def sink_of(external: External) -> Sink:
 
 
 def has_records(definition: ObjectDefinition) -> bool:
-    """Whether it is a source whose rows carry their place, and whose positions are by partition."""
+    """Whether it is a source whose rows carry their place, and whose positions are by partition.
+
+    Of a connector that is not installed nothing is known, and this is False, as in what follows.
+    """
     section = _section_of(definition, "source")
     return section is not None and section.records
 
@@ -421,7 +424,22 @@ def has_row_keys(definition: ObjectDefinition) -> bool:
 def _section_of(definition: ObjectDefinition, kind: SectionName) -> Section | None:
     if definition.kind != kind or definition.external is None:
         return None
-    return find_connector(definition.external.connector).section(kind)
+    connector = find_if_installed(definition.external.connector)
+    return None if connector is None else connector.section(kind)
+
+
+def require_installed(external: External) -> None:
+    """Raise ConnectorMissing, with the package to install, unless a definition's connector is here.
+    """
+    try:
+        find_connector(external.connector)
+    except ConnectorMissing as error:
+        if external.package is None:
+            raise
+        raise ConnectorMissing(
+            error.message, remedy=f"pip install {external.package}, for every process that runs"
+            " queries, and start them again", connector=error.connector,
+        ) from None
 
 
 def partition_codec(external: External) -> PartitionCodec:

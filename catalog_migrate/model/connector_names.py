@@ -23,6 +23,12 @@ OURS: Mapping[str, str] = MappingProxyType({
 """Our connectors by the name that statements call them."""
 
 
+def package_of(name: str) -> str | None:
+    """Return the distribution that has another package's connector, None for ours."""
+    point = find_plugin(name)
+    return None if point is None or point.dist is None else point.dist.name
+
+
 def find_plugin(name: str) -> EntryPoint | None:
     """Return the entry point of another package's connector, None where none is installed.
 

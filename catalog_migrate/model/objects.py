@@ -84,7 +84,8 @@ class UpstreamTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class External(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of a definition that only some kinds have.
 
-    ``connector`` is ``KAFKA``, ``POSTGRES``, ``FILES`` or ``SCHEMA REGISTRY``; ``connection`` the
+    ``connector`` is the name of one, as ``KAFKA``; ``package`` is the distribution that had it when
+    the object was created, None for ours; ``connection`` the
     connection used (a connection's base, a source's upstream, a sink's destination); ``registry``
     the connection to the schema registry of ``format`` and ``key_format`` (a source's KEY FORMAT);
     ``reads`` the relation that a sink reads; ``options`` the connector's options and ``settings``
@@ -116,6 +117,7 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     registry: str | None = None
     key_format: str | None = None
     tables: tuple[UpstreamTable, ...] = ()
+    package: str | None = None
 
 
 Contents = Literal["retained", "derived"]

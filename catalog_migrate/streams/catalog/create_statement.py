@@ -127,7 +127,7 @@ def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, 
     section = None if connector is None else connector.section("source")
     if section is not None and section.tables:
         return ()
-    records = section is not None and section.records
+    records = section is None or section.records
     own = {column.name for column in PLACE_COLUMNS} if records else set()
     hidden = own | set(external.include.values())
     return tuple(column for column in columns if column.name not in hidden)

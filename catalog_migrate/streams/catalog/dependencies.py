@@ -11,8 +11,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.base import find_connector
-from catalog_migrate.connectors.options import diff, section_of
+from catalog_migrate.connectors.base import find_if_installed, has_row_keys
+from catalog_migrate.connectors.options import diff
 from catalog_migrate.errors import RefusedStatement, UnknownItem
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import (
@@ -365,7 +365,7 @@ def fingerprint(state: State, item_id: str) -> str:
     if external.tables:
         parts.append([(each, item.links[OUTPUT + each.name]) for each in external.tables])
     stream = state.streams.get(reads or "")
-    if stream is not None and section_of(external.connector or "", "sink").row_keys:
+    if stream is not None and has_row_keys(item.definition):
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
     if external.key_format is not None:
         parts.append(external.key_format)
@@ -468,7 +468,8 @@ def refuse_shared_ports(state: State) -> None:
         if not whole.uses:
             continue
         (tunnel,) = whole.uses.values()
-        for host, port in find_connector(whole.connector).advertised(whole.options):
+        connector = find_if_installed(whole.connector)
+        for host, port in connector.advertised(whole.options) if connector is not None else ():
             known, other = ways.setdefault(port, ((tunnel, host), item_id))
             if known != (tunnel, host):
                 raise RefusedStatement(
@@ -514,10 +515,13 @@ def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:
 
 def _topics(state: State, connection: str, external: External) -> dict[Identity, ItemKey]:
     """Each topic that a source reads or a sink writes: its server and its name, in their case."""
+    connector = find_if_installed(external.connector)
+    if connector is None:
+        return {}
     options = effective(state, connection).options
     return {
         ("topic", server, topic): ItemKey(server, "topic", topic)
-        for server, topic in find_connector(external.connector).channels(options, external)
+        for server, topic in connector.channels(options, external)
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors.base import find_if_installed
 from catalog_migrate.connectors.common_options import DECODING, ISOLATION_LEVEL
 from catalog_migrate.connectors.options import complete_options, section_of
 from catalog_migrate.model.objects import OptionValue
@@ -27,6 +28,8 @@ def unstored_options(
 ) -> dict[str, OptionValue]:
     """The options that a source's or sink's definition was stored without, and what they mean."""
     external = found.external
+    if find_if_installed(external.connector) is None:
+        return {}
     connection = dependencies.effective(state, found.item.links["connection"])
     _, absent = complete_options(
         external.connector or "", _kind(found), external.options, connection=connection.options,
@@ -45,6 +48,8 @@ def describe_earlier(state: State) -> tuple[str, ...]:
 
 def _describe(state: State, found: dependencies.CatalogEntry) -> str | None:
     external = found.external
+    if find_if_installed(external.connector) is None:
+        return None
     section = section_of(external.connector or "", _kind(found))
     absent = unstored_options(state, found)
     if external.format in ("TEXT", "BYTES"):  # nothing of a record is decoded
@@ -55,7 +60,9 @@ def _describe(state: State, found: dependencies.CatalogEntry) -> str | None:
     }
     if not wanted:
         return None
-    means = " and ".join(_MEANS[name, str(absent[name])] for name in wanted)
+    means = " and ".join(
+        _MEANS.get((name, str(absent[name])), f"{name} is {absent[name]}") for name in wanted
+    )
     name = str(found.item.definition.item_name)
     statement = render(AlterItem(_kind(found), name, (SetOptions(wanted),))).rstrip(";")
     return (

@@ -11,6 +11,7 @@ from catalog_migrate.connectors.base import connector_names, find_connector
 from catalog_migrate.connectors.common_options import TIMESTAMP_UNIT
 from catalog_migrate.connectors.options import check, complete_options, section_of
 from catalog_migrate.errors import ConnectorMissing, Problem, RefusedStatement
+from catalog_migrate.model.connector_names import package_of
 from catalog_migrate.model.names import split_name
 from catalog_migrate.model.objects import (
     External,
@@ -85,7 +86,7 @@ def checked_query(
         )
     return (
         msgspec.structs.replace(
-            external, connector=connector,
+            external, connector=connector, package=package_of(connector),
             options=options, settings={key: str(value) for key, value in settings.items()},
         ),
         links,

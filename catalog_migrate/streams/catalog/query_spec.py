@@ -15,6 +15,7 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors import secrets
+from catalog_migrate.connectors.base import require_installed
 from catalog_migrate.connectors.options import override_connection, section_of
 from catalog_migrate.connectors.postgres.survey import survey_from
 from catalog_migrate.connectors.query import OutputTable, QuerySpec
@@ -172,6 +173,7 @@ def spec_of(
     item = state.items[item_id]
     definition = item.definition
     external = dependencies.external_of(item)
+    require_installed(external)
     stream = stream or state.streams.get(item_id) or first_stream(item_id)
     reads = state.items.get(item.links.get("reads", ""))
     dead = state.items.get(item.links.get("dead_letters", ""))

@@ -16,6 +16,7 @@ from catalog_migrate.connectors.base import has_records
 from catalog_migrate.connectors.options import check, section_of
 from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS, PLACE_COLUMNS
 from catalog_migrate.errors import RefusedStatement
+from catalog_migrate.model.connector_names import package_of
 from catalog_migrate.model.names import quote_part
 from catalog_migrate.model.objects import (
     Column,
@@ -167,7 +168,9 @@ def checked_connection(
     return (
         msgspec.structs.replace(
             definition,
-            external=msgspec.structs.replace(external, connector=connector, options=options),
+            external=msgspec.structs.replace(
+                external, connector=connector, options=options, package=package_of(connector)
+            ),
         ),
         links,
     )

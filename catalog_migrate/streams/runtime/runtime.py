@@ -27,7 +27,7 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Put
-from catalog_migrate.connectors.base import find_connector
+from catalog_migrate.connectors.base import find_if_installed
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -489,5 +489,5 @@ class Runtime:
 
 
 def _is_watched(item: ItemRecord) -> bool:
-    source = find_connector(dependencies.external_of(item).connector).source
-    return source is not None and source.watched
+    connector = find_if_installed(dependencies.external_of(item).connector)
+    return connector is not None and connector.source is not None and connector.source.watched

@@ -31,6 +31,7 @@ from catalog_migrate.errors import (
     CatalogWriteRefused,
     ChangesMissing,
     CheckpointCorrupt,
+    ConnectorMissing,
     EngineFailure,
     PositionLost,
     RefusedStatement,
@@ -313,7 +314,9 @@ class Supervisor:
             self._failed(each, Failure(code=type(error).__name__, message=self._describe(error)))
             return
         failure = failures.of_error(error, each.shown)
-        if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
+        if isinstance(error, UpstreamChanged | ConnectorMissing) and (
+            each.item_id not in self.pinned
+        ):
             # of a trial it is the new definition that leads elsewhere: it is rolled back
             self.hold(each.item_id, failure)
         else:

@@ -1,0 +1,123 @@
+"""A connector whose package is not installed any more: its items are kept, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.connectors import base
+from catalog_migrate.errors import ConnectorMissing, RefusedStatement
+from catalog_migrate.model.connector_names import ENTRY_POINTS
+from catalog_migrate.streams.catalog import dependencies
+from tests.simulation.streaming import StreamWorld
+from tests.streams.test_operations import Stage
+
+MODULE = """
+from catalog_migrate.connectors.base import Connector, Identity, Source
+from catalog_migrate.connectors.positions import PartitionCodec
+from catalog_migrate.connectors.sections import Section
+from catalog_migrate.connectors.values import Option
+
+class QueueSource(Source):
+    section = Section(
+        options=(Option('TOPIC', 'topics', 'The queue.', 'q', required=True),),
+        default_format='JSON', formats=('JSON',), includes=('KEY',), records=True,
+    )
+    codec = PartitionCodec()
+    def check(self, resolved, external, columns, *, subject, timeout):
+        return ()
+    def reader(self, spark, spec):
+        raise NotImplementedError
+
+class Queue(Connector):
+    name = 'QUEUE'
+    connection = Section(options=(Option('BROKER', 'text', 'Where.', 'q:1', required=True),))
+    source = QueueSource()
+    def check(self, resolved, *, subject, timeout):
+        return ()
+    def names(self, external):
+        return (external.options['TOPIC'],)
+
+CONNECTOR = Queue()
+"""
+
+STATEMENTS = (
+    "CREATE CONNECTION q TO QUEUE (BROKER 'a:9092')",
+    "CREATE SOURCE w (id BIGINT) IN CLUSTER main FROM QUEUE CONNECTION q (TOPIC 'u') FORMAT JSON",
+)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+    """A package with the connector QUEUE, as long as the paths are patched."""
+    place = tmp_path / "site"
+    info = place / "catalog_migrate_queue-1.0.dist-info"
+    info.mkdir(parents=True)
+    (place / "queue_connector_of_tests.py").write_text(MODULE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: catalog_migrate_queue\n"
+                                   "Version: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{ENTRY_POINTS}]\nQUEUE = queue_connector_of_tests:CONNECTOR\n"
+    )
+    patch = pytest.MonkeyPatch()
+    patch.syspath_prepend(place)
+    yield patch
+    patch.undo()
+    base._find.cache_clear()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, package: pytest.MonkeyPatch) -> Stage:
+    """A catalog with a source on QUEUE beside others, on a machine that has its package no more."""
+    stage = Stage(tmp_path, StreamWorld({"t": [3, 2], "u": [4]}))
+    for statement in STATEMENTS:
+        stage.client(lambda: None).run(statement + " WITH (VALIDATE = false)" * (
+            "CONNECTION q TO" in statement
+        ))
+    package.undo()
+    base._find.cache_clear()
+    return stage
+
+
+def test_it_is_held_with_the_package_to_install(stage: Stage) -> None:
+    """The source is held for its reason; the sources beside it run."""
+    for _ in range(30):
+        stage.turn()
+    item_id = dependencies.find(stage.state, "source", "w").item_id
+    (hold,) = [each for each in stage.state.holds.values() if each.item_id == item_id]
+    assert "QUEUE is no type of connection" in hold.reason
+    assert "pip install catalog_migrate_queue" in str(hold)
+    running = {each.item_id for each in stage.supervisor.managed.values() if each.active}
+    assert len(running) == 2
+    assert item_id not in running
+
+
+def test_it_is_shown_and_kept(stage: Stage) -> None:
+    """SHOW has it, as it was created; statements on others work, those on it name what lacks."""
+    client = stage.client(lambda: None)
+    (created,) = client.run("SHOW CREATE SOURCE w")
+    assert "FROM QUEUE CONNECTION" in str(created)
+    assert "_offset" not in str(created)
+    for what in ("SOURCES", "SINKS", "CONNECTIONS", "CLUSTERS", "SECRETS"):
+        client.run(f"SHOW {what}")
+    client.run("CREATE CONNECTION other TO KAFKA (BROKER 'b:9092') WITH (VALIDATE = false)")
+    with pytest.raises((ConnectorMissing, RefusedStatement), match="QUEUE is no type"):
+        client.run("ALTER CONNECTION q SET (BROKER = 'b:9092') WITH (VALIDATE = false)")
+
+
+def test_it_goes_on_once_the_package_is_there(
+    stage: Stage, package: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the package installed and the hold lifted it is as any other."""
+    for _ in range(10):
+        stage.turn()
+    item_id = dependencies.find(stage.state, "source", "w").item_id
+    assert not stage.supervisor.managed[item_id].active
+    package.syspath_prepend(tmp_path / "site")
+    stage.client(lambda: None).run("RESUME SOURCE w")
+    stage.supervisor.clock.sleep(60)
+    for _ in range(30):
+        stage.turn()
+    assert stage.supervisor.managed[item_id].active
