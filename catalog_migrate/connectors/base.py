@@ -2,7 +2,7 @@
 
 A connector has a :class:`Connector` object with the table of options of its connections and, where
 it has sources or sinks, a :class:`Source` and a :class:`Sink`. Everything that is special to it
-stands in its folder; the rest of the package asks the object and never compares a name. A package
+is in its folder; the rest of the package asks the object and never compares a name. A package
 of its own registers one under the entry point group ``catalog_migrate.connectors``::
 
     [project.entry-points."catalog_migrate.connectors"]
@@ -222,8 +222,8 @@ class Connector(ABC):
         del connection, external
         return ()
 
-    def advertised(self, connection: Mapping[str, OptionValue]) -> tuple[tuple[str, int], ...]:
-        """Return the (host, port) that clients are told by the server itself, for which a tunnel
+    def find_listeners(self, connection: Mapping[str, OptionValue]) -> tuple[tuple[str, int], ...]:
+        """Return the (host, port) that the server itself names to its clients, for which a tunnel
         needs the same port at its local end."""
         del connection
         return ()
@@ -401,7 +401,7 @@ def sink_of(external: External) -> Sink:
 
 
 def has_records(definition: ObjectDefinition) -> bool:
-    """Whether it is a source whose rows carry their place, and whose positions are by partition.
+    """Return whether it is a source whose rows carry their place, with positions by partition.
 
     Of a connector that is not installed nothing is known, and this is False, as in what follows.
     """
@@ -410,13 +410,13 @@ def has_records(definition: ObjectDefinition) -> bool:
 
 
 def has_tables(definition: ObjectDefinition) -> bool:
-    """Whether it is a source that reads several tables from one position."""
+    """Return whether it is a source that reads several tables from one position."""
     section = _section_of(definition, "source")
     return section is not None and section.tables
 
 
 def has_row_keys(definition: ObjectDefinition) -> bool:
-    """Whether it is a sink that gives each row a key, formed with the id of the row's topic."""
+    """Return whether it is a sink that gives each row a key, with the id of its topic."""
     section = _section_of(definition, "sink")
     return section is not None and section.row_keys
 

@@ -15,7 +15,7 @@ START = "-"
 def parse_object(
     line: str, what: str, keys: Collection[str] = (), optional: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The JSON object of a line; ``what`` names the source type in messages.
+    """Return the JSON object of a line; ``what`` names the source type in messages.
 
     ``keys`` are all that it has, where they are known, beside ``optional`` ones. Raises
     :class:`InvalidPosition` on anything else, on a key given twice and on NaN.
@@ -97,7 +97,7 @@ class PartitionCodec:
     """What messages call a source of it."""
 
     def read(self, line: str) -> Positions | None:
-        """The positions of a line in its own order, None for START.
+        """Return the positions of a line in its own order, None for START.
 
         Raises :class:`InvalidPosition` when it is malformed, or an offset is no number.
         """
@@ -118,7 +118,7 @@ class PartitionCodec:
         return found
 
     def write(self, positions: Positions | None) -> str:
-        """The line of positions; what :meth:`read` gave is written back byte for byte."""
+        """Return the line of positions; what :meth:`read` gave is written back byte for byte."""
         if positions is None:
             return START
         topics: dict[str, dict[str, int]] = {}
@@ -129,7 +129,7 @@ class PartitionCodec:
         return write_object(topics)
 
     def check(self, positions: Positions, bounds: Bounds) -> tuple[str, ...]:
-        """What is wrong with positions, one sentence each: all of it, in order.
+        """Return what is wrong with positions, one sentence each: all of it, in order.
 
         A partition that is left out would be read from its beginning, so it counts as wrong.
         """
@@ -149,14 +149,14 @@ class PartitionCodec:
         return tuple(wrong)
 
     def read_initial(self, data: bytes, file: str) -> Positions:  # noqa: ARG002
-        """The positions in ``sources/<i>/0``, where a source without an offset begins.
+        """Return the positions in ``sources/<i>/0``, where a source without an offset begins.
 
         Raises :class:`CheckpointCorrupt` naming ``file``. By default a reader keeps none there.
         """
         raise CheckpointCorrupt(f"{file} is no file of a {self.kind} source", file=file)
 
     def write_initial(self, positions: Positions) -> bytes:  # noqa: ARG002
-        """The contents of ``sources/<i>/0``, "" for a reader that keeps nothing there."""
+        """Return the contents of ``sources/<i>/0``, "" for a reader that keeps nothing there."""
         return b""
 
 
@@ -180,10 +180,10 @@ class PositionCodec(Protocol):
     kind: ClassVar[str]
 
     def read(self, line: str) -> Any | None:
-        """The position of a line, None for START; :class:`InvalidPosition` when malformed."""
+        """Return the position of a line, None for START. Raises :class:`InvalidPosition`."""
 
     def write(self, position: Any | None) -> str:
-        """The line of a position, as the reader itself gives it."""
+        """Return the line of a position, as the reader itself gives it."""
 
     def check(self, position: Any, bounds: Any) -> tuple[str, ...]:
-        """What is wrong with a position, one sentence each."""
+        """Return what is wrong with a position, one sentence each."""

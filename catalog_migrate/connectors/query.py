@@ -141,7 +141,7 @@ def declared_columns(spec: QuerySpec) -> tuple[Column, ...]:
 
 
 def written_columns(spec: QuerySpec) -> tuple[Column, ...]:
-    """The columns that a sink writes: all, but positions only where KEY or ORDER BY names them."""
+    """Return the columns that a sink writes: positions only where KEY or ORDER BY names them."""
     if not reads_kafka_source(spec):
         return spec.columns
     named = {fold(name) for name in (*spec.external.key, *spec.external.order_by)}
@@ -153,14 +153,14 @@ def written_columns(spec: QuerySpec) -> tuple[Column, ...]:
 
 
 def reads_kafka_source(spec: QuerySpec) -> bool:
-    """Whether a sink reads the shard of a Kafka source, whose rows have positions."""
+    """Return whether a sink reads the shard of a source with records, whose rows have positions."""
     return bool(spec.topic_ids) or (
         spec.reads_stream and any(column.name == TOPIC for column in spec.columns)
     )
 
 
 def find_columns(columns: Iterable[Column], names: Iterable[str], *, where: str) -> list[Column]:
-    """The columns of those names, in the order of the names.
+    """Return the columns of those names, in the order of the names.
 
     Raises :class:`EngineFailure` for a name that is none of them.
     """

@@ -80,8 +80,8 @@ class Kafka(Connector):
     def access(
         self, resolved: Resolved, wanted: Sequence[Access], *, timeout: float = 10.0
     ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
-        """A topic that may not be seen is a finding and has no id; open transactions are asked for
-        in the topics that are read."""
+        """Ask for all topics at once. One that may not be seen is a finding and has no id; what is
+        open is looked for in the topics that are read."""
         try:
             with self.client(resolved, timeout=timeout) as probe:
                 cluster, _ = probe.cluster()
@@ -117,7 +117,7 @@ class Kafka(Connector):
         brokers = str(connection.get("BROKER", ""))
         return tuple((brokers, topic) for topic in self.names(external))
 
-    def advertised(self, connection: Mapping[str, OptionValue]) -> tuple[tuple[str, int], ...]:
+    def find_listeners(self, connection: Mapping[str, OptionValue]) -> tuple[tuple[str, int], ...]:
         """Return the brokers: clients follow what they say of themselves."""
         return addresses_of(str(connection["BROKER"]))
 

@@ -34,7 +34,7 @@ def survey_topics(
         said = spec.redactor.scrub(str(error))
         raise EngineFailure(
             f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
-            remedy="see to the broker and to what this user may do there",
+            remedy="check the broker and what this user may do there",
         ) from None
 
 

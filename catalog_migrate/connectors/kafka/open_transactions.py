@@ -22,7 +22,7 @@ _PREFIX = "kafka."
 def find_open_transactions(
     spark: SparkSession, spec: QuerySpec, places: Sequence[tuple[str, int]]
 ) -> tuple[OpenTransaction, ...]:
-    """What is open in partitions, by the brokers that lead them.
+    """Return what is open in partitions, by the brokers that lead them.
 
     Nothing where they do not answer, or this user may not see it.
     """
@@ -36,14 +36,16 @@ def find_open_transactions(
     except (Py4JError, TypeError):  # no such class on the driver
         return ()
     try:
-        return tuple(_found(jvm, client, places))
+        return tuple(_describe(jvm, client, places))
     except Py4JError:
         return ()
     finally:
         client.close(jvm.java.time.Duration.ofSeconds(_SECONDS))
 
 
-def _found(jvm: Any, client: Any, places: Sequence[tuple[str, int]]) -> Iterator[OpenTransaction]:
+def _describe(
+    jvm: Any, client: Any, places: Sequence[tuple[str, int]]
+) -> Iterator[OpenTransaction]:
     asked = jvm.java.util.ArrayList()
     for topic, number in places:
         asked.add(jvm.org.apache.kafka.common.TopicPartition(topic, number))

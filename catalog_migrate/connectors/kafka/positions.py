@@ -17,7 +17,7 @@ class KafkaCodec(PartitionCodec):
     kind: ClassVar[str] = "KAFKA"
 
     def read_initial(self, data: bytes, file: str) -> Positions:
-        """The positions in ``sources/<i>/0``, where a source without an offset begins.
+        """Return the positions in ``sources/<i>/0``, where a source without an offset begins.
 
         Raises :class:`CheckpointCorrupt` naming ``file``.
         """
@@ -34,5 +34,5 @@ class KafkaCodec(PartitionCodec):
         return positions or {}
 
     def write_initial(self, positions: Positions) -> bytes:
-        """The contents of ``sources/<i>/0``, as Spark writes them."""
+        """Return the contents of ``sources/<i>/0``, as Spark writes them."""
         return _INITIAL_HEADER + self.write(positions).encode()

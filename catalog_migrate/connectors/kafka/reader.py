@@ -28,7 +28,7 @@ def require_reachable(spark: SparkSession, spec: QuerySpec) -> None:
 
 
 def require_allowed_endpoint(spark: SparkSession, spec: QuerySpec) -> None:
-    """:class:`EngineFailure` where the JVM lets Kafka's clients ask no such token endpoint.
+    """Raise EngineFailure where the JVM lets Kafka's clients ask no such token endpoint.
 
     The list belongs to the JVM; without one Kafka 3.9, which we start a session with, asks any.
     """

@@ -74,7 +74,7 @@ class PostgresSource(Source):
         self, resolved: Resolved, external: External, columns: Sequence[Column], *, subject: str,
         timeout: float,
     ) -> tuple[Finding, ...]:
-        """Nothing: what its tables need is asked with them, before a source (``preflight``)."""
+        """Find nothing: what its tables need is looked at with them (``preflight``)."""
         del resolved, external, columns, subject, timeout
         return ()
 

@@ -1,7 +1,7 @@
 """The ledger of batches in the destination database: what makes a POSTGRES sink exactly once.
 
 A batch's row and its data are one transaction, so a batch that is run again finds its row and is
-passed over. The table stands in the schema of the sink's table and serves all sinks of that schema.
+passed over. The table is in the schema of the sink's table and serves all sinks of that schema.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Ledger:
         self._table = quoted_table(table)
 
     def connect(self, query_id: str) -> Connection[Any]:
-        """A connection for one query; its name lets :meth:`fence` find it."""
+        """Return a connection for one query; its name lets :meth:`fence` find it."""
         return connect_postgres(self._resolved, application_name=_application(query_id))
 
     def read(self, query_id: str) -> LedgerState:
-        """What the destination knows of a query; nothing when there is no table or no ledger."""
+        """Return what the destination knows of a query; nothing without a table or a ledger."""
         with self.connect(query_id) as connection:
             name = self._name(connection)
             if name is None or not _exists(connection, name):
@@ -96,7 +96,7 @@ class Ledger:
         """
         with connection.transaction():
             for table, statement in ((LEDGER, _CREATE), (REFUSED, _CREATE_REFUSED))[:1 + refused]:
-                name = self._needed(connection, table)
+                name = self._require_name(connection, table)
                 if _exists(connection, name):
                     continue
                 connection.execute(
@@ -114,7 +114,7 @@ class Ledger:
                         " VALUES (%s, %s, %s, %s, %s)")
         with connection.cursor() as cursor:
             cursor.executemany(
-                statement.format(self._needed(connection, REFUSED)),
+                statement.format(self._require_name(connection, REFUSED)),
                 [(batch.query_id, batch.batch, number, item, row)
                  for number, row in enumerate(batch.rows)],
             )
@@ -134,7 +134,7 @@ class Ledger:
         """Remove the rows of a batch that are among the dead letters."""
         _run(
             connection, "DELETE FROM {} WHERE query_id = %s AND batch = %s",
-            self._needed(connection, REFUSED), batch.query_id, batch.batch,
+            self._require_name(connection, REFUSED), batch.query_id, batch.batch,
         )
 
     def claim(self, connection: Connection[Any], query_id: str, batch: int, item: str) -> bool:
@@ -144,9 +144,9 @@ class Ledger:
         """
         connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_FROZEN_SECONDS}s'")
         _lock(connection, query_id)
-        name = self._needed(connection)
+        name = self._require_name(connection)
         if _state(connection, name, query_id).fenced:
-            raise _fenced(query_id, f"batch {batch} of {item} was not written")
+            raise _fence_error(query_id, f"batch {batch} of {item} was not written")
         if not _enter(connection, name, query_id, batch, item):
             return False
         _run(
@@ -159,15 +159,16 @@ class Ledger:
         """Compare with the checkpoint's newest committed batch (None: none yet).
 
         Raises :class:`LedgerMismatch` for a server that lacks that batch (another one, or a replica
-        that lags behind) or has more than the one that may be under way (the checkpoint was set
-        back: the batches between would be passed over), :class:`QueryFenced` for a fenced query.
+        that lags behind) or has more than the one that may be under way (the checkpoint is an
+        earlier one: the batches between would be passed over), :class:`QueryFenced` for a fenced
+        query.
         """
         state = self.read(query_id)
         committed = -1 if committed_batch is None else committed_batch
         known = -1 if state.last_batch is None else state.last_batch
         facts = {"query_id": query_id, "committed_batch": committed, "ledger_batch": known}
         if state.fenced:
-            raise _fenced(query_id, "it must not be started again")
+            raise _fence_error(query_id, "it must not be started again")
         if known < committed:
             raise LedgerMismatch(
                 f"the ledger beside {self._table} ends at batch {_said(known)} of query {query_id},"
@@ -205,7 +206,7 @@ class Ledger:
                 )
                 connection.execute(f"SET LOCAL lock_timeout = '{_FENCE_SECONDS}s'")
                 _lock(connection, query_id)
-                _enter(connection, self._needed(connection), query_id, FENCE, item)
+                _enter(connection, self._require_name(connection), query_id, FENCE, item)
 
     def _name(self, connection: Connection[Any], table: str = LEDGER) -> Composed | None:
         """The full name of the ledger, or of ``table`` beside it; None when the sink's table is not
@@ -219,7 +220,7 @@ class Ledger:
         ).fetchone()
         return None if row is None else SQL("{}").format(Identifier(row[0], table))
 
-    def _needed(self, connection: Connection[Any], table: str = LEDGER) -> Composed:
+    def _require_name(self, connection: Connection[Any], table: str = LEDGER) -> Composed:
         name = self._name(connection, table)
         if name is None:
             raise LedgerMismatch(
@@ -281,7 +282,7 @@ def _application(query_id: str) -> str:
     return f"catalog_migrate {query_id}"
 
 
-def _fenced(query_id: str, consequence: str) -> QueryFenced:
+def _fence_error(query_id: str, consequence: str) -> QueryFenced:
     return QueryFenced(
         f"query {query_id} was taken over by another runtime; {consequence}",
         remedy="nothing, while the other runtime is alive; else start this one again",

@@ -34,7 +34,7 @@ class PostgresCodec:
     kind: ClassVar[str] = "POSTGRES"
 
     def read(self, line: str) -> Position | None:
-        """The position of a line, None for START; :class:`InvalidPosition` when malformed."""
+        """Return the position of a line, None for START. Raises :class:`InvalidPosition`."""
         if line == START:
             return None
         found = parse_object(line, self.kind, _POSTGRES_KEYS, ("catalog",))
@@ -50,11 +50,11 @@ class PostgresCodec:
         return Position(read_lsn(lsn), timeline, system, *parse_catalog(catalog))
 
     def write(self, position: Position | None) -> str:
-        """The line of a position."""
+        """Return the line of a position."""
         return START if position is None else position.json()
 
     def check(self, position: Position, bounds: PostgresBounds) -> tuple[str, ...]:
-        """What is wrong with a position, one sentence each."""
+        """Return what is wrong with a position, one sentence each."""
         wrong = []
         if position.system != bounds.system:
             wrong.append(

@@ -469,7 +469,7 @@ def refuse_shared_ports(state: State) -> None:
             continue
         (tunnel,) = whole.uses.values()
         connector = find_if_installed(whole.connector)
-        for host, port in connector.advertised(whole.options) if connector is not None else ():
+        for host, port in connector.find_listeners(whole.options) if connector is not None else ():
             known, other = ways.setdefault(port, ((tunnel, host), item_id))
             if known != (tunnel, host):
                 raise RefusedStatement(
