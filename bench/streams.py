@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import Cost, Measure, paired
 from bench.registry import avro_source
 from catalog_migrate.api import Catalog
-from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
-from catalog_migrate.catalog.state import LogSnapshot, State
+from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.store.address import Storage
@@ -72,11 +71,11 @@ def measures(directory: Path) -> Iterator[Measure]:
 
 def fan_out() -> Measure:
     """ALTER CONNECTION over 1,000 sources: planned, against decoding the same state."""
-    snapshot = _wide()
+    rows = _wide()
     statement = parse_one("ALTER CONNECTION c SET (BROKER 'b.example.com:9092')")
 
     def ours() -> Cost:
-        state = State.from_snapshot(_copy(snapshot))
+        state = State.from_rows(1, rows)
         list(state.items), list(state.mappings)
         began, cpu = time.perf_counter(), time.process_time()
         effect = plan_statement(state, statement)
@@ -86,7 +85,7 @@ def fan_out() -> Measure:
 
     def bare() -> Cost:
         began, cpu = time.perf_counter(), time.process_time()
-        state = State.from_snapshot(_copy(snapshot))
+        state = State.from_rows(1, rows)
         list(state.items), list(state.mappings)
         return Cost(time.perf_counter() - began, time.process_time() - cpu)
 
@@ -97,7 +96,7 @@ def fan_out() -> Measure:
     )
 
 
-def _wide() -> list[LogRow]:
+def _wide() -> list[tuple[str, str, str]]:
     log = MemoryLog()
     create_catalog(log, warehouse="/warehouse")
     state = read_state(log)
@@ -112,14 +111,7 @@ def _wide() -> list[LogRow]:
         assert updates
         state = preview(state, updates)
     assert Draft(state)
-    return [
-        LogRow(kind, key, value, 1)
-        for kind, rows in state.raw.items() for key, value in rows.items()
-    ]
-
-
-def _copy(rows: list[LogRow]) -> LogSnapshot:
-    return LogSnapshot(1, [(row.kind, row.key, row.value) for row in rows])
+    return state.rows
 
 
 # -- a runtime with nothing to do ------------------------------------------------------------------

@@ -224,7 +224,7 @@ def _just_parted(log: CatalogLog, state: State) -> bool:
     newest = next((each for each in entries(log) if not each.is_routine), None)
     if newest is None or newest.verb != "relocate" or not newest.version:
         return False
-    return State.from_snapshot(log.read_at(newest.version - 1)).lineage != state.lineage
+    return log.read_at(newest.version - 1).lineage != state.lineage
 
 
 def _aim(

@@ -75,7 +75,7 @@ def commit_onto(log: CatalogLog, wanted: Commit, *, attempts: int = 20) -> Commi
     """:func:`commit`, also returning the state that it was made on."""
 
     def attempt() -> Committed:
-        before = State.from_snapshot(log.read())
+        before = log.read()
         if not wanted.anyway:
             require_in_use(before, log)
         for requirement in wanted.requirements:
@@ -86,14 +86,14 @@ def commit_onto(log: CatalogLog, wanted: Commit, *, attempts: int = 20) -> Commi
         after = before.changed(before.version + 1, effects)
         check(after, before)
         try:
-            version = log.append(
+            log.append(
                 rows_of(before, effects), follows=before.version, commit_id=uuid4().hex,
                 metadata=_metadata(wanted, after, effects), state=after,
             )
         except CommitConflict as error:
             raise Overtaken from error
         compact_when_due(log)
-        return Committed(before, after.at(version))
+        return Committed(before, after)
 
     try:
         return retry(attempt, Overtaken, _spread(attempts - 1), sleep=log.wait)

@@ -18,13 +18,11 @@ from urllib.parse import unquote
 from catalog_migrate.catalog.kept_state import decode_kept, encode_kept
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.catalog.records import ConfigRecord, Record
+from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
 from catalog_migrate.catalog.state import (
-    LogSnapshot,
     State,
     UnreadCollections,
-    decode_record,
     sum_rows,
 )
 from catalog_migrate.delta.log import OURS, Commit, commit_log
@@ -203,7 +201,7 @@ class DeltaLog:
         self._audit = AuditTable(self._store.place("audit"), self._storage)
         self._operations = OperationsTable(self._store.place("operations_log"), self._storage)
         self._table: DeltaTable | None = None
-        self._snapshot: LogSnapshot | None = None
+        self._state: State | None = None
         self._kept_version: int | None = None
 
     def version(self) -> int:
@@ -213,21 +211,21 @@ class DeltaLog:
             raise self._absent()
         return newest
 
-    def read(self) -> LogSnapshot:
+    def read(self) -> State:
         """The newest state; kept, so that reading an unchanged log again costs a listing."""
         with self._lock:
-            snapshot = self._snapshot
+            state = self._state
             newest = self._commits.verify()
             if newest is None:
                 raise self._absent()
-            if snapshot is None or snapshot.version != newest:
-                kept = self._read_kept(newest) if snapshot is None or self._is_remote else None
-                self._snapshot = snapshot = kept or self._query(self._load(newest))
+            if state is None or state.version != newest:
+                kept = self._read_kept(newest) if state is None or self._is_remote else None
+                self._state = state = kept or self._query(self._load(newest))
                 if self._storage:
-                    self._remember_rows(snapshot)
-            return snapshot
+                    self._remember_rows(state)
+            return state
 
-    def _read_kept(self, version: int) -> LogSnapshot | None:
+    def _read_kept(self, version: int) -> State | None:
         """The state that was kept as one object; None where none was, or that of another log.
 
         A log of n commits is opened by some 4n requests, which on an object store take seconds. On
@@ -252,9 +250,9 @@ class DeltaLog:
         raw = kept.collections
         if kept.files:
             raw = UnreadCollections(raw, lambda: self._read_again(version, kept.commit_id))
-        return LogSnapshot(version, None, State.from_kept(version, raw, kept.answers))
+        return State.from_kept(version, raw, kept.answers)
 
-    def _read_again(self, version: int, commit_id: str) -> LogSnapshot:
+    def _read_again(self, version: int, commit_id: str) -> State:
         """The rows of a version of which the small collections were kept."""
         with self._lock:
             self._commits.verify()
@@ -271,20 +269,20 @@ class DeltaLog:
         What fails is nothing: the log is whole without it.
         """
         with suppress(CatalogMigrateError, OSError), self._lock:
-            if self._snapshot is not None and self._snapshot.version == self._kept_version:
+            if self._state is not None and self._state.version == self._kept_version:
                 return
-            snapshot = self.read()
-            commit_id = self._commits.commit_id(snapshot.version)
+            state = self.read()
+            commit_id = self._commits.commit_id(state.version)
             if commit_id is None:
                 return
-            files = {} if self._is_remote else self._list_files(snapshot.version)
-            name = _state_name(snapshot.version)
-            data = encode_kept(State.from_snapshot(snapshot), commit_id, files)
+            files = {} if self._is_remote else self._list_files(state.version)
+            name = _state_name(state.version)
+            data = encode_kept(state, commit_id, files)
             self._store.make_folder(_STATES, above=True)
             if not self._store.put_if_absent(name, data, durable=self._is_remote):
                 self._store.delete(name)  # of a log that was here before
                 self._store.put_if_absent(name, data, durable=self._is_remote)
-            self._kept_version = snapshot.version
+            self._kept_version = state.version
             for other in self._store.names(_STATES):
                 if other.isdecimal() and f"{_STATES}/{other}" < name:  # no other's partial file
                     self._store.delete(f"{_STATES}/{other}")
@@ -295,19 +293,13 @@ class DeltaLog:
         names = [f"log/{name}" for name in (*data, *self._commits.list_checkpoint())]
         return {name: self._store.size(name) for name in names}
 
-    def _remember_rows(self, snapshot: LogSnapshot) -> None:
+    def _remember_rows(self, state: State) -> None:
         """Have the options found by whoever opens a table of this catalog."""
-        if snapshot.state is not None:
-            record: Record | None = snapshot.state.config.get("warehouse")
-        else:  # no more of a log that was just read is decoded here
-            record = next((
-                decode_record(kind, key, text) for kind, key, text in snapshot.rows
-                if (kind, key) == ("config", "warehouse")
-            ), None)
+        record = state.find("config", "warehouse")  # no more is decoded here
         if isinstance(record, ConfigRecord):
             remember(record.value, self._storage)
 
-    def read_at(self, version: int) -> LogSnapshot:
+    def read_at(self, version: int) -> State:
         from deltalake.exceptions import DeltaError
 
         from catalog_migrate.delta.table import load_table
@@ -348,7 +340,7 @@ class DeltaLog:
         with self._lock:
             version = self._commit(rows, follows=follows, commit_id=commit_id, metadata=metadata)
             if state is not None and version == follows + 1:
-                self._snapshot = LogSnapshot(version, None, state.at(version))
+                self._state = state
             return version
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
@@ -372,15 +364,15 @@ class DeltaLog:
         from deltalake.exceptions import DeltaError
 
         with self._lock:
-            snapshot = self.read()
-            if snapshot.version != follows:
+            state = self.read()
+            if state.version != follows:
                 raise self._conflict(follows + 1)
             version = self._commit(
-                [LogRow(*row, 1) for row in snapshot.rows], follows=follows, commit_id=commit_id,
+                [LogRow(*row, 1) for row in state.rows], follows=follows, commit_id=commit_id,
                 metadata={"kind": "compact"}, mode="overwrite",
             )
             if version == follows + 1:
-                self._snapshot = snapshot.at(version)
+                self._state = state.at(version)
             try:
                 self._load(version).create_checkpoint()
             except (DeltaError, OSError):
@@ -497,7 +489,7 @@ class DeltaLog:
             ) from self._cause(error)
         return self._table
 
-    def _query(self, table: DeltaTable) -> LogSnapshot:
+    def _query(self, table: DeltaTable) -> State:
         from deltalake import QueryBuilder
 
         try:
@@ -509,7 +501,7 @@ class DeltaLog:
             ]
         except Exception as error:  # noqa: BLE001 - raised again with the file at fault
             self._blame(table, error)
-        return LogSnapshot(table.version(), sum_rows(rows))
+        return State.from_rows(table.version(), sum_rows(rows))
 
     def _blame(self, table: DeltaTable, error: Exception) -> NoReturn:
         """Raise the most telling error for a table that was opened and cannot be read."""

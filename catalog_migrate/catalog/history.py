@@ -115,10 +115,10 @@ def state_at(log: CatalogLog, serial: int) -> State:
     Raises :class:`UnknownSerial`, and
     :class:`CatalogCorrupt` when a file of that time is missing.
     """
-    newest = State.from_snapshot(log.read())
+    newest = log.read()
     if newest.serial == serial:
         return newest
-    return State.from_snapshot(log.read_at(version_of_serial(log, serial)))
+    return log.read_at(version_of_serial(log, serial))
 
 
 def touched_items(edits: Mapping[tuple[str, str], str | None], limit: int = 2000) -> str:
@@ -206,7 +206,7 @@ def object_history(log: CatalogLog, identity_key: str) -> Iterator[ObjectEntry]:
     Nothing is yielded for a name that nothing ever had. Raises
     :class:`CatalogCorrupt` where the history is not whole.
     """
-    after = State.from_snapshot(log.read())
+    after = log.read()
     standing = after.mappings.get(identity_key)
     item_id = None if standing is None else standing.item_id
     for entry in entries(log):
@@ -214,13 +214,13 @@ def object_history(log: CatalogLog, identity_key: str) -> Iterator[ObjectEntry]:
             continue
         if item_id is not None and entry.items is not None and item_id not in entry.items:
             continue
-        before = State.from_snapshot(log.read_at(entry.version - 1))
+        before = log.read_at(entry.version - 1)
         if item_id is None:
             found = before.mappings.get(identity_key)
             if found is None:
                 continue
             item_id = found.item_id
-        after = State.from_snapshot(log.read_at(entry.version))
+        after = log.read_at(entry.version)
         one = _happened(item_id, before, after)
         if one is not None:
             yield ObjectEntry(entry, *one)

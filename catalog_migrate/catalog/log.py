@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from catalog_migrate.catalog.process import this_user
-from catalog_migrate.catalog.state import LogSnapshot, State
+from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import Commit
 from catalog_migrate.errors import CatalogCorrupt
 from catalog_migrate.store.address import Storage, plainly
@@ -62,11 +62,14 @@ class CatalogLog(Protocol):
         """The newest version; CatalogNotFound when there is no log."""
         ...
 
-    def read(self) -> LogSnapshot:
-        """The newest state. Read-only: not one byte is written."""
+    def read(self) -> State:
+        """The newest state, the same value while the log stands. Not one byte is written.
+
+        Raises as :meth:`~catalog_migrate.catalog.state.State.from_rows`.
+        """
         ...
 
-    def read_at(self, version: int) -> LogSnapshot:
+    def read_at(self, version: int) -> State:
         """The state as of an earlier version; read-only."""
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import LogRow
-from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
+from catalog_migrate.catalog.state import State, sum_rows
 from catalog_migrate.delta.log import Commit
 from catalog_migrate.errors import CatalogNotFound, CommitConflict, CommitOutcomeUnknown
 from catalog_migrate.store.address import Storage
@@ -83,13 +83,13 @@ class MemoryLog:
         with self._store.lock:
             return self._newest()
 
-    def read(self) -> LogSnapshot:
+    def read(self) -> State:
         self._announce("read")
         with self._store.lock:
             self._newest()
-            snapshot = self._store.snapshot()
+            state = self._store.read()
         self._announce("read.done")
-        return snapshot
+        return state
 
     @property
     def state(self) -> State | None:
@@ -97,8 +97,7 @@ class MemoryLog:
         if not self._store.commits:
             return None
         with self._store.lock:
-            snapshot = self._store.snapshot()
-        return snapshot.state or State.from_snapshot(snapshot)
+            return self._store.read()
 
     @property
     def rows(self) -> Sequence[LogRow]:
@@ -110,24 +109,26 @@ class MemoryLog:
         """Commit id and metadata of every version, in order; it grows with the log."""
         return self._store.commits
 
-    def replay(self) -> LogSnapshot:
+    def replay(self) -> State:
         """The newest state summed from the very first row, with nothing remembered of it.
 
         What a check reads by, so that it does not rest on what :meth:`read` carries forward.
         """
         with self._store.lock:
-            return LogSnapshot(self._newest(), sum_rows(self._store.rows))
+            return State.from_rows(self._newest(), sum_rows(self._store.rows))
 
-    def read_at(self, version: int) -> LogSnapshot:
+    def read_at(self, version: int) -> State:
         with self._store.lock:
-            return LogSnapshot(version, sum_rows(self._store.rows[: self._store.ends[version]]))
+            rows = self._store.rows[: self._store.ends[version]]
+        return State.from_rows(version, sum_rows(rows))
 
     def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
         with self._store.lock:
             held = list(self._store.commits[: None if upto is None else upto + 1])
-        for version in range(len(held) - 1, -1, -1):
-            commit_id, metadata = held[version]
-            yield Commit(version, f"{self._uri}@{version}", commit_id, None, metadata)
+        return iter([
+            Commit(version, f"{self._uri}@{version}", commit_id, None, metadata)
+            for version, (commit_id, metadata) in enumerate(held)
+        ][::-1])
 
     def keep_audit(self) -> int:
         self._announce("audit")
@@ -257,21 +258,20 @@ class _Store:
         self.in_flight: list[
             tuple[int, Sequence[LogRow], str, Mapping[str, str], State | None]
         ] = []
-        self.kept: LogSnapshot | None = None
+        self.kept: State | None = None
 
     def add(
         self, rows: Sequence[LogRow], commit_id: str, metadata: Mapping[str, str],
         state: State | None,
     ) -> None:
         """Append one commit; ``state`` is what came of it, where its writer knows."""
-        version = len(self.commits)
         self.commits.append((commit_id, dict(metadata)))
         self.rows.extend(rows)
         self.ends.append(len(self.rows))
-        self.kept = None if state is None else LogSnapshot(version, None, state.at(version))
+        self.kept = state
 
-    def snapshot(self) -> LogSnapshot:
+    def read(self) -> State:
         """The sum of all rows; kept, and replaced by every commit."""
         if self.kept is None:
-            self.kept = LogSnapshot(len(self.commits) - 1, sum_rows(self.rows))
+            self.kept = State.from_rows(len(self.commits) - 1, sum_rows(self.rows))
         return self.kept

@@ -69,10 +69,7 @@ def first_settings(
 
 def first_rows(state: State) -> list[LogRow]:
     """Return what a log begins with."""
-    return [
-        LogRow(collection, key, value, 1)
-        for collection, records in state.raw.items() for key, value in records.items()
-    ]
+    return [LogRow(*row, 1) for row in state.rows]
 
 
 def create_catalog(
@@ -160,7 +157,7 @@ def read_state(log: CatalogLog) -> State:
     Raises CatalogNotFound, NotACatalog, CatalogCorrupt, and UnsupportedFormat for a catalog that
     a newer tool wrote.
     """
-    return State.from_snapshot(log.read())
+    return log.read()
 
 
 def require_in_use(state: State, log: CatalogLog) -> None:

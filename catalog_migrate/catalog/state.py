@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
 
@@ -54,20 +54,6 @@ _RESTORE = "restore the log from a copy; nothing was written"
 def encode_record(record: Record) -> str:
     """A record's JSON text: fields in declared order, mappings sorted, defaults left out."""
     return _ENCODER.encode(record).decode()
-
-
-def find_differences(
-    state: State, edits: Mapping[tuple[str, str], Record | None]
-) -> dict[tuple[str, str], str | None]:
-    """Return those of ``edits`` (None: the record goes) that change ``state``, encoded."""
-    texts = {
-        place: None if record is None else encode_record(record)
-        for place, record in edits.items()
-    }
-    return {
-        (collection, key): text for (collection, key), text in texts.items()
-        if state.raw.get(collection, {}).get(key) != text
-    }
 
 
 def decode_record(collection: str, key: str, text: str) -> Record:
@@ -150,45 +136,6 @@ _SHARD = msgspec.json.Decoder(_Shard)
 """Decoders of the few fields that are asked for of all records."""
 
 
-class LogSnapshot:
-    """The log read at one version: the rows whose ``diff`` sums to one, in no order.
-
-    ``state`` is what ``State.from_snapshot`` made of the rows, kept here so that reading an
-    unchanged log again decodes nothing. After a commit of our own, or where a state was kept, it is
-    known from the start, and the rows follow from it.
-    """
-
-    __slots__ = ("_rows", "state", "version")
-
-    def __init__(
-        self, version: int, rows: Sequence[tuple[str, str, str]] | None, state: State | None = None
-    ) -> None:
-        self.version = version
-        self.state = state
-        self._rows = rows
-
-    @property
-    def rows(self) -> Sequence[tuple[str, str, str]]:
-        """(kind, key, value) of every row that is left."""
-        if self._rows is None:
-            raw = {} if self.state is None else self.state.raw
-            self._rows = [
-                (kind, key, value) for kind, held in raw.items() for key, value in held.items()
-            ]
-        return self._rows
-
-    def keep(self, state: State) -> None:
-        """Remember the state of these rows; it holds their texts, so the rows need not be."""
-        self.state = state
-        self._rows = None
-
-    def at(self, version: int) -> LogSnapshot:
-        """The same rows as of a later version that changed nothing."""
-        if self.state is None:
-            return LogSnapshot(version, self._rows)
-        return LogSnapshot(version, None, self.state.at(version))
-
-
 class Answers(msgspec.Struct, frozen=True):
     """What a plan without changes asks of the large collections, so that it need not read them.
 
@@ -205,14 +152,14 @@ class UnreadCollections(Mapping[str, Mapping[str, str]]):
 
     __slots__ = ("_known", "_read")
 
-    def __init__(self, small: RawCollections, read: Callable[[], LogSnapshot]) -> None:
+    def __init__(self, small: RawCollections, read: Callable[[], State]) -> None:
         self._known = small
-        self._read: Callable[[], LogSnapshot] | None = read
+        self._read: Callable[[], State] | None = read
 
     def _whole(self) -> RawCollections:
         read = self._read
         if read is not None:
-            self._known = _collect(read().rows)
+            self._known = read().raw
             self._read = None
         return self._known
 
@@ -325,26 +272,31 @@ class State:
         here or in the states that it came from."""
 
     @classmethod
-    def from_snapshot(cls, snapshot: LogSnapshot) -> State:
-        """Read a snapshot; :class:`CatalogCorrupt` for two values under a key,
-        :class:`UnsupportedFormat` for a catalog that a newer tool wrote.
+    def from_rows(cls, version: int, rows: Iterable[tuple[str, str, str]]) -> State:
+        """Read the rows (kind, key, value) that a log sums to, in no order.
 
-        A snapshot is read once: afterwards it carries its state."""
-        if snapshot.state is not None:
-            return snapshot.state
-        state = cls(snapshot.version, _collect(snapshot.rows))
+        Raises :class:`CatalogCorrupt` for two values under a key, :class:`UnsupportedFormat` for a
+        catalog that a newer tool wrote.
+        """
+        state = cls(version, _collect(rows))
         _require_format(state)
-        snapshot.keep(state)
         return state
 
     @classmethod
     def from_kept(cls, version: int, raw: RawCollections, answers: Answers) -> State:
         """The state of collections that were kept, with ``answers``; raises
-        :class:`UnsupportedFormat` as :meth:`from_snapshot` does."""
+        :class:`UnsupportedFormat` as :meth:`from_rows` does."""
         state = cls(version, raw)
         state.__dict__["answers"] = answers
         _require_format(state)
         return state
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(kind, key, value) of every record: what a log sums to."""
+        return [
+            (kind, key, value) for kind, held in self.raw.items() for key, value in held.items()
+        ]
 
     @_kept("mapping", "shard")
     def answers(self) -> Answers:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    pass
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-
 T = TypeVar("T")
-
-
-P = ParamSpec("P")
-
-
 R = TypeVar("R")
-
 
 _inside = threading.local()
 
@@ -47,9 +37,10 @@ class Workers:
         workers themselves have none beside theirs: waiting for each other, they might never end.
         """
         if self.threads <= 1 or len(items) <= 1 or getattr(_inside, "working", False):
-            for item in items:
-                yield item, act(item)
-            return
+            return zip(items, map(act, items), strict=True)
+        return self._side_by_side(items, act)
+
+    def _side_by_side(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
         from concurrent.futures import wait
 
         pool = self._started()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import ParamSpec, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -26,7 +26,7 @@ from catalog_migrate.catalog.requirements import Epoch
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Update
 from catalog_migrate.engine.port import Engine
-from catalog_migrate.engine.workers import P, R, T, Workers
+from catalog_migrate.engine.workers import Workers
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.progress import OnProgress, Progress, silent
@@ -37,9 +37,9 @@ from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.retry import retry
 from catalog_migrate.store.address import spelled
 
-if TYPE_CHECKING:
-    pass
-
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 class StreamTables(Protocol):
     """What a migration of tables asks of the streams that use them, and what it tells them.

@@ -112,7 +112,7 @@ def steps_since(log: CatalogLog, past: Past, now: State) -> list[Step]:
         if state is None:
             if serial not in targets and by is not None and not _concerns(by, relevant):
                 continue
-            state = State.from_snapshot(log.read_at(newest[serial]))
+            state = log.read_at(newest[serial])
         steps.append(Step(state, None if by is None else by.rollback_to))
     return steps
 

@@ -104,15 +104,11 @@ class SimulatedEngine:
         on_call: Callable[[str], None] | None = None,
     ) -> None:
         self.world = world if world is not None else World()
-        self._persistent = persistent
+        self.persistent_names = persistent
         self._names = self.world.names if persistent else Names()
         self.on_call: Callable[[str], None] = on_call or _silent
         self.about: object = ""
         self.reorders = False
-
-    @property
-    def persistent_names(self) -> bool:
-        return self._persistent
 
     @property
     def catalog(self) -> str:
@@ -127,7 +123,7 @@ class SimulatedEngine:
         return found[::-1] if self.reorders else found
 
     def _wrote_name(self) -> None:
-        if self._persistent:
+        if self.persistent_names:
             self.world.writes += 1
 
     # names ---------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from catalog_migrate.catalog.records import (
     UserObjectRecord,
     identity_text,
 )
-from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
+from catalog_migrate.catalog.state import State, decode_record, encode_record, sum_rows
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.layout import PlacedColumn, Shape
 from catalog_migrate.model.objects import Check, Column, External, ObjectDefinition
@@ -235,7 +235,7 @@ class TestSum:
         """After any commits the summed rows, the carried state and a plain dict agree."""
         log = [LogRow("config", "format_version", '{"value":"1"}', 1),
                LogRow("config", "serial", '{"value":"0"}', 1)]
-        state = State.from_snapshot(LogSnapshot(0, sum_rows(log)))
+        state = State.from_rows(0, sum_rows(log))
         model: dict[str, int] = {}
         serial = 0
         for edit in history:
@@ -258,7 +258,7 @@ class TestSum:
             serial += old != model
             assert {key: row.next for key, row in state.allocators.items()} == model
             assert state.serial == serial
-        again = State.from_snapshot(LogSnapshot(state.version, sum_rows(log)))
+        again = State.from_rows(state.version, sum_rows(log))
         assert {name: dict(rows) for name, rows in again.raw.items() if rows} == {
             name: dict(rows) for name, rows in state.raw.items() if rows
         }
@@ -271,7 +271,7 @@ def _state(**records: dict[str, Record]) -> State:
         for collection, entries in records.items()
         for key, record in entries.items()
     ]
-    return State.from_snapshot(LogSnapshot(0, rows))
+    return State.from_rows(0, rows)
 
 
 class TestState:
@@ -355,7 +355,7 @@ class TestState:
     def test_lazy(self) -> None:
         """A record that cannot be read harms nobody who does not look at its collection."""
         rows = [("config", "format_version", '{"value":"1"}'), ("item", "i1", "{oops")]
-        state = State.from_snapshot(LogSnapshot(3, rows))
+        state = State.from_rows(3, rows)
         assert dict(state.leases) == {}
         with pytest.raises(CatalogCorrupt, match="item 'i1' of the catalog is not readable"):
             state.items.get("i1")
@@ -379,7 +379,7 @@ class TestState:
     def test_unknown_collection(self) -> None:
         """Rows of a collection that this tool does not know are carried along."""
         rows = [("config", "format_version", '{"value":"1"}'), ("audit", "k", "{}")]
-        state = State.from_snapshot(LogSnapshot(3, rows))
+        state = State.from_rows(3, rows)
         assert state.raw["audit"] == {"k": "{}"}
         assert state.changed(4, {("config", "x"): '{"value":"1"}'}).raw["audit"] == {"k": "{}"}
 
@@ -387,7 +387,7 @@ class TestState:
         """Two values under one key are corruption."""
         rows = [("config", "a", '{"value":"1"}'), ("config", "a", '{"value":"2"}')]
         with pytest.raises(CatalogCorrupt, match="config 'a' has two values"):
-            State.from_snapshot(LogSnapshot(0, rows))
+            State.from_rows(0, rows)
 
     @pytest.mark.parametrize(
         ("text", "error"),
@@ -399,7 +399,7 @@ class TestState:
         rows = [("config", "serial", '{"value":"1"}')]
         rows += [("config", "format_version", text)] if text is not None else []
         with pytest.raises(error):
-            State.from_snapshot(LogSnapshot(0, rows))
+            State.from_rows(0, rows)
 
     def test_immutable(self) -> None:
         """Collections cannot be written to, and a changed state leaves the old one alone."""
@@ -425,7 +425,7 @@ class TestKeptState:
         again = read_state(memory)
         assert again.items is after.items
         assert again.version == after.version
-        assert State.from_snapshot(memory.replay()).raw == again.raw
+        assert memory.replay().raw == again.raw
 
     def test_foreign_commit(self, memory: MemoryLog) -> None:
         """A commit whose writer hands over no state is read from the rows."""

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.records import (
     ReleaseRecord,
     identity_text,
 )
-from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
+from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
@@ -124,8 +124,8 @@ def _committed(baseline: Baseline, owner: str = "release") -> State:
                 tuple(sorted(baseline.objects[used].item_id for used in held.uses)),
             ),
         ))
-    return State.from_snapshot(
-        LogSnapshot(9, [(kind, key, encode_record(record)) for kind, key, record in records])
+    return State.from_rows(
+        9, [(kind, key, encode_record(record)) for kind, key, record in records]
     )
 
 

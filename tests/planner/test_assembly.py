@@ -14,7 +14,7 @@ from catalog_migrate.catalog.records import (
     MappingRecord,
     ReleaseRecord,
 )
-from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
+from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base
@@ -43,9 +43,7 @@ def rows_of(*, fingerprint: str = "1:aa") -> Rows:
 
 def state_of(rows: Rows) -> State:
     """The rows as they are read back."""
-    return State.from_snapshot(
-        LogSnapshot(9, [(kind, key, encode_record(record)) for kind, key, record in rows])
-    )
+    return State.from_rows(9, [(kind, key, encode_record(record)) for kind, key, record in rows])
 
 
 def test_the_release_in_force_has_an_empty_plan() -> None:

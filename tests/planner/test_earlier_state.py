@@ -11,7 +11,7 @@ from catalog_migrate.catalog.records import (
     MappingRecord,
     ShardRecord,
 )
-from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
+from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.earlier_state import (
@@ -69,13 +69,13 @@ def state(serial: int, holder: str, shards: dict[str, ShardRecord]) -> State:
     """A table ``s.t`` at a serial, with its rows in one shard."""
     table = ObjectDefinition("s", "table", "t", (Column("a", "INT"),))
     mapping = MappingRecord("s", "table", "t", "release", "i1", "s1", "1:f", "1:d", "1:s")
-    return State.from_snapshot(LogSnapshot(serial, [
+    return State.from_rows(serial, [
         ("config", "format_version", encode_record(ConfigRecord(str(FORMAT_VERSION)))),
         ("config", "serial", encode_record(ConfigRecord(str(serial)))),
         ("mapping", "relation:s.t", encode_record(mapping)),
         ("item", "i1", encode_record(ItemRecord("release", "s1", table, shard=holder))),
         *(("shard", path, encode_record(record)) for path, record in shards.items()),
-    ]))
+    ])
 
 
 @pytest.mark.parametrize(("rows", "differs"), [(0, False), (1, True), (-1, True), (None, True)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.catalog.records import FORMAT_VERSION, ConfigRecord, MappingRecord, ShardRecord
-from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
+from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.migrations.actions import DesiredName, difference, shard_at
 from catalog_migrate.migrations.others import describe_holder
@@ -18,7 +18,7 @@ T: Identity = ("relation", "s", "t")
 @pytest.fixture
 def state() -> State:
     """A table of the release, and a view of our own."""
-    return State.from_snapshot(LogSnapshot(0, [
+    return State.from_rows(0, [
         ("config", "format_version", encode_record(ConfigRecord(str(FORMAT_VERSION)))),
         ("config", "lineage", encode_record(ConfigRecord("a" * 32))),
         ("mapping", "relation:catalog_migrate.own", encode_record(MappingRecord(
@@ -28,7 +28,7 @@ def state() -> State:
             "s", "table", "t", "release", "i2", "s2", "1:a", "1:b", "1:c"
         ))),
         ("shard", "s/t/1", encode_record(ShardRecord("i2", "s2", "live"))),
-    ]))
+    ])
 
 
 def test_own_views_are_not_put_beside_those_of_others(state: State) -> None:

@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.workers import Workers
 from catalog_migrate.errors import MigrationBlocked, NotReconciled
@@ -113,7 +112,7 @@ def test_a_name_of_others_is_told_unless_it_is_to_be_kept() -> None:
     work = ExecutionContext(
         engine, log, clock, "/w", MigratedStreams(), workers=Workers(1)
     )
-    state = State.from_snapshot(log.read())
+    state = log.read()
     with pytest.raises(NotReconciled) as caught:
         reconcile_names(work, state)
     assert [(each.step, each.name, each.held) for each in caught.value.failures] == [

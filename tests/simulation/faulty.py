@@ -23,7 +23,7 @@ from catalog_migrate.catalog.records import (
     OperationRecord,
     ShardRecord,
 )
-from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
+from catalog_migrate.catalog.state import State, decode_record, encode_record
 from catalog_migrate.catalog.updates import Edit
 from catalog_migrate.engine.port import (
     CopyResult,
@@ -310,19 +310,16 @@ class FaultyLog(MemoryLog):
         del before
         return edits
 
-    def read(self) -> LogSnapshot:
-        return self._shown(super().read())
-
-    def _shown(self, snapshot: LogSnapshot) -> LogSnapshot:
-        state = State.from_snapshot(snapshot)
-        return LogSnapshot(state.version, None, state.changed(state.version, self.shown(state)))
+    def read(self) -> State:
+        state = super().read()
+        return state.changed(state.version, self.shown(state))
 
     def append(
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
         metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
         del state
-        before = State.from_snapshot(MemoryLog.read_at(self, follows))
+        before = MemoryLog.read_at(self, follows)
         edits: Edits = {}
         for row in rows:  # the record that comes stands behind the one that goes
             edits[row.kind, row.key] = row.value if row.diff > 0 else None
@@ -486,8 +483,8 @@ class ShowsNoQuarantine(FaultyLog):
 class GoesBackByNames(FaultyLog):
     """A rollback is shown ids by the names of now: it takes a column for that of the same name."""
 
-    def read_at(self, version: int) -> LogSnapshot:
-        then = State.from_snapshot(super().read_at(version))
+    def read_at(self, version: int) -> State:
+        then = super().read_at(version)
         edits: Edits = {}
         for key, item in then.items.items():
             now = None if self.state is None else self.state.items.get(key)
@@ -499,7 +496,7 @@ class GoesBackByNames(FaultyLog):
             values = tuple(now.ids.values_of.get(number, number) for number in ids)
             shown = replace(item, column_ids=ColumnIds(ids, 2000, values))
             edits["item", key] = encode_record(shown)
-        return LogSnapshot(version, None, then.changed(version, edits))
+        return then.changed(version, edits)
 
 
 class NumbersByPlace(FaultyLog):
