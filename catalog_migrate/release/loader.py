@@ -125,19 +125,12 @@ def load_texts(
         unread += parsed.unread
         written += [(each, Place(file, line, column)) for each, line, column in parsed.others]
         gone += [(str(each), Place(file, line, column)) for each, line, column in parsed.dropped]
-    nowhere = set(schemas).difference(entry.definition.schema.lower() for entry in declared)
-    problems.extend(
-        Problem(
-            BAD_SETTINGS, f"schema {schema} is renamed, and the release has nothing in it",
-            file=SETTINGS_FILE, text=f"schema.{schema}",
-            remedy="name the schema that the objects have now",
-        )
-        for schema in sorted(nowhere)
-    )
+    problems.extend(_renamed_in_vain(schemas, declared))
     bundled, more = canonical_statements(written, default_schema=default_schema)
     problems.extend(more)
     dropped, contrary = _dropped_tables(gone, _tables(declared), default_schema)
     problems.extend(contrary)
+    resolved = Resolved((), {}, problems)
     if declared or not (problems or bundled):
         lacking = find is not None and any(
             each.definition.kind == "view" and not each.definition.columns for each in declared
@@ -155,8 +148,6 @@ def load_texts(
                     declared, default_schema=default_schema, own=own, policy=policy
                 )
                 problems.extend(resolved.problems)
-    else:
-        resolved = Resolved((), {}, problems)
     _refuse(name, problems, declared)
     objects = resolved.objects
     return Release(
@@ -167,6 +158,19 @@ def load_texts(
         resolved.uses, {entry.definition.identity: entry.place for entry in declared}, bundled,
         tuple(declared), dropped,
     )
+
+
+def _renamed_in_vain(
+    schemas: Mapping[str, tuple[str, ...]], declared: Sequence[Declared]
+) -> Iterator[Problem]:
+    """A problem for each schema that has earlier names and no object."""
+    nowhere = set(schemas).difference(entry.definition.schema.lower() for entry in declared)
+    for schema in sorted(nowhere):
+        yield Problem(
+            BAD_SETTINGS, f"schema {schema} is renamed, and the release has nothing in it",
+            file=SETTINGS_FILE, text=f"schema.{schema}",
+            remedy="name the schema that the objects have now",
+        )
 
 
 def _load_directory(

@@ -176,9 +176,6 @@ def compile_release(release: Release, analyse: Analyse | None) -> bytes:
     ``analyse`` is called at most once, and only when a view lacks its typed list; None means that
     such views are refused. Raises InvalidRelease naming all views that cannot be completed.
     """
-    from catalog_migrate.release.validation import NO_CONTRACT
-    from catalog_migrate.sql.references import has_star
-
     ordered = creation_order(release)
     lacking = [
         definition for definition in ordered
@@ -198,27 +195,9 @@ def compile_release(release: Release, analyse: Analyse | None) -> bytes:
         if definition.kind == "view":
             place = release.places.get(definition.identity, Place())
             columns = definition.columns or _columns(analysed.get(definition.identity, ()))
-            if not columns:
-                problems.append(
-                    Problem(
-                        NO_CONTRACT, f"view {definition.key} has no typed column list", place.file,
-                        place.line, place.column,
-                        remedy="write the list, or correct the query, which Spark does not take",
-                    )
-                )
-            changes["columns"] = columns
-            if definition.sql is not None and has_star(definition.sql):
-                expanded = expand_star(definition.sql, known, columns)
-                if expanded is None:
-                    problems.append(
-                        Problem(
-                            AMBIGUOUS_STAR, f"the * of view {definition.key} cannot be written out",
-                            place.file, place.line, place.column, definition.sql,
-                            "name the columns in the query",
-                        )
-                    )
-                else:
-                    changes["sql"] = expanded
+            text, refused = _completed(definition, columns, known, place)
+            problems += refused
+            changes |= {"columns": columns, "sql": text}
             known[definition.identity[1:]] = columns
         elif definition.kind == "table":
             known[definition.identity[1:]] = definition.columns
@@ -234,6 +213,35 @@ def compile_release(release: Release, analyse: Analyse | None) -> bytes:
     )
 
 
+def _completed(
+    view: ObjectDefinition, columns: tuple[Column, ...],
+    known: Mapping[tuple[str, str], Sequence[Column]], place: Place,
+) -> tuple[str | None, list[Problem]]:
+    """The query of a view with its ``*`` written out, and what is missing."""
+    from catalog_migrate.release.validation import NO_CONTRACT
+    from catalog_migrate.sql.references import has_star
+
+    problems: list[Problem] = []
+    if not columns:
+        problems.append(
+            Problem(
+                NO_CONTRACT, f"view {view.key} has no typed column list", *place,
+                remedy="write the list, or correct the query, which Spark does not take",
+            )
+        )
+    if view.sql is None or not has_star(view.sql):
+        return view.sql, problems
+    written = expand_star(view.sql, known, columns)
+    if written is None:
+        problems.append(
+            Problem(
+                AMBIGUOUS_STAR, f"the * of view {view.key} cannot be written out", *place,
+                view.sql, "name the columns in the query",
+            )
+        )
+    return written, problems
+
+
 def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
     """Names of the objects in which a compiled manifest differs from the release, sorted.
 
@@ -246,27 +254,22 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
         identity: [(column.name, column.type, column.nullable) for column in entry.columns]
         for identity, entry in compiled.items()
     }
-    undeclared = {
-        identity for identity, definition in release.by_identity.items()
+    undeclared = [
+        definition.identity for definition in creation_order(release)
         if definition.kind == "view" and not definition.columns
-    }
+    ]
     missing = {identity for identity in undeclared if not columns.get(identity)}
-    if missing:
-        placeholder = [("missing", "STRING", True)]
-        columns |= dict.fromkeys(missing, placeholder)
+    columns |= {identity: [("missing", "STRING", True)] for identity in missing}
     fresh = {
         entry.identity: entry
         for entry in decode_manifest(compile_release(release, lambda _: columns)).objects
     }
-    stale = {
+    stale = missing | {
         identity for identity in compiled.keys() | fresh.keys()
-        if identity in missing or not _says_the_same(
-            compiled.get(identity), fresh.get(identity), release
-        )
+        if not _says_the_same(compiled.get(identity), fresh.get(identity), release)
     }
-    for definition in creation_order(release):
-        identity = definition.identity
-        if identity in undeclared and stale.intersection(release.uses.get(identity, ())):
+    for identity in undeclared:  # in order of creation, so that it goes on to what is far off
+        if not stale.isdisjoint(release.uses.get(identity, ())):
             stale.add(identity)
     given_up = set(written.dropped) ^ set(release.dropped)
     return tuple(

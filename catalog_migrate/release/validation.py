@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -90,6 +90,13 @@ _UNSIGNED = {
     "BIGINT": "DECIMAL(20,0)",
 }
 """Types that hold what these do without a sign."""
+_TYPE_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"(TINYINT|SMALLINT|INT|INTEGER|BIGINT)\s+UNSIGNED", re.IGNORECASE),
+     lambda found: f"write {_UNSIGNED[found[1].upper()]}"),
+    (re.compile(r"(.+?)\s*\[\s*\d*\s*\]"), lambda found: f"write ARRAY<{found[1]}>"),
+)
+"""Ways in which others write types, and what to write here."""
+_NUMBER = re.compile(r"NUMBER\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.IGNORECASE)
 
 
 def is_our_schema(schema: str) -> bool:
@@ -232,6 +239,24 @@ class _Resolver:
             changes["columns"] = columns
         if definition.properties:
             self.properties(entry, columns or definition.columns, changes)
+        self.of_kind(entry, used, changes)
+        if self.decided or _takes_decisions(definition):
+            self.problems.extend(decision_problems(definition, entry.place, entry.columns))
+        declared = definition.depends_on
+        if declared is None:
+            self.texts(entry, used, changes)
+        else:
+            for name in declared:
+                identity = self.reference(name, entry)
+                if identity is not None:
+                    used.add(identity)
+        if changes:
+            definition = msgspec.structs.replace(definition, **changes)
+        return definition, tuple(sorted(used))
+
+    def of_kind(self, entry: Declared, used: set[Identity], changes: dict[str, Any]) -> None:
+        """What only tables, views, functions or types have."""
+        definition = entry.definition
         if definition.kind == "table":
             if not definition.columns:
                 self.report(
@@ -249,26 +274,6 @@ class _Resolver:
             used |= self.type_uses(definition.definition)
             if text is not None:
                 changes["definition"] = text
-        if (
-            self.decided
-            or definition.dropped
-            or definition.partitioned_by
-            or definition.clustered_by
-            or (definition.contents is not None and definition.kind != "table")
-            or definition.filled_from is not None
-        ):
-            self.problems.extend(decision_problems(definition, entry.place, entry.columns))
-        declared = definition.depends_on
-        if declared is None:
-            self.texts(entry, used, changes)
-        else:
-            for name in declared:
-                identity = self.reference(name, entry)
-                if identity is not None:
-                    used.add(identity)
-        if changes:
-            definition = msgspec.structs.replace(definition, **changes)
-        return definition, tuple(sorted(used))
 
     def columns(
         self, entry: Declared, columns: tuple[Column, ...], used: set[Identity]
@@ -472,12 +477,10 @@ class _Resolver:
         return result
 
     def nearest_type(self, text: str, error: UnknownType) -> str:
-        unsigned = re.fullmatch(r"(TINYINT|SMALLINT|INT|INTEGER|BIGINT)\s+UNSIGNED", text.upper())
-        if unsigned is not None:
-            return f"write {_UNSIGNED[unsigned[1]]}"
-        array = re.fullmatch(r"(.+?)\s*\[\s*\d*\s*\]", text.strip())
-        if array is not None:
-            return f"write ARRAY<{array[1]}>"
+        for pattern, remedy in _TYPE_FORMS:
+            form = pattern.fullmatch(text.strip())
+            if form is not None:
+                return remedy(form)
         own = {
             f"{entry.definition.schema}.{entry.definition.name}": entry
             for identity, entry in self.found.items() if identity[0] == "type"
@@ -487,12 +490,7 @@ class _Resolver:
             written = ".".join(name.parts).upper()
             if written in known:
                 continue
-            number = re.match(r"NUMBER\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text.upper())
-            if written == "NUMBER" and number is not None:
-                return f"write DECIMAL({number[1]},{number[2] or 0})"
-            if written in _TYPES_ELSEWHERE:
-                return f"write {_TYPES_ELSEWHERE[written]}"
-            meant = suggest(written, known, "")
+            meant = _type_elsewhere(written, text) or suggest(written, known, "")
             if meant:
                 return meant
         return error.remedy or "write a Spark type or a type of the release"
@@ -554,24 +552,10 @@ class _Resolver:
             filled = self.former(definition.filled_from, entry, used)
             if filled != definition.filled_from:
                 changes["filled_from"] = filled
-        columns = list(changes.get("columns", definition.columns))
-        touched = False
-        for position, column in enumerate(columns):
-            for key in ("using", "default", "generated"):
-                text = getattr(column, key)
-                if text is None:
-                    continue
-                place = entry.columns.get(column.name.lower(), entry.place)
-                if key != "using":
-                    self.refuse_variable(text, entry, place, f"{key} of {column.name}")
-                resolved = self.text(text, entry, place, used, exact=False)
-                if resolved != text:
-                    columns[position] = msgspec.structs.replace(
-                        columns[position], **{key: resolved}
-                    )
-                    touched = True
-        if touched:
-            changes["columns"] = tuple(columns)
+        columns = changes.get("columns", definition.columns)
+        resolved_columns = tuple(self.column_texts(column, entry, used) for column in columns)
+        if resolved_columns != columns:
+            changes["columns"] = resolved_columns
         for check in definition.checks:
             self.refuse_variable(check.expression, entry, entry.place, f"CHECK {check.name}")
         checks = tuple(
@@ -583,6 +567,20 @@ class _Resolver:
         )
         if checks != definition.checks:
             changes["checks"] = checks
+
+    def column_texts(self, column: Column, entry: Declared, used: set[Identity]) -> Column:
+        """A column, the names in its expressions qualified."""
+        for key in ("using", "default", "generated"):
+            text = getattr(column, key)
+            if text is None:
+                continue
+            place = entry.columns.get(column.name.lower(), entry.place)
+            if key != "using":
+                self.refuse_variable(text, entry, place, f"{key} of {column.name}")
+            resolved = self.text(text, entry, place, used, exact=False)
+            if resolved != text:
+                column = msgspec.structs.replace(column, **{key: resolved})
+        return column
 
     def former(self, query: str, entry: Declared, used: set[Identity]) -> str:
         """A query over the release before, its relations qualified and this release's types
@@ -599,11 +597,9 @@ class _Resolver:
                     pieces.append((name.start, name.end, self.expand(identity, ())))
             elif name.kind == "relation" and schema is None:
                 if self.default is None:
-                    self.report(
-                        inside(entry.text, query, name.start), NO_SCHEMA,
-                        f"FILLED FROM of {entry.definition.key} reads {bare} without a schema",
-                        text=query[name.start : name.end],
-                        remedy=f"write schema.{bare}, or set default_schema in release.toml",
+                    self.lacks_schema(
+                        inside(entry.text, query, name.start), bare, query[name.start : name.end],
+                        f"FILLED FROM of {entry.definition.key} reads",
                     )
                     continue
                 part = quote_part(name.parts[-1])
@@ -633,33 +629,50 @@ class _Resolver:
             if name.name is None:
                 continue
             schema, bare = name.name
-            if schema is None and self.default is None and (
-                (name.kind, "", bare) not in self.found  # declared without a schema, and told there
-            ):
+            spelt = text[name.start : name.end]
+            identity = (name.kind, schema or self.default or "", bare)
+            # what was declared without a schema was told there
+            if not identity[1] and identity not in self.found:
                 if name.kind == "relation":
                     where = inside(place, text, name.start) if exact else place
-                    self.report(
-                        where, NO_SCHEMA, f"{entry.definition.key} uses {bare} without a schema",
-                        text=text[name.start : name.end],
-                        remedy=f"write schema.{bare}, or set default_schema in release.toml",
-                    )
+                    self.lacks_schema(where, bare, spelt, f"{entry.definition.key} uses")
                 continue
-            identity = (name.kind, schema or self.default or "", bare)
             known = self.found.get(identity)
             if known is not None:
                 used.add(identity)
                 if name.kind == "type":
                     pieces.append((name.start, name.end, self.expand(identity, ())))
                 elif schema is None:
-                    target = known.definition.item_name
-                    pieces.append((
-                        name.start, name.end,
-                        f"{quote_part(target.schema)}.{quote_part(name.parts[-1])}",
-                    ))
+                    target = quote_part(known.definition.schema)
+                    pieces.append((name.start, name.end, f"{target}.{quote_part(name.parts[-1])}"))
             elif identity[1] in self.schemas and (schema is not None or name.kind == "relation"):
                 where = inside(place, text, name.start) if exact else place
-                self.unknown(entry.definition, identity, where, text[name.start : name.end])
+                self.unknown(entry.definition, identity, where, spelt)
         return splice(text, pieces)
+
+    def lacks_schema(self, where: Place, bare: str, spelt: str, who: str) -> None:
+        self.report(
+            where, NO_SCHEMA, f"{who} {bare} without a schema", text=spelt,
+            remedy=f"write schema.{bare}, or set default_schema in release.toml",
+        )
+
+
+def _type_elsewhere(written: str, text: str) -> str | None:
+    """What to write for a type that other databases have."""
+    number = _NUMBER.match(text) if written == "NUMBER" else None
+    if number is not None:
+        return f"write DECIMAL({number[1]},{number[2] or 0})"
+    found = _TYPES_ELSEWHERE.get(written)
+    return None if found is None else f"write {found}"
+
+
+def _takes_decisions(definition: ObjectDefinition) -> bool:
+    """Whether an object has, beside its columns, what needs a look."""
+    return bool(
+        definition.dropped or definition.partitioned_by or definition.clustered_by
+        or definition.filled_from is not None
+        or (definition.contents is not None and definition.kind != "table")
+    )
 
 
 def rename_problems(declared: Sequence[Declared]) -> list[Problem]:

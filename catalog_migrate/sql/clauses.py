@@ -349,25 +349,26 @@ def _type(cursor: Cursor) -> str:
     start = cursor.at
     if not cursor.token.is_name or cursor.sees("NOT") or cursor.sees("COMMENT"):
         raise cursor.unexpected("the type of the column")
-    open_marks: list[str] = []
-    while True:
-        token = cursor.token
-        if not open_marks:
-            if cursor.sees_mark(",", ")") or cursor.sees("NOT") or cursor.sees("COMMENT"):
-                break
-            fits = token.is_name or cursor.sees_mark(".", "(", "<")
-        else:
-            fits = token.kind in ("word", "quoted", "string", "number") or cursor.sees_mark(
-                ".", "(", "<", ",", ":", _CLOSERS[open_marks[-1]]
-            )
-        if not fits:
-            if open_marks:
-                cursor.note(f"`{_CLOSERS[open_marks[-1]]}`")
+    closers: list[str] = []
+    while closers or not (
+        cursor.sees_mark(",", ")") or cursor.sees("NOT") or cursor.sees("COMMENT")
+    ):
+        if not _fits_in_type(cursor, closers):
+            if closers:
+                cursor.note(f"`{closers[-1]}`")
                 raise cursor.unexpected()
             raise cursor.unexpected("NOT NULL", "COMMENT", "`,`", "`)`")
-        if cursor.sees_mark("(", "<"):
-            open_marks.append(token.text)
-        elif cursor.sees_mark(")", ">"):
-            open_marks.pop()
+        if cursor.sees_mark(*_CLOSERS):
+            closers.append(_CLOSERS[cursor.token.text])
+        elif cursor.sees_mark(*_CLOSERS.values()):
+            closers.pop()
         cursor.advance()
     return cursor.taken(start)
+
+
+def _fits_in_type(cursor: Cursor, closers: list[str]) -> bool:
+    if not closers:
+        return cursor.token.is_name or cursor.sees_mark(".", "(", "<")
+    return cursor.token.kind in ("word", "quoted", "string", "number") or cursor.sees_mark(
+        ".", "(", "<", ",", ":", closers[-1]
+    )

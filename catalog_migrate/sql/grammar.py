@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from catalog_migrate.sql.tokens import Token, tokenise
+from catalog_migrate.sql.tokens import Token, end_token, tokenise
 
 GRAMMAR = r"""
 query      = [WITH [RECURSIVE] cte,] term {set_op term} order
@@ -177,16 +177,24 @@ def refusal(text: str, *starts: str) -> Refusal | None:
     except RecursionError:
         raise NotUnderstood("it is nested too deeply to be followed") from None
     far = min(reading.far, len(tokens))
-    for index in range(max(far - 3, 0), min(far + 1, len(tokens))):
-        behind = tokens[index + 1 : index + 2]
-        if tokens[index].is_operator(",") and (
-            not behind or behind[0].is_operator(",", ")") or behind[0].is_word("from", "where")
+    comma = _comma_too_much(tokens, far)
+    if comma is not None:
+        return Refusal(comma.start, ",", "it without the ,")
+    at = (*tokens, end_token(len(text)))[far]
+    return Refusal(at.start, at.text, _meant(tokens, far))
+
+
+def _comma_too_much(tokens: Sequence[Token], far: int) -> Token | None:
+    """A comma near ``far`` that nothing stands behind."""
+    for token, behind in zip(
+        tokens[max(far - 3, 0) : far + 1], (*tokens, end_token(0))[max(far - 3, 0) + 1 :],
+        strict=False,
+    ):
+        if token.is_operator(",") and (
+            behind.kind == "end" or behind.is_operator(",", ")") or behind.is_word("from", "where")
         ):
-            return Refusal(tokens[index].start, ",", "it without the ,")
-    at = tokens[far] if far < len(tokens) else None
-    return Refusal(
-        len(text) if at is None else at.start, "" if at is None else at.text, _meant(tokens, far)
-    )
+            return token
+    return None
 
 
 def _meant(tokens: Sequence[Token], far: int) -> str | None:

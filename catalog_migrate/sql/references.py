@@ -7,6 +7,7 @@ a parse, and does not refuse Spark SQL that a parser library does not know yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from catalog_migrate.sql.tokens import Token, string_value, tokenise
@@ -315,28 +316,29 @@ def _name(
     """Take a dotted name; record it as a relation, a call or a type where it is one."""
     frame = frames[-1]
     frame.started = True
-    if frame.cast and index and tokens[index - 1].is_word("as"):
+    if frame.cast and _is_behind_as(tokens, index):
         end = _type_end(tokens, index)
         found.extend(_type_occurrences(tokens, index, end))
         return max(end, index + 1)
     spelt = _identifier_clause(tokens, index)
     parts, end = _dotted(tokens, index) if spelt is None else spelt
-    start, stop = tokens[index].start, tokens[end - 1].end
-    called = end < len(tokens) and tokens[end].is_operator("(")
     awaited, frame.awaits = frame.awaits, False
-    if called:
-        before = tokens[index - 1] if index else None
-        alias = before is not None and before.is_word("as")
-        bare_keyword = len(parts) == 1 and tokens[index].kind == "word" and (
-            spelt is None and tokens[index].value in _NOT_CALLS
-        )
-        if not alias and not bare_keyword and not (frame.with_ and len(parts) == 1):
-            found.append(Occurrence("function", parts, start, stop))
-    elif awaited:
-        bare = len(parts) == 1
-        if not (bare and any(parts[0].lower() in level.ctes for level in frames)):
-            found.append(Occurrence("relation", parts, start, stop))
+    bare = parts[0].lower() if len(parts) == 1 else None
+    kind: NameKind | None = None
+    if end < len(tokens) and tokens[end].is_operator("("):
+        is_keyword = spelt is None and tokens[index].kind == "word" and bare in _NOT_CALLS
+        is_cte = frame.with_ and bare is not None
+        is_name = is_keyword or is_cte or _is_behind_as(tokens, index)
+        kind = None if is_name else "function"
+    elif awaited and not any(bare in level.ctes for level in frames):
+        kind = "relation"
+    if kind is not None:
+        found.append(Occurrence(kind, parts, tokens[index].start, tokens[end - 1].end))
     return end
+
+
+def _is_behind_as(tokens: Sequence[Token], index: int) -> bool:
+    return index > 0 and tokens[index - 1].is_word("as")
 
 
 def _identifier_clause(
@@ -369,36 +371,34 @@ def _identifier_clause(
 def _constant(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
     """The text that constants at ``index`` make together (side by side, by ``||`` or concat), and
     the index behind them."""
-    spelt: str | None = None
-    while index < len(tokens):
-        token = tokens[index]
-        if token.is_string:
-            piece: str | None = string_value(token.text)
-            index += 1
-            while index < len(tokens) and tokens[index].is_string:
-                piece = f"{piece}{string_value(tokens[index].text)}"
-                index += 1
-        elif token.is_operator("(") or (
-            token.is_word("concat") and index + 1 < len(tokens)
-            and tokens[index + 1].is_operator("(")
-        ):
-            called = token.is_word("concat")
-            piece, index = _constant(tokens, index + 1 + called)
-            while called and index < len(tokens) and tokens[index].is_operator(","):
-                more, index = _constant(tokens, index + 1)
-                piece = None if piece is None or more is None else piece + more
-            if index >= len(tokens) or not tokens[index].is_operator(")"):
-                return None, index
-            index += 1
-        else:
-            return None, index
+    spelt = ""
+    while True:
+        piece, index = _piece(tokens, index)
         if piece is None:
             return None, index
-        spelt = piece if spelt is None else spelt + piece
+        spelt += piece
         if index >= len(tokens) or not tokens[index].is_operator("||"):
-            break
+            return spelt, index
         index += 1
-    return spelt, index
+
+
+def _piece(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
+    """The text of strings side by side, of CONCAT or of a constant in brackets."""
+    strings = [*takewhile(lambda token: token.is_string, tokens[index:])]
+    if strings:
+        spelt = "".join(string_value(token.text) for token in strings)
+        return spelt, index + len(strings)
+    called = index < len(tokens) and tokens[index].is_word("concat")
+    index += called
+    if index >= len(tokens) or not tokens[index].is_operator("("):
+        return None, index
+    piece, index = _constant(tokens, index + 1)
+    while called and piece is not None and index < len(tokens) and tokens[index].is_operator(","):
+        more, index = _constant(tokens, index + 1)
+        piece = None if more is None else piece + more
+    if index >= len(tokens) or not tokens[index].is_operator(")"):
+        return None, index
+    return piece, index + 1
 
 
 def _dotted(tokens: Sequence[Token], index: int) -> tuple[tuple[str, ...], int]:
@@ -481,24 +481,19 @@ def whole_relation(sql: str) -> tuple[str, str] | None:
     """
     tokens = tokenise(sql)
     found = occurrences(tokens)
-    if len(found) != 1 or found[0].kind != "relation" or not tokens[0].is_word("select"):
+    if [name.kind for name in found] != ["relation"] or not tokens[0].is_word("select"):
         return None
-    name = found[0].name
-    if name is None or name[0] is None or tokens[1].is_word("distinct"):
-        return None
-    if any(token.is_operator("(") or token.is_operator(",") for token in _behind(tokens, found[0])):
+    schema, bare = found[0].name or (None, "")
+    if schema is None or tokens[1].is_word("distinct"):
         return None
     before = [token for token in tokens if token.end <= found[0].start]
-    behind = _behind(tokens, found[0])
-    plain = not any(token.text in ("(", "|>") for token in before)
-    alias = [token for token in behind if not token.is_word("as")]
-    if not plain or len(alias) > 1 or not all(token.is_name for token in alias):
+    behind = [token for token in tokens if token.start >= found[0].end]
+    if any(token.text in ("(", "|>") for token in before) or not (
+        all(token.is_name for token in behind)
+        and sum(not token.is_word("as") for token in behind) < 2
+    ):
         return None
-    return name[0], name[1]
-
-
-def _behind(tokens: Sequence[Token], name: Occurrence) -> list[Token]:
-    return [token for token in tokens if token.start >= name.end and token.kind != "end"]
+    return schema, bare
 
 
 # -- how many columns a query gives ----------------------------------------------------------------
@@ -515,6 +510,9 @@ _GENERATORS = frozenset({
     "inline", "inline_outer", "stack", "explode", "explode_outer", "posexplode",
     "posexplode_outer", "json_tuple", "parse_url_tuple", "variant_explode", "transform",
 })
+
+
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 def count_select_items(sql: str) -> int | None:
@@ -536,36 +534,26 @@ def list_select_items(tokens: Sequence[Token]) -> list[list[Token]] | None:
     of a query, and where a comma is too much.
     """
     start = _main_select(tokens)
-    if start is None:
-        return None
     depth = 0
     items: list[list[Token]] = [[]]
-    for position in range(start, len(tokens)):
+    for position in range(len(tokens) if start is None else start, len(tokens)):
         token, item = tokens[position], items[-1]
-        if depth == 0 and not item and token.is_word("distinct", "all"):
-            continue
-        if token.kind == "operator":
-            if token.text in "([{":
-                depth += 1
-            elif token.text in ")]}":
-                depth -= 1
-                if depth < 0:
-                    break
-            elif token.text == "|>":
-                return None
-            elif depth == 0 and token.text == ",":
-                if not item:
-                    return None
+        sign = token.text if token.kind == "operator" else ""
+        if sign == "|>" or (sign == "*" and depth == 0 and (not item or item[-1].text == ".")):
+            return None
+        if depth == 0:
+            if sign == ",":
                 items.append([])
                 continue
-            elif depth == 0 and token.text == "*" and (not item or item[-1].is_operator(".")):
-                return None
-        elif depth == 0 and token.kind == "word" and (
-            _ends_list(tokens, position, first=not item)
-        ):
-            break
+            if not item and token.is_word("distinct", "all"):
+                continue
+            if sign in _CLOSING or (
+                token.kind == "word" and _ends_list(tokens, position, first=not item)
+            ):
+                break
+        depth += (sign in _OPENING) - (sign in _CLOSING)
         item.append(token)
-    return items if items[-1] else None
+    return items if all(items) else None
 
 
 def _ends_list(tokens: Sequence[Token], position: int, *, first: bool) -> bool:

@@ -6,7 +6,7 @@ still found; and what was found in the new text has a place in the old one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.sql.references import Occurrence, occurrences, splice
@@ -101,20 +101,25 @@ def _aliases(
     """
     bare: dict[str, set[tuple[str, str]]] = {}
     for name in found:
-        key = name.name
-        if name.kind != "relation" or key is None or key[0] is None:
-            continue
-        if not has_alias(tokens, behind_clauses(tokens, _behind_name(tokens, by_start, name))):
-            bare.setdefault(key[1], set()).add((key[0], key[1]))
+        schema, relation = name.name or (None, "")
+        if name.kind == "relation" and schema is not None and not has_alias(
+            tokens, behind_clauses(tokens, _behind_name(tokens, by_start, name))
+        ):
+            bare.setdefault(relation, set()).add((schema, relation))
     shared = {each: keys for each, keys in bare.items() if len(keys) > 1}
-    if shared:
-        starts = {name.start for name in found}
-        for index, token in enumerate(tokens[:-1]):
-            if token.is_name and tokens[index + 1].is_operator(".") and token.start not in starts:
-                before = tokens[index - 1] if index else None
-                if before is None or not before.is_operator("."):
-                    shared.pop(token.name.lower(), None)
+    for alias in _qualifiers(found, tokens) if shared else ():
+        shared.pop(alias, None)
     return {key: ".".join(key) for keys in shared.values() for key in keys}
+
+
+def _qualifiers(found: Sequence[Occurrence], tokens: Sequence[Token]) -> Iterator[str]:
+    """The first parts, folded, of dotted names that are none of what was found."""
+    starts = {name.start for name in found}
+    for index, token in enumerate(tokens[:-1]):
+        if token.is_name and token.start not in starts and tokens[index + 1].is_operator(".") and (
+            not index or not tokens[index - 1].is_operator(".")
+        ):
+            yield token.name.lower()
 
 
 def _behind_name(

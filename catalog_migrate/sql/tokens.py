@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 TokenKind = Literal["word", "quoted", "string", "number", "operator", "variable", "error", "end"]
@@ -34,6 +34,10 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_AS_WRITTEN: Mapping[str | None, TokenKind] = {
+    "string": "string", "number": "number", "variable": "variable"
+}
+_BROKEN = {"`": "a name", "'": "a string", '"': "a string"}
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 _LINE_END = re.compile("\r\n|\r|\n")
 _DOUBLED = {
@@ -132,15 +136,13 @@ def tokenise(sql: str, *, hints: bool = False) -> list[Token]:
                 break
             end = closed
         elif kind == "broken":
-            what = "a name" if match[0] == "`" else "a string"
+            what = _BROKEN[match[0]]
             add(Token("error", sql[position:], position, length, f"{what} that never ends"))
             break
-        elif kind == "string":
-            add(Token("string", match[0], position, end, match[0]))
-        elif kind == "number":
-            add(Token("number", match[0], position, end, match[0].lower()))
-        elif kind == "variable":
-            add(Token("variable", match[0], position, end, match[0]))
+        elif kind in _AS_WRITTEN:
+            text = match[0]
+            value = text.lower() if kind == "number" else text
+            add(Token(_AS_WRITTEN[kind], text, position, end, value))
         position = end
     if hint is not None:
         start = tokens[hint].start
