@@ -81,7 +81,10 @@ def registrations_sql(state: State) -> str:
         f"-- release {_line(in_force.name if in_force else 'none')}, serial {state.serial},"
         f" lineage {state.lineage}",
         "-- The rows stay where they lie; nothing below copies or removes one.",
-        *(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}\n;" for schema in _schemas(names)),
+        *(
+            f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}\n;"
+            for schema in _schemas(names.values())
+        ),
         *(f"{escape_doubled_quotes(_statement(state, name))}\n;" for name in in_order(names)),
         *_remark("Earlier versions of tables, still there and not registered:", retired),
         *_remark("Not part of Spark's catalog, and so not here:", others),
@@ -144,19 +147,26 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
         if identity not in wanted and identity in world:
             on_step(f"drop {registration.name}")
             work.engine.drop(registration)
-    schemas = _schemas(names)
+    schemas = _schemas(names.values())
     for schema in schemas:
         work.engine.ensure_schema(schema)
-    left = []
     for name in in_order(names):
-        other = others.get(name.identity)
-        if other is None:
+        if name.identity not in others:
             on_step(f"export {name.name}")
             _make_name(work, name, ours.get(name.identity))
-        elif PREFIX + "lineage" in other.properties or not matches(name, other, work.warehouse):
-            left.append(name)  # not what an earlier run of this export made of it
-    for schema in sorted({name.name.schema for name in world.values()}.difference(schemas)):
-        work.engine.drop_schema_if_empty(schema)
+    for schema in _schemas(world.values()):
+        if schema not in schemas:
+            work.engine.drop_schema_if_empty(schema)
+    return _report(work, names, others)
+
+
+def _report(
+    work: ExecutionContext, names: Mapping[str, DesiredName], others: _Registered
+) -> Exported:
+    left = [
+        name for name in names.values() if name.identity in others
+        and not _is_plain(name, others[name.identity], work.warehouse)
+    ]
     kinds = [name.kind for name in names.values() if name not in left]
     below = any(name.location and not is_absolute(name.location) for name in names.values())
     return Exported(
@@ -206,8 +216,13 @@ def _plain(name: DesiredName) -> DesiredName:
     return replace(name, view=view, function=function and replace(function, properties={}))
 
 
-def _schemas(names: Mapping[str, DesiredName]) -> list[str]:
-    return sorted({name.name.schema for name in names.values()})
+def _is_plain(name: DesiredName, found: Registration, warehouse: str) -> bool:
+    """Whether a registration is what an earlier run of this export made of a name."""
+    return PREFIX + "lineage" not in found.properties and matches(name, found, warehouse)
+
+
+def _schemas(names: Iterable[DesiredName]) -> list[str]:
+    return sorted({name.name.schema for name in names})
 
 
 def in_order(names: Mapping[str, DesiredName]) -> Iterator[DesiredName]:

@@ -133,15 +133,11 @@ def _choose(
 ) -> set[int]:
     """What is to be shown as objects, however many they are."""
     nodes = picture.nodes
-    if len(visible) <= _FEW:
+    if len(visible) <= (_FEW if any(map(is_changed, nodes)) else MOST):
         return set(visible)
-    start = {place for place in visible if nodes[place].name == focus}
-    if not start:
-        if not any(map(is_changed, nodes)):
-            return set(visible) if len(visible) <= MOST else set()
-        start = {place for place in visible if is_changed(nodes[place])}
-    elif len(visible) <= MOST and not any(map(is_changed, nodes)):
-        return set(visible)
+    start = {place for place in visible if nodes[place].name == focus} or {
+        place for place in visible if is_changed(nodes[place])
+    }
     near = set(start)
     for edge in picture.edges:
         if is_on(edge, side):

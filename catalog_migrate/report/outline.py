@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -166,23 +166,19 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
         lost = losing.get(id(change), [])
         missing = tuple(waiting.get(change.name, ()))
         gone = absent.get(change.name) or absent.get(change.old_name or "", "")
-        risks: tuple[tuple[Risk, object], ...] = (
-            ("blocked", any(each.verb != "write" for each in missing)), ("decide", missing),
-            ("loses", lost), ("absent", gone), ("", True),
-        )
-        before = became.get(change.name) if change.action == "create" else None
-        kept = change.action not in ("create", "drop")
+        before = became.get(id(change))
         found = differences[id(change)]
+        is_own = bool(found) and change.action not in ("create", "drop")
         changed.append(ReportObject(
             name=change.name,
             kind=change.kind,
             schema=schema_of(change.name),
             action=change.action,
-            risk=next(risk for risk, is_there in risks if is_there),
+            risk=_risk(missing, lost, gone),
             old_name=change.old_name,
             because=change.because,
-            why=OWN_CHANGE if kept and found else "",
-            rows=change.rows if change.rows is None or change.rows >= 0 else None,
+            why=OWN_CHANGE if is_own else "",
+            rows=_known_rows(change),
             bytes=change.bytes,
             files=change.files,
             seconds=change.seconds,
@@ -199,6 +195,15 @@ def _objects(plan: Plan, differences: _Differences) -> tuple[ReportObject, ...]:
         for each in plan.graph if (each.kind, each.name) not in touched
     ]
     return (*changed, *others)
+
+
+def _risk(missing: Sequence[Decision], lost: Sequence[str], gone: str) -> Risk:
+    """The worst that is to be said of an object."""
+    risks: tuple[tuple[Risk, object], ...] = (
+        ("blocked", any(each.verb != "write" for each in missing)), ("decide", missing),
+        ("loses", lost), ("absent", gone), ("", True),
+    )
+    return next(risk for risk, is_there in risks if is_there)
 
 
 def _picture(plan: Plan) -> Picture:
@@ -228,13 +233,18 @@ def _picture(plan: Plan) -> Picture:
 def amount(change: Change) -> str:
     """Write ``1,204 rows, 3.4 MiB, 4 files``; empty when nothing is known."""
     parts = []
-    if change.rows is not None and change.rows >= 0:
-        parts.append(counted(change.rows, "row"))
+    rows = _known_rows(change)
+    if rows is not None:
+        parts.append(counted(rows, "row"))
     if change.bytes is not None:
         parts.append(describe_size(change.bytes))
     if change.files is not None:
         parts.append(counted(change.files, "file"))
     return ", ".join(parts)
+
+
+def _known_rows(change: Change) -> int | None:
+    return None if change.rows is None or change.rows < 0 else change.rows
 
 
 def column_line(column: ColumnChange) -> str:
@@ -293,7 +303,7 @@ def _happens(plan: Plan, differences: _Differences) -> Section:
     entries: list[tuple[tuple[int, int, int, str], Entry]] = []
     for change in roots:
         below = folded.pop(change.name, []) or folded.pop(change.old_name or change.name, [])
-        before = became.get(change.name) if change.action == "create" else None
+        before = became.get(id(change))
         entry = _root(change, below, before, differences[id(change)])
         entries.append(((*_weight(change, below), change.name), entry))
     for root, below in folded.items():
@@ -318,14 +328,14 @@ def _root(
     return Entry(head, sign, tuple(details), tuple(lines))
 
 
-def _became(plan: Plan) -> dict[str, Change]:
-    """Drops of objects that go on as another kind (``WAS``), by the name of what is created.
+def _became(plan: Plan) -> dict[int, Change]:
+    """Drops of objects that go on as another kind (``WAS``), by the id() of what creates them.
 
     An item id is never given to a second object, so it is the same one.
     """
     gone = {change.item_id: change for change in plan.changes if change.action == "drop"}
     return {
-        change.name: gone[change.item_id]
+        id(change): gone[change.item_id]
         for change in plan.changes
         if change.action == "create" and change.item_id is not None and change.item_id in gone
     }
@@ -339,11 +349,14 @@ def _former(before: Change) -> str:
 
 def _weight(change: Change, below: list[Change]) -> tuple[int, int, int]:
     """Sort key, heaviest first: bytes, rows, dependents."""
-    touched = [change, *below]
+    rows, volume = _touched([change, *below])
+    return -volume, -rows, -len(below)
+
+
+def _touched(changes: Sequence[Change]) -> tuple[int, int]:
+    """The known rows and bytes of some changes together."""
     return (
-        -sum(each.bytes or 0 for each in touched),
-        -sum(max(each.rows or 0, 0) for each in touched),
-        -len(below),
+        sum(max(each.rows or 0, 0) for each in changes), sum(each.bytes or 0 for each in changes)
     )
 
 
@@ -364,14 +377,14 @@ def _work(plan: Plan) -> str | None:
     if not measured:
         return None
     others = [change for change in copied if change.seconds is None]
-    rows = sum(max(change.rows or 0, 0) for change in copied)
-    volume = describe_size(sum(change.bytes or 0 for change in copied))
+    rows, volume = _touched(copied)
     some = "at least " if others else ""
     lacking = _unmeasured(others)
     apart = "" if len(measured) == 1 else " one after the other"
     return (
         f"{counted(len(copied), 'table')} {'is' if len(copied) == 1 else 'are'} copied:"
-        f" {counted(rows, 'row')}, {volume}, {some}{describe_duration(sum(measured))}{apart}"
+        f" {counted(rows, 'row')}, {describe_size(volume)},"
+        f" {some}{describe_duration(sum(measured))}{apart}"
         f" by the last copies of this catalog{lacking}."
     )
 
@@ -396,15 +409,7 @@ def _details(
     """What changes in an object, in words and as lines of SQL."""
     lines = [_moves(change)] if change.contents in _MOVES else []
     if change.action != "create":
-        swapped = _swapped(change)
-        lines += [
-            f"columns {old} and {new} swap their names"
-            for new, old in swapped.items() if old < new
-        ]
-        lines += [
-            column_line(column) for column in change.columns
-            if column.change != "renamed" or column.name.lower() not in swapped
-        ]
+        lines += _column_lines(change)
     kept = change.before is not None and change.after is not None
     if kept:
         lines += describe_clauses(change, differences)
@@ -416,6 +421,16 @@ def _details(
         for option in change.options
     ]
     return lines, list_changed_lines(differences) if kept else []
+
+
+def _column_lines(change: Change) -> Iterator[str]:
+    swapped = _swapped(change)
+    for new, old in swapped.items():
+        if old < new:
+            yield f"columns {old} and {new} swap their names"
+    for column in change.columns:
+        if column.change != "renamed" or column.name.lower() not in swapped:
+            yield column_line(column)
 
 
 def _of_feature(option: OptionChange, change: Change) -> str:
@@ -565,11 +580,7 @@ def _absences(plan: Plan) -> Section:
     """Each dropped name in order, with the step that takes it away and the one that returns it."""
     drops = interruptions(plan.steps)
     creates = {step.name for step in plan.steps if step.op == "create"}
-    standing = sum(
-        change.kind == "table" and change.action in ("migrate", "redefine")
-        and change.name not in creates
-        for change in plan.changes
-    ) if plan.steps else 0
+    standing = _count_in_place(plan, creates)
     if not drops and not standing and not plan.replaced:
         return Section("Which names are absent")
     meanwhile = sum(back is not None for *_, back in drops)
@@ -594,6 +605,15 @@ def _absences(plan: Plan) -> Section:
         *(Entry(_moment(each), "-") for each in plan.replaced),
     ]
     return _cut_section("Which names are absent, in this order", entries, " ".join(notes))
+
+
+def _count_in_place(plan: Plan, creates: Collection[str]) -> int:
+    """How many tables are changed without a step that creates them."""
+    return 0 if not plan.steps else sum(
+        change.kind == "table" and change.action in ("migrate", "redefine")
+        and change.name not in creates
+        for change in plan.changes
+    )
 
 
 def _cut_section(

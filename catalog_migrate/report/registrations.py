@@ -21,6 +21,7 @@ from catalog_migrate.report.report import (
     Report,
     ReportObject,
     Section,
+    cut_section,
     find_sign,
     make_visible,
 )
@@ -79,17 +80,16 @@ def _judge(found: Comparison | None) -> Verdict:
 
 def _sections(found: Comparison) -> Iterator[Section]:
     ours = [each for each in found.found if each.kind != "foreign"]
-    others = [each for each in found.found if each.kind == "foreign"]
     repaired = bool(found.executed or found.repaired)
-    yield Section(
-        "What differed" if repaired else "What differs", tuple(map(_entry, ours[:_SHOWN])),
-        more=max(len(ours) - _SHOWN, 0), part="objects",
+    yield cut_section(
+        "What differed" if repaired else "What differs", list(map(_entry, ours)), _SHOWN,
+        part="objects",
     )
-    yield Section(
-        "What is not ours", tuple(
+    yield cut_section(
+        "What is not ours", [
             Entry(f"{each.name}: {each.reason}", "!", (f"remedy: {each.remedy}",))
-            for each in others[:_SHOWN]
-        ), "No repair touches these." if others else None, max(len(others) - _SHOWN, 0),
+            for each in found.found if each.kind == "foreign"
+        ], _SHOWN, None if len(ours) == len(found.found) else "No repair touches these.",
         "decisions",
     )
     shown = tuple(Entry(line, sign) for sign, line in numbered(found.steps, _SHOWN))
@@ -101,9 +101,7 @@ def _sections(found: Comparison) -> Iterator[Section]:
         Entry(f"{name}: {describe_interruption(number, back)}", "-")
         for name, number, back in interruptions(found.steps)
     ]
-    yield Section(
-        "Which names are absent", tuple(absent[:_SHOWN]), more=max(len(absent) - _SHOWN, 0)
-    )
+    yield cut_section("Which names are absent", absent, _SHOWN)
     if found.found and not repaired and found.steps:
         yield Section("Next", note=f"catalog-migrate drift --repair ({_OURS}).")
 

@@ -6,7 +6,7 @@ control characters, but for the texts to copy and the lines of a difference, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -53,6 +53,13 @@ class Section(msgspec.Struct, frozen=True):
     part: Part = ""
     table: tuple[tuple[str, ...], ...] = ()
     rest: tuple[Entry, ...] = ()
+
+
+def cut_section(
+    title: str, entries: Sequence[Entry], most: int, note: str | None = None, part: Part = ""
+) -> Section:
+    """A section of at most so many entries, which counts the rest."""
+    return Section(title, tuple(entries[:most]), note, max(len(entries) - most, 0), part)
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):

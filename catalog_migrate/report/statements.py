@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from catalog_migrate.report.report import (
     Report,
     ReportObject,
     Section,
+    cut_section,
     find_sign,
     make_visible,
 )
@@ -151,25 +152,26 @@ def _judge(found: Explanation) -> Verdict:
         return Verdict("nothing", "NOTHING TO DO", f"NOTHING TO DO: {said}")
     if found.refusing:
         word = "REFUSED BY VALIDATION"
-        number = len({each.item_id for each in found.refusing})
-        asked = len({each.item_id for each in found.findings})
         line = (
-            f"{word}: {number:,} of {counted(asked, 'object')} would not work, as seen from this"
+            f"{word}: {_count_items(found.refusing):,} of"
+            f" {counted(_count_items(found.findings), 'object')} would not work, as seen from this"
             " process; nothing would be changed and nothing stopped"
         )
         return Verdict("blocked", word, line)
     word, line = _describe_outcome(effect)
-    late = [each for each in found.findings if each.unresolved and not each.ok]
     if effect.validate is False:
         return Verdict("unproven", word, f"{line}; not validated, the statement says so")
+    late = _count_items([each for each in found.findings if each.unresolved and not each.ok])
     if late:
-        number = len({each.item_id for each in late})
-        line += f"; {counted(number, 'object')} could not be validated from here"
+        line += f"; {counted(late, 'object')} could not be validated from here"
         return Verdict("unproven", word, line)
     if found.sick:
-        number = len({each.item_id for each in found.sick})
-        line += f"; {counted(number, 'object')} did not work before either"
+        line += f"; {counted(_count_items(found.sick), 'object')} did not work before either"
     return Verdict("losses" if effect.removed else "safe", word, line)
+
+
+def _count_items(findings: Iterable[Finding]) -> int:
+    return len({each.item_id for each in findings})
 
 
 def _describe_outcome(effect: Effect) -> tuple[str, str]:
@@ -221,10 +223,7 @@ def _obstacles(found: Explanation) -> Section:
     if _pausable(found):
         remedy = pause_remedy(found.after, found.refusing)
         note = f"{remedy[0].upper()}{remedy[1:]}."
-    return Section(
-        "What stands in the way", tuple(entries[:_SHOWN]), note,
-        max(len(entries) - _SHOWN, 0), "decisions",
-    )
+    return cut_section("What stands in the way", entries, _SHOWN, note, "decisions")
 
 
 def _pausable(found: Explanation) -> list[str]:
@@ -266,9 +265,7 @@ def _changes(case: _Case) -> Section:
         entries.append(
             Entry(f"{case.text(item_id)} {_WORDS[action]}", find_sign(action), lines)
         )
-    return Section(
-        "What changes", tuple(entries[:_SHOWN]), more=max(len(entries) - _SHOWN, 0), part="objects"
-    )
+    return cut_section("What changes", entries, _SHOWN, part="objects")
 
 
 def _describe_change(each: Difference) -> str:
@@ -329,9 +326,7 @@ def _stops(found: Explanation) -> Section:
         Entry(f"{name}: {describe_interruption(number, back, lasting='on')}", "-")
         for name, number, back in interruptions(found.program)
     ]
-    return Section(
-        "What is stopped meanwhile", tuple(stopped[:_SHOWN]), more=max(len(stopped) - _SHOWN, 0)
-    )
+    return cut_section("What is stopped meanwhile", stopped, _SHOWN)
 
 
 def _validation(case: _Case) -> Section:
@@ -364,24 +359,10 @@ def _validation(case: _Case) -> Section:
 
 def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
     """What changes, then what restarts, then what does not, then what is shown beside them."""
-    found = case.found
     decisions: dict[str, list[Decision]] = {}
-    for finding in found.refusing:
+    for finding in case.found.refusing:
         decisions.setdefault(finding.item_id, []).append(_decision(finding))
-    notes: dict[str, list[str]] = {
-        each.item_id: [each.reason] for each in case.effect.restarts
-    }
-    stops = {
-        name: f"stopped {describe_interruption(number, back, lasting='on')}"
-        for name, number, back in interruptions(found.program)
-    }
-    for item_id in case.actions:
-        stop = stops.get(case.name(item_id))
-        notes.setdefault(item_id, []).extend([] if stop is None else [stop])
-    for finding in found.findings:
-        sick = "sick before: " if finding in found.sick else ""
-        text = f"validation: {sick}{finding.text}"
-        notes.setdefault(finding.item_id, []).append(text)
+    notes = _notes(case)
     listed = []
     for item_id, action in case.actions.items():
         definition = case.home(item_id).items[item_id].definition
@@ -397,6 +378,24 @@ def _objects(case: _Case, picture: Picture) -> tuple[ReportObject, ...]:
     return (
         *listed, *(ReportObject(node.name, node.kind, node.group, "unchanged") for node in beside)
     )
+
+
+def _notes(case: _Case) -> dict[str, list[str]]:
+    """Why each restarts, when it is stopped, and what its validation found."""
+    found = case.found
+    notes: dict[str, list[str]] = {item_id: [] for item_id in case.actions}
+    for each in case.effect.restarts:
+        notes[each.item_id] = [each.reason]
+    stops = {
+        name: f"stopped {describe_interruption(number, back, lasting='on')}"
+        for name, number, back in interruptions(found.program)
+    }
+    for item_id in case.actions:
+        notes[item_id] += filter(None, [stops.get(case.name(item_id))])
+    for finding in found.findings:
+        sick = "sick before: " if finding in found.sick else ""
+        notes.setdefault(finding.item_id, []).append(f"validation: {sick}{finding.text}")
+    return notes
 
 
 def _cluster_of(state: State, item_id: str) -> str:

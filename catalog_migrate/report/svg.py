@@ -10,7 +10,7 @@ import html
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -137,20 +137,7 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
 
     A layer that is much longer than others has several columns.
     """
-    joined = sorted({end for arrow in arrows for end in (arrow.used, arrow.user)})
-    position = {box: place for place, box in enumerate(joined)}
-    ends = [
-        (arrow.new or side == "old", (position[arrow.used], position[arrow.user]))
-        for arrow in arrows
-    ]
-    layers = [
-        [joined[place] for place in layer]
-        for layer in arrange(
-            len(joined), [edge for firm, edge in ends if firm],
-            [edge for firm, edge in ends if not firm],
-            [math.floor(boxes[box].rank + 0.5) for box in joined],
-        )
-    ]
+    layers = _layers(boxes, arrows, side)
     between = _LABELLED if _count_labels(arrows) else _BETWEEN
     rows = _count_rows(layers, between)
     places = [Place(0.0, 0.0)] * len(boxes)
@@ -168,21 +155,44 @@ def place_boxes(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side, top: 
                 x + place % columns * _ACROSS, above + place // columns * _DOWN, number, x, right
             )
         x = right + between
-    width = max(x - between + _MARGIN if layers else 0, _LEAST)
+    width: float = max(x - between + _MARGIN if layers else 0, _LEAST)
     height = top + tall * _DOWN
-    alone = [box for box in range(len(boxes)) if box not in position]
+    alone = sorted(set(range(len(boxes))).difference(*layers))
     if not alone:
         return Layout(places, width, height - _BELOW + _MARGIN, None, between)
     grid = height + (28 if layers else 18)
+    width, bottom = _place_grid(places, alone, width, grid)
+    return Layout(places, width, bottom, grid, between)
+
+
+def _layers(boxes: Sequence[Box], arrows: Sequence[Arrow], side: Side) -> list[list[int]]:
+    """Arrange the connected boxes: what is used first."""
+    joined = sorted({end for arrow in arrows for end in (arrow.used, arrow.user)})
+    position = {box: place for place, box in enumerate(joined)}
+    ends = [
+        (arrow.new or side == "old", (position[arrow.used], position[arrow.user]))
+        for arrow in arrows
+    ]
+    return [
+        [joined[place] for place in layer]
+        for layer in arrange(
+            len(joined), [edge for firm, edge in ends if firm],
+            [edge for firm, edge in ends if not firm],
+            [math.floor(boxes[box].rank + 0.5) for box in joined],
+        )
+    ]
+
+
+def _place_grid(
+    places: list[Place], alone: Sequence[int], width: float, grid: float
+) -> tuple[float, float]:
+    """Place unconnected boxes below ``grid``; return the width and height of all."""
     fitting = int((width - 2 * _MARGIN + _BESIDE) // _ACROSS)
     columns = max(fitting, math.ceil(math.sqrt(len(alone) * _ASPECT * _DOWN / _ACROSS)))
     for place, box in enumerate(alone):
-        places[box] = Place(
-            _MARGIN + place % columns * _ACROSS, grid + place // columns * _DOWN
-        )
+        places[box] = Place(_MARGIN + place % columns * _ACROSS, grid + place // columns * _DOWN)
     width = max(width, 2 * _MARGIN + min(columns, len(alone)) * _ACROSS - _BESIDE)
-    bottom = grid + math.ceil(len(alone) / columns) * _DOWN - _BELOW + _MARGIN
-    return Layout(places, width, bottom, grid, between)
+    return width, grid + math.ceil(len(alone) / columns) * _DOWN - _BELOW + _MARGIN
 
 
 def _count_labels(arrows: Sequence[Arrow]) -> int:
@@ -512,38 +522,11 @@ def _draw_legend(
     picture: Picture, boxes: Sequence[Box], side: Side
 ) -> tuple[str, float]:
     """What shapes, colours and lines mean, of those that occur, and where the picture begins."""
-    entries: list[tuple[str, str]] = []
-    kinds = sorted({node.kind for node in picture.nodes}, key=lambda kind: (
-        list(_SHAPES).index(kind) if kind in _SHAPES else len(_SHAPES), kind
-    ))
-    entries += [
-        (f'<g class="unchanged">{_trace(kind, 28, 16)}</g>', spell_kind(kind)) for kind in kinds
-    ]
-    if any(box.node is None for box in boxes):
-        entries.append((
-            f'<g class="group">{_trace("group", 28, 16)}</g>', "objects of one schema or cluster"
-        ))
-    found = Counter(node.action for node in picture.nodes if is_changed(node))
-    for sign in "+-~*":
-        actions = [action for action in found if find_sign(action) == sign]
-        if actions:
-            words = ", ".join(f"{found[action]:,} {action}" for action in sorted(actions))
-            entries.append((
-                f'<g class="{STYLES[sign]}">{_trace("step", 28, 16)}'
-                f'<text class="sign" x="14" y="13">{spell_sign(sign)}</text></g>', words,
-            ))
-    edges = picture.edges if side == "both" else ()
-    for style, words, there in (
-        ("before", "used only before", any(edge.old and not edge.new for edge in edges)),
-        ("after", "used only after", any(edge.new and not edge.old for edge in edges)),
-        ("kept", "used by", bool(picture.edges)),
-    ):
-        if there:
-            line = f'<path d="M0 8H26" marker-end="url(#picture-{style})"/>'
-            entries.append((f'<g class="arrow {style}">{line}</g>', words))
     drawn = []
     x, y = _MARGIN, _MARGIN
-    for shape, words in entries:
+    for shape, words in (
+        *_explain_shapes(picture, boxes), *_explain_signs(picture), *_explain_lines(picture, side)
+    ):
         room = 28 + 8 + len(words) * 7 + 18
         if x > _MARGIN and x + room > _LEAST:
             x, y = _MARGIN, y + 26
@@ -553,6 +536,41 @@ def _draw_legend(
         )
         x += room
     return "".join(drawn), float(y + 26 + _MARGIN)
+
+
+def _explain_shapes(picture: Picture, boxes: Sequence[Box]) -> Iterator[tuple[str, str]]:
+    for kind in sorted({node.kind for node in picture.nodes}, key=lambda kind: (
+        list(_SHAPES).index(kind) if kind in _SHAPES else len(_SHAPES), kind
+    )):
+        yield f'<g class="unchanged">{_trace(kind, 28, 16)}</g>', spell_kind(kind)
+    if any(box.node is None for box in boxes):
+        yield (
+            f'<g class="group">{_trace("group", 28, 16)}</g>', "objects of one schema or cluster"
+        )
+
+
+def _explain_signs(picture: Picture) -> Iterator[tuple[str, str]]:
+    found = Counter(node.action for node in picture.nodes if is_changed(node))
+    for sign in "+-~*":
+        actions = [action for action in found if find_sign(action) == sign]
+        if actions:
+            yield (
+                f'<g class="{STYLES[sign]}">{_trace("step", 28, 16)}'
+                f'<text class="sign" x="14" y="13">{spell_sign(sign)}</text></g>',
+                ", ".join(f"{found[action]:,} {action}" for action in sorted(actions)),
+            )
+
+
+def _explain_lines(picture: Picture, side: Side) -> Iterator[tuple[str, str]]:
+    edges = picture.edges if side == "both" else ()
+    for style, words, there in (
+        ("before", "used only before", any(edge.old and not edge.new for edge in edges)),
+        ("after", "used only after", any(edge.new and not edge.old for edge in edges)),
+        ("kept", "used by", bool(picture.edges)),
+    ):
+        if there:
+            line = f'<path d="M0 8H26" marker-end="url(#picture-{style})"/>'
+            yield f'<g class="arrow {style}">{line}</g>', words
 
 
 _DEFINED = "<defs>" + "".join(

@@ -22,6 +22,7 @@ from catalog_migrate.report.report import (
     Report,
     ReportObject,
     Section,
+    cut_section,
     make_visible,
 )
 from catalog_migrate.report.verdict import Verdict
@@ -132,7 +133,7 @@ def _sections(
         Entry(f"{job.kind} {job.name}", details=(describe_job(job),))
         for job in _jobs(plan)
     ]
-    yield Section("Who is below", tuple(below[:_SHOWN]), more=max(len(below) - _SHOWN, 0))
+    yield cut_section("Who is below", below, _SHOWN)
     shown = tuple(Entry(line, sign) for sign, line in numbered(program, _SHOWN))
     yield Section(
         "Steps, in this order", shown, more=len(program) - len(shown), part="steps",

@@ -54,16 +54,24 @@ def verdict(plan: Plan) -> Verdict:
 
     BLOCKED when anything stands in the way that no decision cures; SAFE when nothing is lost.
     """
-    missing = decisions(plan)
+    return _find_obstacle(plan, len(decisions(plan))) or _describe_outcome(plan)
+
+
+def _find_obstacle(plan: Plan, missing: int) -> Verdict | None:
+    """What keeps a plan from being applied as it is."""
     if plan.fenced_out is not None:
         line = f"FENCED OUT: {one_line(plan.fenced_out)}"
-        return Verdict("fenced", "FENCED OUT", line, len(missing))
-    obstacles = len(incurable(plan)) + len(failed_proofs(plan))
-    if obstacles or (not plan.applyable and not missing):
-        return Verdict("blocked", "BLOCKED", f"BLOCKED: {_blocked_line(plan)}", len(missing))
+        return Verdict("fenced", "FENCED OUT", line, missing)
+    if incurable(plan) or failed_proofs(plan) or not (plan.applyable or missing):
+        return Verdict("blocked", "BLOCKED", f"BLOCKED: {_blocked_line(plan)}", missing)
     if missing:
-        word = f"NEEDS {len(missing)} DECISION{'S' if len(missing) != 1 else ''}"
-        return Verdict("decisions", word, f"{word}: {_counts(plan)}", len(missing))
+        word = f"NEEDS {missing} DECISION{'S' if missing != 1 else ''}"
+        return Verdict("decisions", word, f"{word}: {_counts(plan)}", missing)
+    return None
+
+
+def _describe_outcome(plan: Plan) -> Verdict:
+    """What comes of a plan that may be applied."""
     if plan.only_release:  # told as a change: it is asked for and committed
         return Verdict(
             "safe", "SAFE", "SAFE: release "
