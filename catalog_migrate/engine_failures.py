@@ -166,14 +166,16 @@ def _metastore_failure(doing: str, error: BaseException) -> MetastoreFailure | N
     if address is None:
         return None
     if away:
+        reason = f"the metastore {address} does not answer"
         return MetastoreFailure(
-            f"cannot {doing}: the metastore {address} does not answer",
-            metastore=address, condition=METASTORE_AWAY,
+            f"cannot {doing}: {reason}", reason=reason, metastore=address,
+            condition=METASTORE_AWAY,
             remedy="start it, or correct hive.metastore.uris, and run this again",
         )
+    reason = f"the metastore {address} refuses: {hidden(short_message(error))}"
     return MetastoreFailure(
-        f"cannot {doing}: the metastore {address} refuses: {hidden(short_message(error))}",
-        metastore=address, condition=METASTORE_REFUSED,
+        f"cannot {doing}: {reason}", reason=reason, metastore=address,
+        condition=METASTORE_REFUSED,
         remedy="have whoever runs it let this user create, change and drop schemas, tables and"
         " views, and run this again",
     )
@@ -218,9 +220,9 @@ def failing(doing: str) -> Iterator[None]:
         of_metastore = _metastore_failure(doing, error)
         if of_metastore is not None:
             raise of_metastore from shown_cause(error)
-        condition = condition_of(error)
+        condition, reason = condition_of(error), hidden(short_message(error))
         raise EngineFailure(
-            f"cannot {doing}: {hidden(short_message(error))}",
+            f"cannot {doing}: {reason}", reason=reason,
             condition=condition or type(error).__name__,
             transient=is_transient(error, condition), remedy=_remedy_of_store(error), doing=doing,
         ) from shown_cause(error)

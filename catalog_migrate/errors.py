@@ -169,13 +169,15 @@ class MigrationBlocked(CatalogMigrateError, RuntimeError):
 
 
 class EngineFailure(CatalogMigrateError, RuntimeError):
-    """The engine refused a statement; ``condition`` is Spark's error class where there is one."""
+    """The engine refused a statement; ``condition`` is Spark's error class where there is one,
+    ``reason`` its words, without what was attempted."""
 
     code = "CM0400"
 
     condition: str | None = None
     transient: bool = False
-    carries: ClassVar[tuple[str, ...]] = ("condition", "transient")
+    reason: str = ""
+    carries: ClassVar[tuple[str, ...]] = ("condition", "transient", "reason")
 
 
 class MetastoreFailure(EngineFailure):

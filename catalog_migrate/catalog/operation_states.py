@@ -29,7 +29,7 @@ _NO_STATES: Mapping[str, OperationState] = {}
 
 
 def phase_of(row: OperationRecord) -> str:
-    """How far an operation is within its state; empty where that has no parts."""
+    """Return how far an operation is within its state; empty where that has no parts."""
     return row.detail.get("phase", "")
 
 

@@ -363,7 +363,7 @@ class State:
         return () if record is None else msgspec.json.decode(record.value, type=tuple[str, ...])
 
     def has_owner(self, owner: Owner) -> bool:
-        """Whether any object is of this owner."""
+        """Return whether any object is of this owner."""
         return any(row.owner == owner for _, row in self._glance("mapping", _MAPPING))
 
     @property
@@ -444,7 +444,7 @@ class State:
     def _glance(
         self, collection: str, decoder: msgspec.json.Decoder[V]
     ) -> Iterator[tuple[str, V]]:
-        """Each record by its key with some of its fields alone: that costs a tenth of decoding it,
+        """Give each record by its key with few of its fields: that costs a tenth of decoding it,
         and nothing of it is kept."""
         for key, text in self.raw.get(collection, _NOTHING).items():
             try:

@@ -478,7 +478,7 @@ def _type_of(field: Mapping[str, Any]) -> str:
 
 
 def _message(error: EngineFailure) -> str:
-    return error.message.partition(": ")[2] or error.message
+    return error.reason or error.message
 
 
 def _condition(error: EngineFailure) -> str | None:

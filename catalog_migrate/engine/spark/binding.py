@@ -180,7 +180,7 @@ class Binding:
 
     def _readable(self, error: EngineFailure, names: StandIns) -> str:
         """Spark's reason with the real names in place of the stand-ins'."""
-        text = error.message.partition(": ")[2] or error.message
+        text = error.reason or error.message
         text = text.replace(f"`{ROW}`.", "").replace(f"{ROW}.", "")
         for (schema, name), stand_in in names.refused.items():
             if real_names(text, {stand_in: (schema, name)}) != text:
@@ -250,7 +250,7 @@ class Binding:
                 with failing("create a table"):
                     run(self._spark, statements.create_shard(shard))
             except EngineFailure as error:
-                return error.message.partition(": ")[2].replace(f" {names[0]}", "")
+                return error.reason.replace(f" {names[0]}", "")
         return None
 
     def _evaluate(
@@ -269,7 +269,7 @@ class Binding:
                 statements.rows(self._spark, statements.evaluate(pairs))
         except EngineFailure as error:
             if len(pairs) == 1:
-                reason = error.message.partition(": ")[2]
+                reason = error.reason
                 return {defaults[0]: BindResult(requests[defaults[0]].name, reason)}
             return {
                 at: found for number in defaults

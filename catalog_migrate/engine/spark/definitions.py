@@ -134,7 +134,7 @@ class Definitions(Registrations):
                 yield from self._read_group(names[:half])
                 yield from self._read_group(names[half:])
             elif names[0] in self.names(names[0].schema):
-                why = error.message.partition(": ")[2]
+                why = error.reason
                 yield UserDefinition(names[0], "view", unread=f"it cannot be read: {why}")
             return
         yield from self._read_rows(shown)

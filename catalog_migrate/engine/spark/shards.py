@@ -481,7 +481,7 @@ class Copies:
                     return f"{said} on a row [{failure.condition}]{_ON_REQUEST}"
                 row = self._failing_row(rows, stored)
                 where = f" on a row with {row}" if row else ""
-                return f"{said}{where}: {failure.message.partition(': ')[2]}"
+                return f"{said}{where}: {failure.reason}"
             return self._null_under_not_null(rows, target, projection) or self._violated_check(
                 rows, target, projection
             )
