@@ -56,6 +56,20 @@ def encode_record(record: Record) -> str:
     return _ENCODER.encode(record).decode()
 
 
+def find_differences(
+    state: State, edits: Mapping[tuple[str, str], Record | None]
+) -> dict[tuple[str, str], str | None]:
+    """Return those of ``edits`` (None: the record goes) that change ``state``, encoded."""
+    texts = {
+        place: None if record is None else encode_record(record)
+        for place, record in edits.items()
+    }
+    return {
+        (collection, key): text for (collection, key), text in texts.items()
+        if state.raw.get(collection, {}).get(key) != text
+    }
+
+
 def decode_record(collection: str, key: str, text: str) -> Record:
     """Read one record back; :class:`CatalogCorrupt` names collection and key when it is none."""
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from catalog_migrate.catalog.records import ConfigRecord, ItemRecord, Record, name_item
-from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.state import State, find_differences
 
 if TYPE_CHECKING:
     from catalog_migrate.model.objects import Hashes
@@ -131,25 +131,11 @@ def find_effects(
             counts = True
         else:
             records[edit.collection, edit.key] = edit.record if isinstance(edit, Put) else None
-    effects = _find_differences(state, records)
+    effects = find_differences(state, records)
     if effects and counts:
         serial = ConfigRecord(value=str(state.serial + 1))
-        effects |= _find_differences(state, {("config", "serial"): serial})
+        effects |= find_differences(state, {("config", "serial"): serial})
     return effects
-
-
-def _find_differences(
-    state: State, edits: Mapping[tuple[str, str], Record | None]
-) -> dict[tuple[str, str], str | None]:
-    """Return those of ``edits`` (None: the record goes) that change ``state``, encoded."""
-    texts = {
-        place: None if record is None else encode_record(record)
-        for place, record in edits.items()
-    }
-    return {
-        (collection, key): text for (collection, key), text in texts.items()
-        if state.raw.get(collection, {}).get(key) != text
-    }
 
 
 def preview(state: State, updates: Iterable[Update]) -> State:

@@ -174,10 +174,11 @@ class PutInForce(msgspec.Struct, frozen=True):
                 yield Delete("mapping", identity_text(left))
 
     def _put_targets(self, state: State) -> Iterator[Edit]:
-        item_of = {target.identity: target.item_id for target in self.migration.targets}
-        for mapping in state.mappings.values():
-            if mapping.owner != self.owner:
-                item_of.setdefault(mapping.identity, mapping.item_id)
+        item_of = {
+            identity: item_id for identity, item_id in state.item_ids.items()
+            if state.items[item_id].owner != self.owner
+        }
+        item_of |= {target.identity: target.item_id for target in self.migration.targets}
         for target in self.migration.targets:
             yield from self._put_target(state, target, item_of)
 
@@ -264,8 +265,8 @@ def _leave_tombstones(state: State, migration: Migration) -> Iterator[Edit]:
     Users are those that go too, and those that are replaced: they let go of it before.
     """
     users: dict[str, list[str]] = {}
-    mappings = [state.mappings.get(identity_text(identity)) for identity in migration.drops]
-    text_of = {m.item_id: identity_text(m.identity) for m in mappings if m is not None}
+    dropped = {text: state.mappings.get(text) for text in map(identity_text, migration.drops)}
+    text_of = {m.item_id: text for text, m in dropped.items() if m is not None}
     replaced = {
         target.item_id: identity_text(target.identity)
         for target in migration.targets if target.action == "redefine"
@@ -275,7 +276,7 @@ def _leave_tombstones(state: State, migration: Migration) -> Iterator[Edit]:
             if use in text_of:
                 users.setdefault(text_of[use], []).append(text)
     serial = state.serial + 1
-    for position, mapping in enumerate(mappings):
+    for position, (text, mapping) in enumerate(dropped.items()):
         if mapping is None:
             continue
         yield Put("tombstone", f"{serial:010d}/{position:06d}", TombstoneRecord(
@@ -283,7 +284,7 @@ def _leave_tombstones(state: State, migration: Migration) -> Iterator[Edit]:
             kind=mapping.kind, name=mapping.name, serial=serial, position=position,
             location=state.items[mapping.item_id].shard,
             definition_hash=None if mapping.kind == "table" else mapping.definition_hash,
-            users=tuple(sorted(users.get(identity_text(mapping.identity), ()))),
+            users=tuple(sorted(users.get(text, ()))),
         ))
 
 

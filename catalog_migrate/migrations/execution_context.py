@@ -206,10 +206,6 @@ class ExecutionContext:
         """Run ``act`` on every item side by side; results in the order of the items."""
         return self.workers.each(items, act)
 
-    def attempt(self, act: Callable[[], R]) -> R:
-        """Run a repeatable act with the right to do so, again while what it raises may pass."""
-        return self.retrying(act)
-
     def retrying(self, act: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
         """Run one idempotent act; transient engine failures are tried again with back-off."""
         attempts = count(1)

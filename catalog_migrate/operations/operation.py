@@ -76,7 +76,7 @@ class Context(Protocol):
     def spread(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
         """Run ``act`` on every item side by side; results in the order of the items."""
 
-    def attempt(self, act: Callable[[], R]) -> R:
+    def retrying(self, act: Callable[[], R]) -> R:
         """Run a repeatable act with the right to do so, again while what it raises may pass."""
 
 
@@ -183,7 +183,7 @@ def _attempt(context: C, wall: Callable[[], float], operation: Operation[C]) -> 
 
     began = wall()
     try:
-        skipped = act() if operation.ONCE else context.attempt(act)
+        skipped = act() if operation.ONCE else context.retrying(act)
     except BaseException as error:  # noqa: BLE001 - handed on as a value
         return _Attempt(began, wall(), operation.outcome_of(error), error)
     return _Attempt(began, wall(), f"skipped: {skipped}" if skipped else "done")

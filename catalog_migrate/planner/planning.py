@@ -143,6 +143,9 @@ class _Planning:
             compare(baseline, release) if back is None
             else compare(baseline, release, back.predecessors, back.columns, back.refilled)
         )
+        self._names = {
+            identity: str(compared.key) for identity, compared in self._difference.objects.items()
+        }
         self._old_graph, self._new_graph = _graphs(baseline, self._difference)
         self._blocked: list[Blocked] = []
         self._questions: list[Question] = []
@@ -237,10 +240,10 @@ class _Planning:
         if compared.action == "migrate" or (
             action in ("redefine", "update") and compared.action == action
         ):
-            cause, because = "self", (str(compared.key),)
+            cause, because = "self", (self._names[identity],)
         elif identity in paths:
             cause = "dependency"
-            because = tuple(str(self._key(step)) for step in paths[identity])
+            because = tuple(self._names[step] for step in paths[identity])
         elif action == "redefine":
             cause, because = "dependency", self._recreated_because(identity, actions)
         return _Decided(
@@ -262,7 +265,7 @@ class _Planning:
             for name, compared in self._difference.objects.items()
             if compared.action == "redefine" and actions[name] == "redefine"
         )
-        return tuple(str(self._key(step)) for step in self._new_graph.because(roots, identity))
+        return tuple(self._names[step] for step in self._new_graph.because(roots, identity))
 
     def _movement(self, compared: Compared, action: Action | None) -> Movement:
         if compared.definition.kind != "table":
@@ -292,9 +295,6 @@ class _Planning:
             return Movement()
         rows = _if_known(self._size(compared.old).rows)
         return movement_back(compared, compared.old, origin, self._approvals, rows)
-
-    def _key(self, identity: Identity) -> ItemKey:
-        return self._difference.objects[identity].key
 
     def _target(self, decided: _Decided) -> Target:
         compared, facts = decided.compared, decided.compared.facts
@@ -355,7 +355,7 @@ class _Planning:
             empty_plan(self._baseline.base, target),
             changes=tuple(changes),
             drops=tuple(str(self._old(identity).definition.key) for identity in order.drops),
-            creates=tuple(str(self._key(identity)) for identity in order.creates),
+            creates=tuple(self._names[identity] for identity in order.creates),
             steps=steps,
             validations=tuple(Validation(name, False, _NO_TEXT) for name in without_text),
             questions=tuple(self._questions),
@@ -374,7 +374,7 @@ class _Planning:
         objects = self._difference.objects
         continued = {compared.old_identity for compared in objects.values()}
         nodes = [
-            (str(compared.key), compared.key.kind, compared.old_identity, identity)
+            (self._names[identity], compared.key.kind, compared.old_identity, identity)
             for identity, compared in objects.items()
         ] + [
             (str(old.key), old.key.kind, identity, None) for identity in self._old_graph
@@ -398,8 +398,8 @@ class _Planning:
             if step.op in {"redefine", "update"} and step.kind == "view"
         )
         return tuple(
-            Replaced(str(self._key(name)), tuple(sorted(
-                str(self._key(each)) for each in self._new_graph.dependents([name])
+            Replaced(self._names[name], tuple(sorted(
+                self._names[each] for each in self._new_graph.dependents([name])
                 if each != name
             )))
             for name in names
@@ -483,7 +483,7 @@ class _Planning:
         if before == after:
             before = after = None
         return Change(
-            name=str(compared.key),
+            name=self._names[compared.identity],
             kind=compared.key.kind,
             action=action,
             old_name=old_name,
@@ -510,7 +510,7 @@ class _Planning:
             owner = self._baseline.taken.get(one.compared.identity)
             if owner is None:
                 continue
-            name = str(one.compared.key)
+            name = self._names[one.compared.identity]
             self._blocked.append(
                 Blocked(
                     name,

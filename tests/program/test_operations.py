@@ -38,7 +38,7 @@ class Place:
         for item in items:
             yield item, act(item)
 
-    def attempt(self, act: Callable[[], R]) -> R:
+    def retrying(self, act: Callable[[], R]) -> R:
         self.attempts += 1
         return act()
 

@@ -354,7 +354,7 @@ class OperationRun(ABC):
         with threads.pool(min(STOPS, len(items)), "operation") as pool:
             yield from zip(items, pool.map(act, items), strict=True)
 
-    def attempt(self, act: Callable[[], R]) -> R:
+    def retrying(self, act: Callable[[], R]) -> R:
         """Run it: what may pass is tried again by what asked for the operation."""
         return act()
 
