@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.ddl.execute import Result
     from catalog_migrate.streams.ddl.health import Limits, StreamsHealth
     from catalog_migrate.streams.positions.client import Confirm
-    from catalog_migrate.streams.positions.planning import UnsafePlan
+    from catalog_migrate.streams.positions.plan import UnsafePlan
     from catalog_migrate.streams.positions.positions_file import Exported
-    from catalog_migrate.streams.positions.requests import OperationSettings, Request
+    from catalog_migrate.streams.positions.requests import Request, Ties
     from catalog_migrate.streams.runtime.operations import Program
     from catalog_migrate.streams.runtime.runtime import Runtime
 
@@ -187,8 +187,8 @@ _NONE = Moves()
 
 def unsafe_request(
     state: State, sources: Sequence[str], actions: Sequence[UnsafeAction] = (),
-    moves: Moves = _NONE, *, choice: OperationSettings, below: str | None = None,
-    reason: str = "",
+    moves: Moves = _NONE, *, settings: Request, translate: Ties | None = None,
+    below: str | None = None, reason: str = "",
 ) -> Request:
     """One operation on ``sources`` and those of the connection ``below``: all of them or none.
 
@@ -203,12 +203,13 @@ def unsafe_request(
 
     def statement(source: str) -> Unsafe:
         targets = {} if moves.file is None else _targets(
-            state, source, moves.file, other_topics=choice.accept_new_topic
+            state, source, moves.file, other_topics=settings.accept_new_topic
         )
         moved = injections(targets, moves.partitions, moves.everywhere)
         return Unsafe("source", source, (*actions, *moved), reason)
 
-    return request_on(state, [statement(source) for source in sources], choice)
+    statements = [statement(source) for source in sources]
+    return request_on(state, statements, settings, translate)
 
 
 def plan_unsafe(
@@ -276,7 +277,8 @@ def apply_unsafe(
 
     ``tolerance`` is by how many records doubled or skipped that may be exceeded.
     """
-    from catalog_migrate.streams.positions.planning import approved, read_plan
+    from catalog_migrate.streams.positions.plan import read_plan
+    from catalog_migrate.streams.positions.planning import approved
 
     plan = read_plan(file)
     return run_unsafe(

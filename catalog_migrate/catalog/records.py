@@ -18,7 +18,7 @@ from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_pa
 from catalog_migrate.model.objects import Hashes, ObjectDefinition
 from catalog_migrate.operations.steps import Executed
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Newest record format this tool reads and writes.
 
 2: a shard has a shape to come to, which an older tool would make of it by names, and wrongly. 3: a
@@ -28,7 +28,9 @@ registries, connections have tunnels, which an older tool would leave out; the f
 one leads a catalog there. 5: a seal outlives the commit, which an older tool would undo too early;
 a shard loses properties or gains features in place, which an older tool would leave out or write
 without their protocol; a function has no RETURNS, which an older tool would make one of STRING. The
-first migration with one of them leads a catalog there.
+first migration with one of them leads a catalog there. 6: what an unsafe operation was asked for
+and commits, and the edit of a checkpoint, are values and no JSON texts, which an older tool could
+not read; the first unsafe operation leads a catalog there.
 """
 
 COLUMN_IDS_FORMAT = 3
@@ -40,6 +42,9 @@ EXTERNAL_FORMAT = 4
 IN_PLACE_FORMAT = 5
 """The format of tables that are filled from others, of properties that are unset or set by Spark,
 and of functions without RETURNS."""
+
+UNSAFE_FORMAT = 6
+"""The format of unsafe operations, and of edits of checkpoints, as values."""
 
 FIRST_FORMAT = 1
 """What a catalog is created with: tools of that format misread nothing in it."""
@@ -396,23 +401,25 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the history of an unsafe operation says; its row is never retracted.
 
     ``who`` ran it on ``host`` at ``at`` (ISO 8601, UTC) and gave ``reason``. ``request`` is what is
-    carried out and ``images`` what stood before, as JSON. ``sources`` and ``jobs`` (everything
-    below) are names of that time, ``keys`` the properties touched (never a value), ``injected``
-    the partitions put elsewhere. ``doubled``, ``skipped`` and ``expired`` are records, predicted
-    (at most that many unless ``exact``); ``actual_…`` were counted later, None until then.
-    ``seconds`` is how long it took, ``undoes`` the operation taken back, ``acknowledged`` who has
-    seen it. ``prepared`` is what is committed after a RESTORE, and ``backfill`` the
-    chunks of what was skipped that are read into the table, as JSON. ``partitions`` are those put
-    elsewhere, in words (``orders:0 from 6 to 2``). ``restored`` is the version of the table that
-    came back, by which ``removed`` rows went and ``brought_back`` came; ``backfill_records`` are
-    read into the table afterwards.
+    carried out and ``commit`` everything that its one commit writes, with what was there before:
+    values, which :mod:`~catalog_migrate.streams.catalog.operation_records` reads. ``sources`` and
+    ``jobs`` (everything below) are names of that time, ``keys`` the properties touched (never a
+    value), ``injected`` the partitions put elsewhere. ``doubled``, ``skipped`` and ``expired`` are
+    records, predicted (at most that many unless ``exact``); ``actual_…`` were counted later, None
+    until then. ``seconds`` is how long it took, ``undoes`` the operation taken back,
+    ``acknowledged`` who has seen it. ``partitions`` are those put elsewhere, in words (``orders:0
+    from 6 to 2``). ``restored`` is the version of the table that came back, by which ``removed``
+    rows went and ``brought_back`` came; ``backfill_records`` are read into the table afterwards. In
+    format 5 and before ``request`` is JSON as text, and so are, in place of ``commit``, ``images``
+    (what was there before), ``prepared`` (what is committed after a RESTORE) and ``backfill`` (the
+    chunks of what was skipped).
     """
 
     who: str
     host: str
     at: str
     reason: str
-    request: str
+    request: dict[str, Any] | str
     sources: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -435,6 +442,7 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: int = 0
     brought_back: int = 0
     backfill_records: int = 0
+    commit: dict[str, Any] | None = None
 
 
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -522,20 +530,20 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``topics`` a topic's id by its name; both are written before the first batch and compared at
     every start. ``former`` are the topics that a source read before it was moved to others: its
     table holds their rows, whose keys in a sink are formed with their ids. ``generation`` rises
-    with every committed edit of positions. ``reads`` is the shard that a sink's positions are
-    of: after a migration it stays the old one until that is read to its end. ``edit`` is the
-    newest committed edit of positions as JSON, its exact lines: whoever starts the query
-    repeats it on a checkpoint that lacks it. ``snapshot`` numbers the snapshots of a POSTGRES
-    source, of ``snapshot_tables`` upstream (``schema.table``; empty: of all, and its slot is made
-    anew): whoever starts the query takes the newest where that was not done. ``survey`` is what
-    its tables depended on upstream when they were looked at last, as JSON
+    with every committed edit of positions. ``reads`` is the shard that a sink's positions are of:
+    after a migration it stays the old one until that is read to its end. ``edit`` is the newest
+    committed edit of positions, its exact lines (JSON as text in format 5 and before): the start of
+    the query repeats it on a checkpoint that lacks it. ``snapshot`` numbers the snapshots of a
+    POSTGRES source, of ``snapshot_tables`` upstream (``schema.table``; empty: of all, and its slot
+    is made anew): whoever starts the query takes the newest where that was not done. ``survey`` is
+    what its tables depended on upstream when they were looked at last, as JSON
     (:class:`~catalog_migrate.connectors.postgres.survey.Survey`), ``survey_at_hold`` the one that
     it is held for, which counts once an operator resumes it.
     """
 
     checkpoint: str
     reads: str = ""
-    edit: str = ""
+    edit: dict[str, Any] | str = ""
     upstream: str = ""
     topics: dict[str, str] = {}
     former: dict[str, str] = {}

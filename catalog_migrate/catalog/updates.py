@@ -46,6 +46,26 @@ class RaiseSerial(_Fixed, frozen=True):
     """
 
 
+class RaiseFormat(msgspec.Struct, frozen=True):
+    """Raise the record format of the catalog to this one, where it is an older one."""
+
+    format: int
+
+    @property
+    def notice(self) -> str:
+        """Return what it means for other versions, to announce it."""
+        return (
+            f"the record format of the catalog is raised to {self.format}: a version of"
+            " catalog-migrate that does not know it is refused from then on (CM0110)"
+        )
+
+    def apply(self, state: State) -> tuple[Edit, ...]:
+        """Return the setting, where it changes."""
+        if int(state.setting("format_version")) >= self.format:
+            return ()
+        return (Put("config", "format_version", ConfigRecord(value=str(self.format))),)
+
+
 Edit = Put | Delete | RaiseSerial
 """An update that is the same in every state."""
 

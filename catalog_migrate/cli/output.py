@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.report.report import Report
     from catalog_migrate.streams.ddl.execute import Result
-    from catalog_migrate.streams.positions.planning import UnsafePlan
+    from catalog_migrate.streams.positions.plan import UnsafePlan
 
 Value = TypeVar("Value")
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from catalog_migrate.config import Settings
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.ddl.execute import Result
-    from catalog_migrate.streams.positions.planning import UnsafePlan
-    from catalog_migrate.streams.positions.requests import OperationSettings, Request
+    from catalog_migrate.streams.positions.plan import UnsafePlan
+    from catalog_migrate.streams.positions.requests import Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -245,7 +245,7 @@ def show_plan(file: str, format_: str, out: str | None) -> int:
       catalog-migrate unsafe plan plan.json --out plan.html
     """
     from catalog_migrate.report.unsafe import report_unsafe
-    from catalog_migrate.streams.positions.planning import encode_plan, read_plan
+    from catalog_migrate.streams.positions.plan import encode_plan, read_plan
 
     plan = read_plan(file)
     settings = options.settings()
@@ -353,22 +353,21 @@ def _act(
 
     def ask(state: State) -> Request:
         return streams.unsafe_request(
-            state, sources, actions, moves, below=acting["below"], choice=_choice(acting),
+            state, sources, actions, moves, below=acting["below"], settings=_settings(acting),
+            translate=None if acting["translate_by"] is None else acting["ties"],
             reason=acting["reason"] or "",
         )
 
     return _ask(ask, acting)
 
 
-def _choice(acting: dict[str, Any]) -> OperationSettings:
-    from catalog_migrate.streams.positions.backfill import CHUNK
-    from catalog_migrate.streams.positions.requests import OperationSettings
+def _settings(acting: dict[str, Any]) -> Request:
+    from catalog_migrate.streams.positions.requests import CHUNK, Request
 
-    return OperationSettings(
+    return Request(
         policy=acting["policy"], accept_new_topic=acting["accept_new_topic"],
         skip_validate=acting["skip_validate"], tolerance=acting["tolerance"],
         backfill=acting["backfill"], chunk=CHUNK if acting["chunk"] is None else acting["chunk"],
-        translate=None if acting["translate_by"] is None else acting["ties"],
     )
 
 
@@ -396,7 +395,7 @@ def _dry(settings: Settings, plan: UnsafePlan, acting: dict[str, Any]) -> int:
     from shlex import quote
 
     from catalog_migrate.report.unsafe import report_unsafe
-    from catalog_migrate.streams.positions.planning import encode_plan
+    from catalog_migrate.streams.positions.plan import encode_plan
 
     out = acting["out"]
     report = report_unsafe(

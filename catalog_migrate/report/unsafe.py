@@ -26,9 +26,9 @@ from catalog_migrate.report.report import (
     make_visible,
 )
 from catalog_migrate.report.verdict import Verdict
-from catalog_migrate.streams.positions.forecast import Row, Totals
+from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.positions.operation_row import Missing
-from catalog_migrate.streams.positions.planning import ItemPlan, Job, Refusal, UnsafePlan
+from catalog_migrate.streams.positions.plan import ItemPlan, Job, Refusal, Row, UnsafePlan
 from catalog_migrate.streams.positions.render import (
     HEAD,
     NEXT,

@@ -178,12 +178,12 @@ def test_newer_format(place: Path) -> None:
 
     def decide(_: State) -> Changes:
         changes = Changes()
-        changes.put("config", "format_version", ConfigRecord(value="6"))
+        changes.put("config", "format_version", ConfigRecord(value="7"))
         return changes
 
     commit(open_log(str(place)), decide, kind="test")
     before = listing(place)
-    with pytest.raises(UnsupportedFormat, match=r"has format 6, .* up to 5"):
+    with pytest.raises(UnsupportedFormat, match=r"has format 7, .* up to 6"):
         read_state(open_log(str(place)))
     with pytest.raises(UnsupportedFormat):
         commit(open_log(str(place)), put("c"), kind="test")

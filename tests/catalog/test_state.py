@@ -391,7 +391,7 @@ class TestState:
 
     @pytest.mark.parametrize(
         ("text", "error"),
-        [('{"value":"6"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
+        [('{"value":"7"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
          (None, CatalogCorrupt)],
     )
     def test_format(self, text: str | None, error: type[Exception]) -> None:

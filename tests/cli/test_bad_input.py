@@ -196,12 +196,12 @@ def test_a_catalog_of_a_newer_format(call: Call, good: str, catalog: Path) -> No
     """CM0110 with both versions, exit 1."""
     commit(
         open_log(str(catalog)),
-        put("config", "format_version", ConfigRecord(value="6")),
+        put("config", "format_version", ConfigRecord(value="7")),
         kind="test",
     )
     err = refused(call, good, catalog)
     assert err.startswith("error CM0110: ")
-    assert "has format 6" in err
+    assert "has format 7" in err
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated"])

@@ -733,9 +733,8 @@ def test_a_verb_decides_nothing() -> None:
         "catalog_migrate.delta.log",  # a directory that no result is written into
         "catalog_migrate.engine.spark.jars",  # the demonstration's own processes
         "catalog_migrate.operations.steps",  # how steps are numbered and described
-        "catalog_migrate.streams.positions.backfill",
         "catalog_migrate.streams.positions.client",
-        "catalog_migrate.streams.positions.planning",
+        "catalog_migrate.streams.positions.plan",
         "catalog_migrate.streams.positions.render",
         "catalog_migrate.streams.positions.requests",
     }

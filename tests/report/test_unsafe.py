@@ -10,9 +10,9 @@ import pytest
 from catalog_migrate.report import lay_out
 from catalog_migrate.report.report import Difference
 from catalog_migrate.report.unsafe import report_unsafe
-from catalog_migrate.streams.positions.forecast import Totals
+from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.positions.operation_row import Missing
-from catalog_migrate.streams.positions.planning import Refusal, decode_plan, encode_plan
+from catalog_migrate.streams.positions.plan import Refusal, decode_plan, encode_plan
 from catalog_migrate.streams.positions.render import sentence
 from tests.report.stages import report_of, wide_stage
 from tests.streams.test_operations import Stage

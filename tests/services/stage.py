@@ -20,7 +20,7 @@ from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.ddl.execute import Executor, Result
-from catalog_migrate.streams.positions.planning import UnsafePlan
+from catalog_migrate.streams.positions.plan import UnsafePlan
 from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 

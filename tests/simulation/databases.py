@@ -37,7 +37,7 @@ from catalog_migrate.operations.kinds import UNSAFE
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import UPSTREAM
-from catalog_migrate.streams.catalog.operation_records import images_in
+from catalog_migrate.streams.catalog.operation_records import moves_in
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.surveys import watch_of
 from catalog_migrate.streams.catalog.upstream_tables import (
@@ -304,10 +304,10 @@ def check(run: StreamRun, state: State) -> None:
     require("I6", not ahead, f"{ahead} transactions are told before their changes are there")
     require("I6", not (unfinished and settled), f"nobody tells the transactions {unfinished}")
     moves = sorted(
-        (image for row in state.operations.values()
-         if row.kind == UNSAFE and row.state == "done" for image in images_in(row)
-         if image.item_id == found.item_id and image.target),
-        key=lambda image: image.generation,
+        (move for row in state.operations.values()
+         if row.kind == UNSAFE and row.state == "done" for move in moves_in(row)
+         if move.item_id == found.item_id and move.target),
+        key=lambda move: move.generation,
     )
     if any(move.target == START for move in moves):
         return  # where each begins anew is not on record

@@ -21,7 +21,7 @@ from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.postgres.watch import WatchedServer, Watcher
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.errors import ChangesMissing
-from catalog_migrate.streams.catalog.operation_records import images_in
+from catalog_migrate.streams.catalog.operation_records import commit_in, moves_in
 from catalog_migrate.streams.catalog.queries import QueryEngine
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.runtime.ports import Ports
@@ -167,9 +167,10 @@ class _ForgetsImages(FaultyLog):
     def shown(self, state: State) -> Edits:
         edits: Edits = {}
         for key, row in state.operations.items():
-            images = [changed(image, topics={}) for image in images_in(row)]
-            if row.unsafe is not None and images:
-                unsafe = changed(row.unsafe, images=msgspec.json.encode(images).decode())
+            moves = tuple(changed(move, topics={}) for move in moves_in(row))
+            if row.unsafe is not None and moves:
+                commit = changed(commit_in(row), moves=moves)
+                unsafe = changed(row.unsafe, commit=msgspec.to_builtins(commit))
                 edits["operation", key] = encode_record(changed(row, unsafe=unsafe))
         return edits
 

@@ -28,7 +28,7 @@ from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
 from catalog_migrate.operations.kinds import ALTER, BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import FAILURE
-from catalog_migrate.streams.catalog.operation_records import chunks_in, images_in
+from catalog_migrate.streams.catalog.operation_records import chunks_in, moves_in
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.tables import transaction
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -769,7 +769,7 @@ class StreamRun:
         for row in state.operations.values():
             if row.kind == UNSAFE and row.state == "done":
                 moves += [
-                    image for image in images_in(row) if image.item_id == item_id and image.target
+                    move for move in moves_in(row) if move.item_id == item_id and move.target
                 ]
         for key, row in state.operations.items():
             chunks = chunks_in(row) if row.state in ("done", BACKFILLING) else ()
@@ -779,7 +779,7 @@ class StreamRun:
             for chunk in chunks:
                 for topic, number, first, last in chunk.places if chunk.item_id == item_id else ():
                     expected.update((topic, number, offset) for offset in range(first, last))
-        for move in sorted(moves, key=lambda image: image.generation):
+        for move in sorted(moves, key=lambda move: move.generation):
             _count(expected, at, KafkaCodec().read(move.line) or {})
             at = {**at, **(KafkaCodec().read(move.target) or {})}
         _count(expected, at, end)

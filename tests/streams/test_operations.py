@@ -770,10 +770,10 @@ class TestATableThatGoesBack:
     """The RESTORE of an operation is committed once, whoever comes to it."""
 
     @pytest.mark.parametrize(("inherited", "log", "calls", "outcome"), [
-        (False, [], ["perform"], "done"),
-        (True, [True], ["happened"], "skipped: it was restored before"),
-        (True, [False, True], ["happened", "bar", "happened"], "done"),
-        (True, [False, False], ["happened", "bar", "happened"], "failed: CM0761"),
+        (False, [], ["restore_table"], "done"),
+        (True, [True], ["is_restored"], "skipped: it was restored before"),
+        (True, [False, True], ["is_restored", "block_restore", "is_restored"], "done"),
+        (True, [False, False], ["is_restored", "block_restore", "is_restored"], "failed: CM0761"),
     ])
     def test_is_asked_for_its_log(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch, inherited: bool, log: list[bool],
@@ -784,9 +784,9 @@ class TestATableThatGoesBack:
 
         def hear(name: str, *_: object) -> bool:
             heard.append(name)
-            return name == "happened" and log.pop(0)
+            return name == "is_restored" and log.pop(0)
 
-        for name in ("perform", "happened", "bar"):
+        for name in ("restore_table", "is_restored", "block_restore"):
             monkeypatch.setattr(restore, name, partial(hear, name))
         runner = stage.runner
         run = UnsafeOperation(

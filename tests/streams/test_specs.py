@@ -25,11 +25,12 @@ from catalog_migrate.release.release import Place
 from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.create_statement import create_statement
+from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.catalog.query_spec import plain_secrets, spec_of
 from catalog_migrate.streams.ddl.execute import Executor
 from catalog_migrate.streams.ddl.plans import plan_statement
+from catalog_migrate.streams.positions import plan as plans
 from catalog_migrate.streams.positions import planning
-from catalog_migrate.streams.positions.forecast import Totals
 from catalog_migrate.streams.positions.operation_row import new_row
 from catalog_migrate.streams.positions.requests import Request, request_of, require_checked
 from catalog_migrate.streams.runtime.ports import Ports
@@ -179,26 +180,26 @@ class TestStoredByAnOlderVersion:
         """The file does not hold it; applied, the definition keeps it."""
         state = as_was()
         request = asked(state, "SET (kafka.client.id = 'x')")
-        plan = planning.UnsafePlan(
+        plan = plans.UnsafePlan(
             state.lineage, "", "x", "i1", request, (), Totals.over(())
         )
         file = tmp_path / "plan.json"
-        file.write_bytes(planning.encode_plan(plan))
+        file.write_bytes(plans.encode_plan(plan))
         assert VALUE not in file.read_text()
-        back = planning.approved(state, planning.read_plan(str(file)), 0)
+        back = planning.approved(state, plans.read_plan(str(file)), 0)
         assert back.parts == request.parts
 
     def test_a_plan_of_an_older_version(self, as_was: AsWas, tmp_path: Path) -> None:
         """One that holds it is refused unread, because it would be printed."""
         state = as_was()
-        plan = planning.UnsafePlan(
+        plan = plans.UnsafePlan(
             state.lineage, "", "x", "i1", asked(state, "RESET SPLITS"), (), Totals.over(())
         )
-        sealed = planning._Sealed(plan, planning._hash(plan))
+        sealed = {"plan": plan, "hash": plans._hash(plan)}
         file = tmp_path / "plan.json"
         file.write_bytes(msgspec.json.encode(sealed))
         with pytest.raises(EditedPlan, match="has a secret as plain text") as caught:
-            planning.read_plan(str(file))
+            plans.read_plan(str(file))
         assert VALUE not in str(caught.value)
 
 

@@ -6,10 +6,10 @@ import msgspec
 
 from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.operation_states import is_open
-from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.records import UNSAFE_FORMAT, OperationRecord
 from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Swap
+from catalog_migrate.catalog.updates import RaiseFormat, Swap
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.operations.kinds import ALTER, BACKFILLING, UNSAFE
@@ -113,7 +113,8 @@ def ask_for(
     """
     free = NoOperationOn(row.kind, frozenset({row.target, *row.dependents}))
     of_kind = (Unaltered(row.target, row.before),) if row.kind == ALTER and row.before else ()
+    raised = (RaiseFormat(UNSAFE_FORMAT),) if row.kind == UNSAFE else ()
     return Commit(
-        kind, (Swap("operation", key, None, row),),
+        kind, (*raised, Swap("operation", key, None, row)),
         (Unless(key, (free, *of_kind, *requirements)),), reason=reason,
     )

@@ -21,11 +21,10 @@ from catalog_migrate.operations.steps import Executed
 from catalog_migrate.streams.catalog import surveys
 from catalog_migrate.streams.catalog.cluster_log import OF_QUERIES, OPERATION
 from catalog_migrate.streams.catalog.dependencies import is_defined_as
-from catalog_migrate.streams.catalog.operation_records import with_act
+from catalog_migrate.streams.catalog.operation_records import Move, with_act
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.statement_changes import external_hash
 from catalog_migrate.streams.catalog.upstream_tables import columns_of, evolved
-from catalog_migrate.streams.checkpoint.edit import Edit as CheckpointEdit
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -217,32 +216,24 @@ class Redefine(msgspec.Struct, frozen=True):
 
 
 class MovePositions(msgspec.Struct, frozen=True):
-    """Give a query other positions by an edit of its checkpoint.
+    """Give a query other positions by an edit of its checkpoint."""
 
-    ``upstream`` and ``topics`` are those that the positions are of (empty: those on record),
-    ``retaken`` the tables of a new snapshot, None without one.
-    """
-
-    item_id: str
-    edit: CheckpointEdit
-    upstream: str
-    topics: Mapping[str, str]
-    retaken: tuple[str, ...] | None
+    move: Move
 
     def apply(self, state: State) -> tuple[Edit, ...]:
         """Return its record with the edit, and the next generation; nothing of a dropped one."""
-        if self.item_id not in state.items:
+        move = self.move
+        if move.item_id not in state.items:
             return ()
-        stream = state.streams.get(self.item_id) or first_stream(self.item_id)
-        topics = dict(self.topics) or stream.topics
+        stream = state.streams.get(move.item_id) or first_stream(move.item_id)
+        topics = move.topics_after or stream.topics
         known = stream.known_topics
         stream = (
-            surveys.accept_hold(stream) if self.retaken is None
-            else surveys.copy_again(stream, self.retaken)
+            surveys.accept_hold(stream) if move.retaken is None
+            else surveys.copy_again(stream, move.retaken)
         )
-        return (Put("stream", self.item_id, msgspec.structs.replace(
-            stream, generation=stream.generation + 1,
-            edit=msgspec.json.encode(self.edit).decode(),
-            upstream=self.upstream or stream.upstream, topics=topics,
+        return (Put("stream", move.item_id, msgspec.structs.replace(
+            stream, generation=stream.generation + 1, edit=msgspec.to_builtins(move.edit),
+            upstream=move.upstream_after or stream.upstream, topics=topics,
             former={topic: known[topic] for topic in known if topic not in topics},
         )),)

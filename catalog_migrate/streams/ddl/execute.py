@@ -28,7 +28,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import Parsed, parse
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import failing_queries, moment, runtime_lives
-from catalog_migrate.streams.catalog.operation_records import findings_in, sick_in
+from catalog_migrate.streams.catalog.operation_records import Totals, findings_in, sick_in
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.requirements import NoRuntime
 from catalog_migrate.streams.catalog.rows import Rows
@@ -45,7 +45,6 @@ from catalog_migrate.streams.ddl.plans import (
 )
 from catalog_migrate.streams.ddl.show import show, show_create
 from catalog_migrate.streams.positions.client import Confirm, Outcome, UnsafeClient, nobody
-from catalog_migrate.streams.positions.forecast import Totals
 from catalog_migrate.streams.positions.render import kept_by_sinks, sentence
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.runtime.client import OperationClient, operation_key

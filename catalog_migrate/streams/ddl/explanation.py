@@ -18,7 +18,8 @@ from catalog_migrate.streams.catalog.statement_changes import Effect
 from catalog_migrate.streams.ddl.plans import plan_statement, program_of_effect
 from catalog_migrate.streams.ddl.validation import explain_validation
 from catalog_migrate.streams.positions.operation_row import Missing, list_missing, unsafe_program
-from catalog_migrate.streams.positions.planning import UnsafePlan, plan_unsafe
+from catalog_migrate.streams.positions.plan import UnsafePlan
+from catalog_migrate.streams.positions.planning import plan_unsafe
 from catalog_migrate.streams.positions.render import render
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.runtime.judgement import broken, judge, sick

@@ -10,7 +10,7 @@ import msgspec
 from catalog_migrate.catalog.records import EXTERNAL_FORMAT
 from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Edit, edits_of, find_effects, preview
+from catalog_migrate.catalog.updates import Edit, RaiseFormat, edits_of, find_effects, preview
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.names import split_name
 from catalog_migrate.operations.kinds import ALTER
@@ -164,11 +164,8 @@ def plan_statement(state: State, statement: st.Statement) -> Effect:
     effects = find_effects(state, effect.updates)
     if ("config", "format_version") not in effects:
         return effect
-    said = (
-        f"the record format of the catalog is raised to {EXTERNAL_FORMAT}: a version of"
-        " catalog-migrate that does not know it is refused from then on (CM0110)"
-    )
-    return msgspec.structs.replace(effect, notices=(*effect.notices, said))
+    raised = RaiseFormat(EXTERNAL_FORMAT)
+    return msgspec.structs.replace(effect, notices=(*effect.notices, raised.notice))
 
 
 def writes(statement: st.Statement) -> bool:

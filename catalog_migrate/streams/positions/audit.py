@@ -22,15 +22,15 @@ from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import (
     findings_in,
-    images_in,
     kind_of,
     moved_ranges,
+    moves_in,
     operation_row,
     with_act,
 )
 from catalog_migrate.streams.catalog.tables import Tables
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.positions.forecast import split_of
+from catalog_migrate.streams.positions.requests import split_of
 from catalog_migrate.streams.runtime.supervisor import Supervisor
 from catalog_migrate.streams.upstreams.upstream import next_records
 
@@ -97,30 +97,30 @@ def actual(
     its offsets say nothing about the old one's.
     """
     doubled = skipped = 0
-    for image in images_in(row):
-        item, stream = state.items.get(image.item_id), state.streams.get(image.item_id)
-        if item is None or stream is None or item.shard is None or not image.target:
+    for move in moves_in(row):
+        item, stream = state.items.get(move.item_id), state.streams.get(move.item_id)
+        if item is None or stream is None or item.shard is None or not move.target:
             continue
         if item.definition.kind != "source":
             continue
         if has_tables(item.definition):
             return None  # its tables tell changes by _lsn, of which no record is numbered
-        if stream.generation != image.generation:
+        if stream.generation != move.generation:
             return None
-        same = {topic for topic, known in image.topics.items() if stream.topics.get(topic) == known}
-        back = [each for each in moved_ranges(image, back=True) if each.topic in same]
-        over = [each for each in moved_ranges(image, back=False) if each.topic in same]
+        same = {topic for topic, known in move.topics.items() if stream.topics.get(topic) == known}
+        back = [each for each in moved_ranges(move, back=True) if each.topic in same]
+        over = [each for each in moved_ranges(move, back=False) if each.topic in same]
         checkpoint = Checkpoint(dependencies.location(state, stream.checkpoint))
         now = next_records(dependencies.external_of(item), checkpoint) or {}
         if any(now.get(each.topic_partition, -1) < each.until for each in back):
             return None
         path = dependencies.location(state, item.shard)
         rows = tables.rows_in(path, [*back, *over], None)
-        base = tables.rows_in(path, back, image.base) if back and image.base is not None else {}
+        base = tables.rows_in(path, back, move.base) if back and move.base is not None else {}
         doubled += sum(_more(rows, each) - _more(base, each) for each in back)
         skipped += sum(
             max(0, each.until - each.first - rows.get(each.topic_partition, (0, 0))[1]
-                - image.expired.get(split_of(each.topic_partition), 0))
+                - move.expired.get(split_of(each.topic_partition), 0))
             for each in over
         )
     return doubled, skipped

@@ -25,7 +25,8 @@ from catalog_migrate.streams.catalog.cluster_log import held_by
 from catalog_migrate.streams.catalog.operation_records import Chunk, backfilling, chunks_in
 from catalog_migrate.streams.catalog.tables import transaction
 from catalog_migrate.streams.positions.audit import count_pending
-from catalog_migrate.streams.positions.forecast import Row, split_of
+from catalog_migrate.streams.positions.plan import Row
+from catalog_migrate.streams.positions.requests import CHUNK, split_of
 from catalog_migrate.streams.runtime.ports import Event, Running
 from catalog_migrate.streams.runtime.supervisor import LONGEST_BACK_OFF, Supervisor
 
@@ -173,10 +174,6 @@ class Backfills:
         end = EndBackfill(key, f"{records} records in {len(chunks)} chunks")
         self.supervisor.commit(Commit("done", (end,)))
         self.say(f"operation {key}: what it skipped was read")
-
-
-CHUNK = 50_000
-"""Records of one chunk, at most."""
 
 
 def skipped_ranges(rows: Iterable[Row]) -> list[OffsetRange]:

@@ -38,7 +38,8 @@ from catalog_migrate.streams.positions.operation_row import (
     require,
     unsafe_program,
 )
-from catalog_migrate.streams.positions.planning import Bound, UnsafePlan, plan_unsafe
+from catalog_migrate.streams.positions.plan import UnsafePlan
+from catalog_migrate.streams.positions.planning import Bound, plan_unsafe
 from catalog_migrate.streams.positions.requests import Request
 from catalog_migrate.streams.runtime.client import OperationClient, operation_key
 from catalog_migrate.streams.runtime.operations import pending

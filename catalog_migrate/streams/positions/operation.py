@@ -4,8 +4,8 @@
 nothing. ``stopping``: the queries are held by the operation, stopped and settled, everything is
 resolved again to numbers, and the checkpoints are snapshotted. Then one commit holds definitions,
 generations and the exact lines. ``restoring`` (undo with a table only): all of that is in the row,
-then comes the RESTORE, then the commit. ``committed``: from here it only rolls forward: whoever
-starts the query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start;
+then comes the RESTORE, then the commit. ``committed``: from here it only rolls forward: each
+start of the query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start;
 ``backfilling`` too, while ``backfill`` reads what was skipped. An operation that is found before
 its commit is over, and nothing was changed.
 """
@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from catalog_migrate.catalog.commits import Commit
-from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.records import UNSAFE_FORMAT, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Update
+from catalog_migrate.catalog.updates import RaiseFormat, Update
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CommitConflict,
@@ -33,10 +33,20 @@ from catalog_migrate.errors import (
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.operations.operation import Operation
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.operation_records import Chunk, Image, chunks_in, images_in
+from catalog_migrate.streams.catalog.operation_records import (
+    Chunk,
+    Move,
+    Restore,
+    Totals,
+    UnsafeCommit,
+    chunks_in,
+    commit_in,
+    moves_in,
+)
 from catalog_migrate.streams.catalog.queries import OfflineQueries
 from catalog_migrate.streams.catalog.updates import LiftHolds, MovePositions, Redefine
-from catalog_migrate.streams.checkpoint.edit import Edit, write_commit
+from catalog_migrate.streams.checkpoint.edit import move as edit_position
+from catalog_migrate.streams.checkpoint.edit import write_commit
 from catalog_migrate.streams.positions import restore
 from catalog_migrate.streams.positions.audit import measure
 from catalog_migrate.streams.positions.backfill import (
@@ -45,28 +55,22 @@ from catalog_migrate.streams.positions.backfill import (
     records_in,
     skipped_ranges,
 )
-from catalog_migrate.streams.positions.forecast import Row, Totals, split_of
-from catalog_migrate.streams.positions.operation_row import (
-    Prepared,
-    list_missing,
-    prepared_in,
-    require,
-    unsafe_program,
-)
+from catalog_migrate.streams.positions.operation_row import list_missing, require, unsafe_program
+from catalog_migrate.streams.positions.plan import ItemPlan, Row
 from catalog_migrate.streams.positions.planning import (
     Bound,
-    SurveyedPart,
     require_same_topics,
     sends,
     survey_parts,
+    surveys_of,
     unsent,
     validated,
 )
 from catalog_migrate.streams.positions.requests import (
-    ItemRequest,
     Request,
     request_in,
     require_checked,
+    split_of,
 )
 from catalog_migrate.streams.runtime.judgement import broken
 from catalog_migrate.streams.runtime.operations import (
@@ -91,14 +95,14 @@ class UnsafeOperation(OperationRun):
 
     problems: list[str] = field(init=False, default_factory=list)
     """What could not be edited, and is repeated by the start, in words."""
-    _early: tuple[SurveyedPart, ...] = field(init=False, default=())
+    _early: tuple[ItemPlan, ...] = field(init=False, default=())
 
     def about(self, state: State) -> str:
-        """What it is on, by the names of then."""
+        """Return what it is on, by the names at that time."""
         return state.operations[self.key].detail["summary"]
 
     def planned(self, state: State, row: OperationRecord) -> Program:
-        """With an edit of each part that asks for positions."""
+        """Return a program with an edit of each part that asks for positions."""
         request = request_in(row)
         edited = [part.item_id for part in request.parts if part.chooses or part.past]
         return unsafe_program(state, request, edited, runs=not self._alone)
@@ -109,14 +113,14 @@ class UnsafeOperation(OperationRun):
         return isinstance(self.supervisor.engine, OfflineQueries)
 
     def abandoned(self) -> CatalogMigrateError:
-        """Whoever began it may have been stopped for a reason."""
+        """Return what refuses it: the process that began it may have been stopped for a reason."""
         return UnsafeBlocked(
-            "the process that carried it out ended before its commit; nothing was changed",
+            "the process running it stopped before the commit; nothing was changed",
             remedy="run the command again",
         )
 
     def refused_as(self, error: CatalogMigrateError) -> str:
-        """``stale`` where another plan may still do it."""
+        """Return ``stale`` where another plan may still do it."""
         return "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
 
     def run(self) -> None:
@@ -141,7 +145,7 @@ class UnsafeOperation(OperationRun):
         self._early = self._survey(state, request, sample=False, wait=True)
         self.move("stopping", Commit("hold"))
 
-    def _stand_still(self) -> None:
+    def _stop(self) -> None:
         """Stop, settle, resolve everything again to numbers, keep snapshots; then commit.
 
         A batch is settled on the definition and the upstream of before.
@@ -156,27 +160,24 @@ class UnsafeOperation(OperationRun):
         ])
         if request.policy != "allow":
             self._await_sent(self._early, row.limit)
-        surveyed = self._survey(state, request)
-        require_same_topics(state, request, surveyed)
-        totals = Totals.over(each.survey.forecast.totals for each in surveyed)
+        items = self._survey(state, request)
+        require_same_topics(request, items)
+        totals = Totals.over(item.totals for item in items)
         _require_tolerated(request, totals)
-        snapshots = {
-            each.part.item_id: self.snapshot(each.checkpoint) for each in surveyed
-            if each.checkpoint.query_id is not None
-        }
-        chunk = request.chunk if request.backfill else 0
-        prepared = _prepared_of(surveyed, totals, snapshots, chunk=chunk)
-        if prepared.restore is None:
-            self._commit(request, prepared)
+        moves = tuple(self._settle_move(state, item.recorded) for item in items)
+        commit = commit_of(request, items, moves, totals)
+        if commit.restore is None:
+            self._commit(request, commit)
         else:
-            self._announce(request, prepared)
+            self._announce(request, commit)
 
-    def _announce(self, request: Request, prepared: Prepared) -> None:
+    def _announce(self, request: Request, commit: UnsafeCommit) -> None:
         """Write down what follows the RESTORE before it."""
         self.alive()
         self.move(
-            "restoring", Commit("restoring", requirements=(Bound(request),)),
-            act={"prepared": msgspec.json.encode(prepared).decode()},
+            "restoring",
+            Commit("restoring", (RaiseFormat(UNSAFE_FORMAT),), (Bound(request),)),
+            act={"commit": msgspec.to_builtins(commit)},
         )
 
     def _restore(self) -> None:
@@ -185,19 +186,19 @@ class UnsafeOperation(OperationRun):
         A RESTORE of somebody who died before it is barred, which refuses the operation. Once it has
         happened no error ends the operation: it is taken up again.
         """
-        prepared = prepared_in(self.row)
-        back = prepared.restore
+        commit = commit_in(self.row)
+        back = commit.restore
         assert back is not None
         try:
             (step,) = self.steps("restore")
             self.execute([RestoreTable(step, back)])
-            self._commit(request_in(self.row), prepared)
+            self._commit(request_in(self.row), commit)
         except LeaseLost:
             raise
         except CatalogMigrateError as error:
             if self.row.state == "committed":
                 return  # the commit landed, only its reply was lost
-            if restore.happened(self.follow(), back, self.key):
+            if restore.is_restored(self.follow(), back, self.key):
                 raise
             self.refuse(error)
 
@@ -211,14 +212,23 @@ class UnsafeOperation(OperationRun):
                 findings=refusing, remedy="fix what is named, or --skip-validate",
             )
 
+    def _settle_move(self, state: State, move: Move) -> Move:
+        """A move with the edit of its settled checkpoint, of which a snapshot is kept."""
+        checkpoint = self.supervisor.checkpoint(state, move.item_id)
+        edit = move.edit
+        if edit is None and move.target:
+            edit = edit_position(checkpoint, 0, move.target)
+        kept = None if checkpoint.query_id is None else self.snapshot(checkpoint)
+        return msgspec.structs.replace(move, edit=edit, snapshot=kept)
+
     def _survey(
         self, state: State, request: Request, *, sample: bool = True, wait: bool = False
-    ) -> tuple[SurveyedPart, ...]:
-        return survey_parts(
-            state, request, ports=self.supervisor.ports,
-            now=self.supervisor.clock.wall(), sample=sample,
-            sends=self._sends if wait else lambda _: False,
+    ) -> tuple[ItemPlan, ...]:
+        supervisor = self.supervisor
+        surveys = surveys_of(
+            state, request, ports=supervisor.ports, now=supervisor.clock.wall(), sample=sample
         )
+        return survey_parts(surveys, sends=self._sends if wait else lambda _: False)
 
     def _sends(self, sink: str) -> bool:
         """Whether a sink is at work; one of this cluster by its query."""
@@ -227,7 +237,7 @@ class UnsafeOperation(OperationRun):
             return mine is not None and mine.active
         return sends(state, sink)
 
-    def _await_sent(self, surveyed: Sequence[SurveyedPart], limit: float) -> None:
+    def _await_sent(self, items: Sequence[ItemPlan], limit: float) -> None:
         """Let sinks send what they have of a topic that another one takes the name of.
 
         The source stands still by now, so they come to an end also under load; the last batch that
@@ -236,52 +246,46 @@ class UnsafeOperation(OperationRun):
         """
         clock = self.supervisor.clock
         deadline = clock.monotonic() + limit
-        for each in surveyed:
-            while late := unsent(
-                self.follow(), each.part, each.again, self.supervisor.ports
-            ):
+        for item in items:
+            while late := unsent(self.follow(), item, self.supervisor.ports):
                 self.alive()
                 if clock.monotonic() >= deadline or not all(map(self._sends, late)):
                     return
                 clock.sleep(_LOOK)
 
-    def _commit(self, request: Request, prepared: Prepared) -> None:
+    def _commit(self, request: Request, commit: UnsafeCommit) -> None:
         """The one commit: definitions, generations, the exact lines, and the row.
 
         After a RESTORE nobody's change of a definition stands against it any more.
         """
         self.alive()
-        back, totals = prepared.restore, prepared.totals
+        back, totals = commit.restore, commit.totals
+        edited = [move for move in commit.moves if move.edit is not None]
         updates: tuple[Update, ...] = (
+            RaiseFormat(UNSAFE_FORMAT),
             *(
                 Redefine(part.item_id, part.after, part.links_after)
                 for part in request.parts if part.redefines
             ),
-            *(
-                MovePositions(
-                    item_id, edit, prepared.upstreams[item_id], prepared.topics[item_id],
-                    prepared.retaken.get(item_id),
-                )
-                for item_id, edit in prepared.edits.items()
-            ),
+            *map(MovePositions, edited),
         )
         act: dict[str, Any] = {
-            "injected": prepared.injected, "doubled": totals.doubled, "skipped": totals.skipped,
+            "injected": commit.injected, "doubled": totals.doubled, "skipped": totals.skipped,
             "expired": totals.expired, "exact": totals.exact, "prepared": "",
-            "images": msgspec.json.encode(prepared.images).decode(),
-            "backfill":
-                msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
-            "partitions": prepared.partitions, "backfill_records": records_in(prepared.chunks),
+            "commit": msgspec.to_builtins(commit),
+            "partitions": commit.moved, "backfill_records": records_in(commit.chunks),
         }
         if back is not None:
             act |= {"restored": back.to, "removed": back.gone, "brought_back": back.back}
-        lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
+        lost = {f"expired {number:03d}": text for number, text in enumerate(commit.expired)}
         self.move(
             "committed",
             Commit(UNSAFE, updates, (Bound(request),) if back is None else ()),
-            detail=lost, act=act, snapshots=prepared.snapshots,
+            detail=lost, act=act, snapshots={
+                move.item_id: move.snapshot for move in commit.moves if move.snapshot is not None
+            },
             program=unsafe_program(
-                self.follow(), request, prepared.edits, runs=not self._alone
+                self.follow(), request, [move.item_id for move in edited], runs=not self._alone
             ),
         )
         self.say(f"operation {self.key}: committed; it only rolls forward from here")
@@ -295,7 +299,7 @@ class UnsafeOperation(OperationRun):
         that runs forms its row keys with the ids that it was started with.
         """
         state, row = self.follow(), self.row
-        moved = {image.item_id for image in images_in(row) if image.target and not image.past}
+        moved = {move.item_id for move in moves_in(row) if move.target and not move.past}
         starts = self.steps("start")
         wanted = [step.id for step in starts]
         goes_off = set() if self._alone else {*restarted(state, wanted, moved)}
@@ -320,7 +324,7 @@ class UnsafeOperation(OperationRun):
 
     states: ClassVar = {
         "requested": _look,
-        "stopping": _stand_still,
+        "stopping": _stop,
         "restoring": _restore,
         "committed": _roll_forward,
     }
@@ -357,24 +361,25 @@ class SettleCheckpoint(Operation[UnsafeOperation]):
 class RestoreTable(Operation[UnsafeOperation]):
     """Takes a source's table back to an earlier version, exactly once."""
 
-    back: restore.Restore
+    back: Restore
 
     def is_done(self, context: UnsafeOperation) -> str:
         """Ask the table's log where another process had begun it."""
-        happened = context.inherited and restore.happened(context.follow(), self.back, context.key)
-        return "it was restored before" if happened else ""
+        if context.inherited and restore.is_restored(context.follow(), self.back, context.key):
+            return "it was restored before"
+        return ""
 
     def run(self, context: UnsafeOperation) -> None:
         """Commit the RESTORE. One that another process had begun is barred instead, which raises
         :class:`UnsafeBlocked`, unless it came first."""
         state = context.follow()
         if not context.inherited:
-            restore.perform(state, self.back, context.key)
+            restore.restore_table(state, self.back, context.key)
             return
-        restore.bar(state, self.back)
-        if not restore.happened(state, self.back, context.key):
+        restore.block_restore(state, self.back)
+        if not restore.is_restored(state, self.back, context.key):
             raise UnsafeBlocked(
-                "the process that carried it out ended before its table was restored"
+                "the process running it stopped before its table was restored"
             )
 
 
@@ -401,83 +406,38 @@ class EditCheckpoint(Operation[UnsafeOperation]):
         return None
 
 
-def _prepared_of(
-    surveyed: Sequence[SurveyedPart], totals: Totals, snapshots: dict[str, int], *, chunk: int
-) -> Prepared:
-    """What is committed of what was found; ``chunk`` 0 is no backfill."""
-    edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in surveyed}
-    moves = _moves(surveyed)
-    chunks, expired = _skipped(surveyed, chunk)
-    return Prepared(
-        images=tuple(_image(each, edits[each.part.item_id]) for each in surveyed),
-        edits={item_id: edit for item_id, edit in edits.items() if edit is not None},
-        upstreams={each.part.item_id: each.survey.cluster for each in surveyed},
-        topics={each.part.item_id: dict(each.survey.topics) for each in surveyed},
-        totals=totals,
-        injected=len(moves),
-        snapshots=snapshots,
-        restore=next((each.restore for each in surveyed if each.restore is not None), None),
-        chunks=chunks,
-        expired=expired,
-        partitions=(
-            *moves, *(f"{table} copied again" for each in surveyed for table in each.survey.copied)
+def commit_of(
+    request: Request, items: Sequence[ItemPlan], moves: tuple[Move, ...], totals: Totals
+) -> UnsafeCommit:
+    """Return what is committed of what was found; ``moves`` are those of the items."""
+    chunks: tuple[Chunk, ...] = ()
+    expired: list[str] = []
+    for item in items if request.backfill else ():
+        chunks += chunks_of(item.item_id, skipped_ranges(item.rows), request.chunk)
+        expired += expired_ranges(item.rows)
+    moved = [
+        _describe_move(item, row) for item in items if not item.recorded.past
+        for row in item.rows if row.moves
+    ]
+    return UnsafeCommit(
+        moves=tuple(map(_with_expired, items, moves)), totals=totals, chunks=chunks,
+        expired=tuple(expired), injected=len(moved),
+        moved=(
+            *moved, *(f"{table} copied again" for item in items for table in item.snapshot or ())
         ),
-        retaken={
-            each.part.item_id: each.survey.snapshot for each in surveyed
-            if each.survey.snapshot is not None
-        },
     )
 
 
-def _skipped(
-    surveyed: Sequence[SurveyedPart], chunk: int
-) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """What a backfill reads, in chunks, and what has expired, in words."""
-    if not chunk:
-        return (), ()
-    chunks = [
-        found for each in surveyed for found in chunks_of(
-            each.part.item_id, skipped_ranges(each.survey.forecast.rows), chunk
-        )
-    ]
-    expired = [text for each in surveyed for text in expired_ranges(each.survey.forecast.rows)]
-    return tuple(chunks), tuple(expired)
-
-
-def _moves(surveyed: Sequence[SurveyedPart]) -> list[str]:
-    """List the positions that the operation itself moves, in words."""
-    return [
-        _in_words(each.part, row) for each in surveyed if not each.part.past
-        for row in each.survey.forecast.rows if row.moves
-    ]
-
-
-def _in_words(part: ItemRequest, row: Row) -> str:
+def _describe_move(item: ItemPlan, row: Row) -> str:
     """``orders:0 from 6 to 2``; of a sink ``version from 6 to 2``."""
-    name = row.name if part.version is None else "version"
+    name = "version" if item.kind == "sink" else row.name
     return f"{name} from {row.written(row.current)} to {row.written(row.target)}"
 
 
-def _image(each: SurveyedPart, edit: Edit | None) -> Image:
-    checkpoint, part = each.checkpoint, each.part
-    latest = checkpoint.latest_offsets
-    batches = () if latest is None else tuple(b for b in (latest - 1, latest) if b >= 0)
-    return Image(
-        item_id=part.item_id, definition=part.before, links=part.links_before,
-        line=each.survey.standing,
-        lines=tuple(checkpoint.entry(batch).sources[0] for batch in batches),
-        batch=latest,
-        generation=each.stream.generation + (edit is not None),
-        target=each.survey.line if edit is not None else "",
-        upstream=each.stream.upstream, topics=dict(each.stream.topics),
-        version=each.version, shard=each.shard,
-        restored=None if each.restore is None else each.restore.follows + 1,
-        past=bool(part.past),
-        expired={
-            split_of((row.topic, row.partition)): row.absent
-            for row in each.survey.forecast.rows if row.absent
-        },
-    )
+def _with_expired(item: ItemPlan, move: Move) -> Move:
+    return msgspec.structs.replace(move, expired={
+        split_of((row.topic, row.partition)): row.absent for row in item.rows if row.absent
+    })
 
 
 def _require_tolerated(request: Request, totals: Totals) -> None:

@@ -1,4 +1,4 @@
-"""The durable row of an unsafe operation: how it begins, and what it is about to commit.
+"""The durable row of an unsafe operation: how it begins, and its program.
 
 And what must be open, said and confirmed before one begins: all of it is asked for at once.
 """
@@ -15,12 +15,8 @@ from catalog_migrate.errors import UnsafeRefused
 from catalog_migrate.operations.kinds import UNSAFE
 from catalog_migrate.operations.steps import stored
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.operation_records import Chunk, Image
-from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.positions.forecast import Totals
 from catalog_migrate.streams.positions.planning import dependent_jobs
 from catalog_migrate.streams.positions.requests import Request
-from catalog_migrate.streams.positions.restore import Restore
 from catalog_migrate.streams.runtime.operations import (
     Program,
     in_order,
@@ -30,33 +26,6 @@ from catalog_migrate.streams.runtime.operations import (
     step_on,
     stops_of,
 )
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """Everything that the one commit of an operation writes, by item where it is of an item.
-
-    It is in the row before a RESTORE, so that whoever resumes after that commits the very same.
-    ``retaken`` are the POSTGRES sources that take a new snapshot, of which tables (none: of all).
-    """
-
-    images: tuple[Image, ...]
-    edits: dict[str, Edit]
-    upstreams: dict[str, str]
-    topics: dict[str, dict[str, str]]
-    totals: Totals
-    injected: int
-    snapshots: dict[str, int]
-    restore: Restore | None = None
-    chunks: tuple[Chunk, ...] = ()
-    expired: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    retaken: dict[str, tuple[str, ...]] = {}
-
-
-def prepared_in(row: OperationRecord) -> Prepared:
-    """What an operation that is restoring is about to commit."""
-    assert row.unsafe is not None
-    return msgspec.json.decode(row.unsafe.prepared, type=Prepared)
 
 
 def new_row(
@@ -77,7 +46,7 @@ def new_row(
         detail={"since": at, "summary": f"unsafe operation on {', '.join(names)}"},
         unsafe=UnsafeAct(
             who=who, host=host, at=at, reason=reason,
-            request=msgspec.json.encode(request).decode(), sources=names, jobs=tuple(jobs),
+            request=msgspec.to_builtins(request), sources=names, jobs=tuple(jobs),
             keys=tuple(sorted({key for part in request.parts for key in part.keys})),
             reset=any(part.reset is not None for part in request.parts), undoes=request.undoes,
         ),

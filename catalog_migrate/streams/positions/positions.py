@@ -1,4 +1,4 @@
-"""Where a query stands and where a request puts it: one survey for each kind of position.
+"""The position of a query, and the one that a request chooses: a survey for each kind of them.
 
 And what stays behind. Records of a topic that a source goes away from stay unread. Of a topic that
 was created again under its name a table may have rows of both: a row says the topic's name and not
@@ -6,15 +6,17 @@ its id, and the keys that a KAFKA sink gives to its rows have the id. So rows of
 must not be sent any more: a consumer would take them for rows of the new one.
 
 A POSTGRES source has one position for all of its tables, within its slot or on a new one. A new
-snapshot is asked for by its number in the record of positions; whoever starts the query takes it
+snapshot has its number in the record of positions; the start of the query takes it
 (see ``streams/upstreams/table_snapshots.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
@@ -33,22 +35,21 @@ from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.errors import CatalogMigrateError, UnsafeBlocked
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.operation_records import earlier_rows
-from catalog_migrate.streams.catalog.query_spec import spec_of
+from catalog_migrate.streams.catalog.operation_records import (
+    Move,
+    Totals,
+    earlier_rows,
+    read_before,
+)
+from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
 from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_LOADED, is_mirror
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
-from catalog_migrate.streams.positions.forecast import (
-    CurrentPosition,
-    Forecast,
-    Policy,
-    Row,
-    Totals,
-    forecast,
-    translate,
-)
-from catalog_migrate.streams.positions.requests import ItemRequest, lsn_target
+from catalog_migrate.streams.checkpoint.edit import begin
+from catalog_migrate.streams.checkpoint.targets import Target
+from catalog_migrate.streams.positions.forecast import Forecast, translate
+from catalog_migrate.streams.positions.plan import ItemPlan, Row
+from catalog_migrate.streams.positions.requests import ItemRequest, Request, lsn_target
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.upstreams.databases import SlotContents
 from catalog_migrate.streams.upstreams.table_snapshots import (
@@ -59,193 +60,245 @@ from catalog_migrate.streams.upstreams.table_snapshots import (
 from catalog_migrate.streams.upstreams.upstream import next_records
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """What a part comes to now: the forecast, the line to write ("" for none), the ids found.
+@dataclass(frozen=True)
+class Survey:
+    """Looks at one part of a request: at its query, and at what that reads.
 
-    ``initial``: what a checkpoint without any batch is given instead of a line; ``standing`` the
-    line of before. ``snapshot``: a POSTGRES source takes a new one of these tables, () of all of
-    them, None: it does not.
+    ``after`` is the state with the definitions of afterwards. ``now`` is in seconds and counts for
+    durations; ``sample`` is whether records may be read to see if counts are exact.
     """
 
-    forecast: Forecast
-    line: str = ""
-    initial: bytes = b""
-    cluster: str = ""
-    topics: Mapping[str, str] = msgspec.field(default_factory=dict)
-    standing: str = START
-    snapshot: tuple[str, ...] | None = None
-    copied: tuple[str, ...] = ()
-
-    def edit(self, checkpoint: Checkpoint) -> Edit | None:
-        """The edit of a settled checkpoint; None when positions stay as they are."""
-        if not self.line:
-            return None
-        if checkpoint.settled_batch() is None and self.initial:
-            return begin(checkpoint, 0, self.initial)
-        return move(checkpoint, 0, self.line)
-
-
-NOTHING = Forecast({}, (), Totals())
-
-
-class SurveyRequest(msgspec.Struct, frozen=True):
-    """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
-    committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
-    whether records may be read to see if counts are exact; ``read`` is up to where each topic was
-    read by an earlier definition, by the topic's id."""
-
-    ports: Ports
+    state: State
+    after: State
+    request: Request
     part: ItemRequest
-    spec: QuerySpec
-    stream: StreamRecord
-    checkpoint: Checkpoint
-    policy: Policy
+    ports: Ports
     now: float
     sample: bool = True
-    read: Mapping[str, Mapping[Partition, int]] = {}
+
+    @property
+    def name(self) -> str:
+        """``source schema.name``."""
+        definition = self.state.items[self.part.item_id].definition
+        return f"{definition.kind} {definition.item_name}"
+
+    @cached_property
+    def stream(self) -> StreamRecord:
+        """The committed record of before."""
+        return self.state.streams.get(self.part.item_id) or first_stream(self.part.item_id)
+
+    @cached_property
+    def spec(self) -> QuerySpec:
+        """The query by the definition of afterwards."""
+        return spec_of(self.after, self.part.item_id, resolve=self.ports.resolve)
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """Its checkpoint."""
+        return self.ports.checkpoint(self.spec.checkpoint)
+
+    def find_read(self, contents: Contents) -> dict[Partition, int]:
+        """Return up to where the topics were read by an earlier definition."""
+        before = read_before(self.state, self.part.item_id)
+        return {
+            partition: at for topic, topic_id in contents.topic_ids.items()
+            for partition, at in before.get(topic_id, {}).items() if partition[0] == topic
+        }
+
+    def stay(self, line: str = START) -> ItemPlan:
+        """Return the plan of an item whose positions stay, at ``line``."""
+        part, stream, item = self.part, self.stream, self.state.items[self.part.item_id]
+        shard = (item.shard or "") if self.spec.kind == "source" else ""
+        return ItemPlan(
+            part.item_id, item.definition.kind, str(item.definition.item_name), part.keys,
+            move=Move(
+                part.item_id, part.before, part.links_before, line, stream.generation,
+                upstream=stream.upstream, topics=dict(stream.topics), shard=shard,
+                version=self.ports.tables.newest(self.spec.shard) if shard else None,
+                past=bool(part.past),
+            ),
+        )
+
+    def look(self) -> ItemPlan:
+        """Look at the upstream and at the checkpoint.
+
+        Raises :class:`ConnectionFailed`, :class:`UnsafeBlocked`, :class:`EngineFailure`, and what
+        reading a checkpoint raises.
+        """
+        if self.spec.kind == "sink":
+            return _survey_sink(self)
+        source = source_of(self.spec.external)
+        if source.section.tables:
+            return _survey_slot(self)
+        return _survey_files(self) if source.codec is None else _survey_partitions(self)
+
+
+def put(item: ItemPlan, target: str, **fields: Any) -> ItemPlan:
+    """Return the plan with positions that go to the line ``target`` ("": they stay), and with
+    ``fields`` of its move."""
+    move = item.recorded
+    generation = move.generation + bool(target)
+    return replace(item, move=replace(move, target=target, generation=generation, **fields))
 
 
 def postgres_position(checkpoint: Checkpoint, spec: QuerySpec) -> Position | None:
-    """Where a POSTGRES source reads on, also one that has taken its snapshot and has no batch."""
+    """Return where a POSTGRES source reads on, also one that has a snapshot and no batch yet."""
     position = PostgresCodec().read(checkpoint.committed_line)
     if position is not None or awaits_snapshot(spec):
         return position
     return Position.of(store_at(spec.snapshot).read(SNAPSHOT_LOADED).decode())
 
 
-def survey_slot(asked: SurveyRequest) -> Survey:
+def _survey_slot(survey: Survey) -> ItemPlan:
     """One position for all tables; a new snapshot brings another, or leaves it where it is."""
-    part, spec, codec = asked.part, asked.spec, PostgresCodec()
-    standing = postgres_position(asked.checkpoint, spec)
-    name = f"source {spec.name}"
+    part, spec = survey.part, survey.spec
+    standing = postgres_position(survey.checkpoint, spec)
+    item = survey.stay(PostgresCodec().write(standing))
     if not part.chooses:
-        return Survey(NOTHING, standing=codec.write(standing))
+        return item
     waits = awaits_snapshot(spec)
     if waits and spec.snapshot_number == 1 and not has_begun(spec):
         raise UnsafeBlocked(
-            f"{name} has not taken its first snapshot yet",
+            f"{survey.name} has not taken its first snapshot yet",
             remedy="start its cluster (catalog-migrate run), or RESUME it",
         )
-    if part.everywhere is not None and (waits or asked.checkpoint.latest_commits is None):
+    if part.everywhere is not None and (waits or survey.checkpoint.latest_commits is None):
         raise UnsafeBlocked(
-            f"{name} has not read a change since its snapshot", remedy="let it run once before",
+            f"{survey.name} has not read a change since its snapshot",
+            remedy="let it run once before",
         )
-    with asked.ports.databases.slot(spec, standing) as slot:
+    with survey.ports.databases.slot(spec, standing) as slot:
         if part.everywhere is not None:
-            return _injected(asked, standing, slot, lsn_target(part.everywhere))
-        return _snapshot_taken(asked, standing, slot, waits=waits)
+            return _inject(survey, item, slot, lsn_target(part.everywhere))
+        tables = part.reset or ()
+        if waits:
+            tables = still_to_copy(spec, tables)
+        listed = [
+            table for table in spec.tables if not tables or table.upstream.full_name in tables
+        ]
+        require_copyable(survey, listed)
+        if tables:
+            return _copy_some(survey, item, slot, listed, tables)
+        return _copy_all(survey, item, slot, listed)
 
 
-def _injected(
-    asked: SurveyRequest, standing: Position | None, slot: SlotContents, wanted: int | str
-) -> Survey:
+def _inject(
+    survey: Survey, item: ItemPlan, slot: SlotContents, wanted: int | str
+) -> ItemPlan:
     """The source goes on elsewhere in the log of its server, within what its slot has."""
-    spec, codec = asked.spec, PostgresCodec()
-    name = f"source {spec.name}"
-    here = slot.here
+    spec, codec, here = survey.spec, PostgresCodec(), slot.here
     if slot.problem or slot.earliest is None or here is None:
         raise UnsafeBlocked(
-            f"{name} cannot be put there, nothing was changed",
+            f"{survey.name} cannot be put there, nothing was changed",
             problems=[slot.problem or slot.foreign],
             remedy=f"take a new snapshot: ALTER SOURCE {spec.name} UNSAFE RESET SPLITS REASON '…'",
         )
     places = {"earliest": slot.earliest, "latest": slot.latest, "committed": here.lsn}
     lsn = places[wanted] if isinstance(wanted, str) else wanted
-    notes: tuple[str, ...] = ()
-    if asked.policy == "clamp" and lsn != (inside := min(max(lsn, slot.earliest), slot.latest)):
-        notes += (f"{lsn_text(lsn)} is not there: clamped to {lsn_text(inside)}",)
+    notes = []
+    inside = min(max(lsn, slot.earliest), slot.latest)
+    if survey.request.policy == "clamp" and lsn != inside:
+        notes.append(f"{lsn_text(lsn)} is not there: clamped to {lsn_text(inside)}")
         lsn = inside
     target = Position(lsn, slot.timeline, slot.system)
-    bounds = PostgresBounds(slot.system, slot.timeline, slot.earliest, slot.latest)
-    wrong = codec.check(target, bounds)
+    wrong = codec.check(target, _bounds(slot))
     if wrong:
         raise UnsafeBlocked(
-            f"{name} cannot be put there, nothing was changed", problems=wrong,
+            f"{survey.name} cannot be put there, nothing was changed", problems=wrong,
             remedy=f"write an LSN from {lsn_text(slot.earliest)} to {lsn_text(slot.latest)}, or "
             "latest",
         )
-    counts = _counted(asked, slot, here.lsn, lsn)
+    if lsn == here.lsn:
+        rows = _rows(spec.tables, slot, lsn, {})
+        return replace(item, rows=rows, notes=tuple(notes))
+    counts = _count_changes(survey, slot, here.lsn, lsn)
     back = lsn < here.lsn
-    rows = tuple(
+    notes.append(_describe_effect(spec, back=back))
+    if not counts:
+        notes.append(_unknown(here.lsn, lsn))
+    rows = _rows(spec.tables, slot, lsn, counts, back=back)
+    totals = Totals.of(rows, exact=bool(counts))
+    target_line = codec.write(target) if rows else ""
+    return put(replace(item, rows=rows, totals=totals, notes=tuple(notes)), target_line)
+
+
+def _bounds(slot: SlotContents) -> PostgresBounds:
+    assert slot.earliest is not None
+    return PostgresBounds(slot.system, slot.timeline, slot.earliest, slot.latest)
+
+
+def _rows(
+    tables: Sequence[OutputTable], slot: SlotContents, target: int, counts: Mapping[str, int], *,
+    back: bool = False, note: str = "",
+) -> tuple[Row, ...]:
+    """A row for each table; what is counted comes twice when it goes ``back``."""
+    here = None if slot.here is None else slot.here.lsn
+    names = [table.upstream.full_name for table in tables]
+    return tuple(
         Row(
-            table.upstream.full_name, 0, here.lsn, lsn, slot.earliest, slot.latest,
-            doubled=counts.get(table.upstream.full_name, 0) if back else 0,
-            skipped=0 if back else counts.get(table.upstream.full_name, 0), log=True,
+            name, 0, here, target, slot.earliest, slot.latest, doubled=count if back else 0,
+            skipped=0 if back else count, note=note, log=True,
         )
-        for table in spec.tables
-    )
-    if lsn != here.lsn:
-        notes += (_told(spec, back=back),)
-    if not counts and lsn != here.lsn:
-        notes += (_unknown(here.lsn, lsn),)
-    found = Forecast({}, rows, Totals.of(rows, exact=bool(counts) or lsn == here.lsn), notes=notes)
-    return Survey(
-        found, codec.write(target) if found.moves else "", standing=codec.write(standing),
+        for name, count in ((each, counts.get(each, 0)) for each in names)
     )
 
 
-def _snapshot_taken(
-    asked: SurveyRequest, standing: Position | None, slot: SlotContents, *, waits: bool
-) -> Survey:
-    """Take a snapshot: of all tables, and the slot is created again, or of some of them."""
-    part, spec, codec = asked.part, asked.spec, PostgresCodec()
-    here = slot.here
-    tables = part.reset or ()
-    if waits:
-        tables = still_to_copy(spec, tables)
-    listed = [
-        table for table in spec.tables if not tables or table.upstream.full_name in tables
-    ]
-    require_copyable(asked, listed)
-    line, notes = START, [_COPIED[is_mirror(spec.external)]]
+def _copy_some(
+    survey: Survey, item: ItemPlan, slot: SlotContents, listed: Sequence[OutputTable],
+    tables: tuple[str, ...],
+) -> ItemPlan:
+    """Take a snapshot of some tables; the slot goes on."""
+    here, problem = slot.here, slot.problem or slot.foreign
+    if not problem and here is not None and slot.earliest is not None:
+        problem = "; ".join(PostgresCodec().check(here, _bounds(slot)))
+    if problem:
+        raise UnsafeBlocked(
+            f"{survey.name} cannot read on where it is, nothing was changed",
+            problems=[problem], remedy="take a snapshot of all of its tables: RESET SPLITS",
+        )
+    rows = _rows(listed, slot, slot.latest if here is None else here.lsn, {}, note=_AGAIN)
+    item = replace(
+        item, rows=rows, notes=(_COPIED[is_mirror(survey.spec.external)],),
+        snapshot=tuple(row.topic for row in rows),
+    )
+    return put(item, survey.checkpoint.committed_line, retaken=tables)
+
+
+def _copy_all(
+    survey: Survey, item: ItemPlan, slot: SlotContents, listed: Sequence[OutputTable]
+) -> ItemPlan:
+    """Take a snapshot of all tables; the slot is created again."""
+    spec, here, known = survey.spec, slot.here, survey.stream.upstream
+    cluster = survey.ports.upstreams.identify(spec).upstream
+    foreign = {}
+    if known and known != cluster:
+        foreign = {"server": f"was {known} and is {cluster}"}
+    notes = [_COPIED[is_mirror(spec.external)]]
     counts: Mapping[str, int] = {}
-    foreign: Mapping[str, str] = {}
-    exact, cluster = True, ""
-    if tables:
-        problem = slot.problem or slot.foreign
-        if not problem and here is not None and slot.earliest is not None:
-            ahead = PostgresBounds(slot.system, slot.timeline, slot.earliest, slot.latest)
-            problem = "; ".join(codec.check(here, ahead))
-        if problem:
-            raise UnsafeBlocked(
-                f"source {spec.name} cannot read on where it is, nothing was changed",
-                problems=[problem], remedy="take a snapshot of all of its tables: RESET SPLITS",
-            )
-        line = asked.checkpoint.committed_line
+    exact = False
+    if here is not None:
+        counts = _count_changes(survey, slot, here.lsn, slot.latest)
+        exact = bool(counts) or here.lsn == slot.latest
+        if not exact:
+            notes.append(_unknown(here.lsn, slot.latest))
     else:
-        known, cluster = asked.stream.upstream, asked.ports.upstreams.identify(spec).upstream
-        if known and known != cluster:
-            foreign = {"server": f"was {known} and is {cluster}"}
-        if here is not None:
-            counts = _counted(asked, slot, here.lsn, slot.latest)
-            exact = bool(counts) or here.lsn == slot.latest
-            if not exact:
-                notes.append(_unknown(here.lsn, slot.latest))
-        else:
-            exact = False
-            notes.append(f"{slot.foreign}: which changes are passed over is not known"
-                         if slot.foreign else "it waits for the snapshot that was asked for before")
-        notes.append(f"slot {spec.slot} is dropped where it is there, and created again")
-        if foreign or "SLOT" in part.keys:
-            notes.append(
-                "the slot of before stays on its server and keeps the log there until it is "
-                "dropped (pg_drop_replication_slot)"
-            )
-    target = here.lsn if tables and here is not None else slot.latest
-    rows = tuple(
-        Row(
-            table.upstream.full_name, 0, None if here is None else here.lsn, target,
-            slot.earliest, slot.latest, skipped=counts.get(table.upstream.full_name, 0),
-            note="copied again", log=True,
+        notes.append(f"{slot.foreign}: which changes are passed over is not known"
+                     if slot.foreign else "it waits for the snapshot that was asked for before")
+    notes.append(f"slot {spec.slot} is dropped where it is there, and created again")
+    if foreign or "SLOT" in survey.part.keys:
+        notes.append(
+            "the slot of before stays on its server and keeps the log there until it is "
+            "dropped (pg_drop_replication_slot)"
         )
-        for table in listed
+    rows = _rows(listed, slot, slot.latest, counts, note=_AGAIN)
+    item = replace(
+        item, rows=rows, totals=Totals.of(rows, exact=exact), notes=tuple(notes), foreign=foreign,
+        snapshot=tuple(row.topic for row in rows),
     )
-    return Survey(
-        Forecast({}, rows, Totals.of(rows, exact=exact), notes=tuple(notes), foreign=foreign),
-        line, cluster=cluster, standing=codec.write(standing), snapshot=tables,
-        copied=tuple(table.upstream.full_name for table in listed),
-    )
+    return put(item, START, upstream_after=cluster, retaken=())
 
+
+_AGAIN = "copied again"
 
 _COPIED = {
     True: "the tables become what is upstream: rows that are gone there go here too (with SOFT "
@@ -255,7 +308,7 @@ _COPIED = {
 }
 
 
-def _told(spec: QuerySpec, *, back: bool) -> str:
+def _describe_effect(spec: QuerySpec, *, back: bool) -> str:
     """What becomes of changes that come again, or do not come, in words."""
     if is_mirror(spec.external):
         return (
@@ -276,20 +329,20 @@ def _unknown(start: int, end: int) -> str:
     )
 
 
-def _counted(
-    asked: SurveyRequest, slot: SlotContents, one: int, other: int
+def _count_changes(
+    survey: Survey, slot: SlotContents, one: int, other: int
 ) -> Mapping[str, int]:
-    """The changes of each table between two LSNs; empty where nobody can say."""
-    if one == other or not asked.sample:
+    """The changes of each table between two LSNs; empty where that is not known."""
+    if one == other or not survey.sample:
         return {}
     return slot.counts(min(one, other), max(one, other)) or {}
 
 
-def require_copyable(asked: SurveyRequest, tables: Sequence[OutputTable]) -> None:
+def require_copyable(survey: Survey, tables: Sequence[OutputTable]) -> None:
     """:class:`UnsafeBlocked` for a column that has another type upstream than our table was made
     for."""
-    spec = asked.spec
-    there = asked.ports.databases.tables(
+    spec = survey.spec
+    there = survey.ports.databases.tables(
         spec.connection, [table.upstream.postgres_name for table in tables],
         publication=spec.publication,
     )
@@ -315,76 +368,65 @@ def require_copyable(asked: SurveyRequest, tables: Sequence[OutputTable]) -> Non
         )
 
 
-def survey(asked: SurveyRequest) -> Survey:
-    """Look at the upstream and at the checkpoint.
-
-    Raises :class:`ConnectionFailed`, :class:`UnsafeBlocked`, :class:`EngineFailure`, and what
-    reading a checkpoint raises.
-    """
-    if asked.spec.kind == "sink":
-        return _sink(asked)
-    source = source_of(asked.spec.external)
-    if source.section.tables:
-        return survey_slot(asked)
-    return _files(asked) if source.codec is None else _partitions(asked)
-
-
-def _partitions(asked: SurveyRequest) -> Survey:
-    stream, choice = asked.stream, asked.part.choice(asked.policy)
-    codec = partition_codec(asked.spec.external)
-    position = next_records(asked.spec.external, asked.checkpoint)
-    standing = CurrentPosition(position, stream.upstream, stream.topics)
-    if not choice.chooses:  # the start compares ids, as always
-        return Survey(NOTHING, standing=codec.write(standing.positions))
-    with asked.ports.upstreams.contents(asked.spec, sample=asked.sample) as contents:
-        notes: tuple[str, ...] = ()
-        if asked.part.translate is not None:
-            times = asked.ports.tables.last_times(asked.spec.shard, standing.topic_ids)
-            translation = translate(times, contents, asked.part.translate)
-            notes = translation.notes
-            choice = replace(
-                choice, targets={**translation.targets, **choice.targets}, policy="clamp"
-            )
-        read = {
-            partition: at for topic, topic_id in contents.topic_ids.items()
-            for partition, at in asked.read.get(topic_id, {}).items() if partition[0] == topic
-        }
-        found = forecast(choice, standing, contents, now=asked.now, read=read)
-        found = replace(found, notes=(*notes, *found.notes))
-    moves = found.moves or bool(found.foreign) or standing.positions is None
-    return Survey(
-        found,
-        codec.write(found.positions) if moves and not found.problems else "",
-        codec.write_initial(found.positions) if not found.problems else b"",
-        contents.cluster, contents.topic_ids, codec.write(standing.positions),
+def _survey_partitions(survey: Survey) -> ItemPlan:
+    part, stream, external = survey.part, survey.stream, survey.spec.external
+    codec, standing = partition_codec(external), next_records(external, survey.checkpoint)
+    item = survey.stay(codec.write(standing))
+    if not part.chooses:  # the start compares ids, as always
+        return item
+    with survey.ports.upstreams.contents(survey.spec, sample=survey.sample) as contents:
+        by_time: dict[Partition, Target] = {}
+        notes: list[str] = []
+        policy = survey.request.policy
+        if part.translate is not None:
+            times = survey.ports.tables.last_times(survey.spec.shard, stream.topics)
+            by_time, notes = translate(times, contents, part.translate)
+            policy = "clamp"
+        found = Forecast(
+            part, policy, standing, stream, contents, survey.now, survey.find_read(contents),
+            by_time,
+        ).predict()
+    item = replace(
+        item, rows=tuple(found.rows), totals=found.totals, notes=(*notes, *found.notes),
+        foreign=found.foreign, topics=dict(contents.topic_ids), problems=tuple(found.problems),
+    )
+    moves = item.moves or bool(found.foreign) or standing is None
+    line = codec.write(found.positions) if moves and not found.problems else ""
+    first = line and survey.checkpoint.latest_offsets is None
+    return put(
+        item, line, upstream_after=contents.cluster, topics_after=item.topics,
+        edit=begin(survey.checkpoint, 0, codec.write_initial(found.positions)) if first else None,
     )
 
 
-def _files(asked: SurveyRequest) -> Survey:
-    if asked.part.reset is None:
-        return Survey(NOTHING)
-    note = f"all files of {asked.spec.name} are listed and read again, however many rows they hold"
-    line = asked.checkpoint.committed_line
-    return Survey(Forecast({}, (), Totals(exact=False), notes=(note,)), START, standing=line)
+def _survey_files(survey: Survey) -> ItemPlan:
+    if survey.part.reset is None:
+        return survey.stay()
+    note = f"all files of {survey.spec.name} are listed and read again, however many rows they hold"
+    item = replace(
+        survey.stay(survey.checkpoint.committed_line), totals=Totals(exact=False), notes=(note,)
+    )
+    return put(item, START)
 
 
-def _sink(asked: SurveyRequest) -> Survey:
-    part, spec = asked.part, asked.spec
+def _survey_sink(survey: Survey) -> ItemPlan:
+    part, spec = survey.part, survey.spec
     if part.version is None:
-        return Survey(NOTHING)
-    tables, codec = asked.ports.tables, DeltaCodec()
+        return survey.stay()
+    tables, codec = survey.ports.tables, DeltaCodec()
     bounds = tables.bounds(spec.shard)
-    standing = codec.read(asked.checkpoint.committed_line)
+    standing = codec.read(survey.checkpoint.committed_line)
     wanted = min(max(part.version, bounds.earliest), bounds.latest + 1)
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    if wanted != part.version and asked.policy == "clamp":
-        notes = (f"version {part.version} is not there: clamped to {wanted}",)
+    item = survey.stay(codec.write(standing))
+    if wanted != part.version and survey.request.policy == "clamp":
+        note = f"version {part.version} is not there: clamped to {wanted}"
+        item = replace(item, notes=(note,))
     elif wanted != part.version:
-        problems = (
+        problem = (
             f"{spec.kind} {spec.name}: version {part.version} is not one of {bounds.earliest} to "
-            f"{bounds.latest + 1}, which its table has",
+            f"{bounds.latest + 1}, which its table has"
         )
+        item = replace(item, problems=(problem,))
     current = None if standing is None else standing.version
     exact = standing is None or standing.consumed is not None
     row = Row(
@@ -393,46 +435,43 @@ def _sink(asked: SurveyRequest) -> Survey:
         tables.rows_added(spec.shard, current or 0, wanted), 0,
         "versions of the table; counts are rows",
     )
-    found = Forecast({}, (row,), Totals.of((row,), exact=exact), problems, notes)
+    item = replace(item, rows=(row,), totals=Totals.of((row,), exact=exact))
     line = codec.write(DeltaPosition(bounds.table_id, wanted))
-    return Survey(
-        found, line if row.moves and not problems else "", standing=codec.write(standing)
-    )
+    return put(item, line if row.moves and not item.problems else "")
 
 
-def require_no_problem(name: str, found: Forecast) -> None:
-    """:class:`UnsafeBlocked` with everything that is wrong with a choice."""
-    if found.problems:
+def require_no_problem(name: str, item: ItemPlan) -> None:
+    """Raise :class:`UnsafeBlocked` with everything that is wrong with a choice."""
+    if item.problems:
         raise UnsafeBlocked(
-            f"{name} cannot be put there, nothing was changed", problems=found.problems,
+            f"{name} cannot be put there, nothing was changed", problems=item.problems,
             remedy="fix what is named; to see what there is, partition by partition: "
             "--to committed --policy allow --plan (EXPLAIN in SQL)",
         )
 
 
-def left_unread(
-    state: State, part: ItemRequest, found: Survey, *, ports: Ports
-) -> tuple[int, tuple[str, ...]]:
-    """How many records behind the position are no longer read, and notes on what they are.
+def left_unread(state: State, item: ItemPlan, *, ports: Ports) -> tuple[int, tuple[str, ...]]:
+    """Count the records behind the position that are no longer read, with notes on them.
 
-    Asked of the definition of before; of a broker that is gone nobody can say, and that is a note.
+    Asked of the definition of before; of a broker that is missing it is not known, and that is a
+    note.
     """
-    item = state.items[part.item_id]
-    stream = state.streams.get(part.item_id)
-    if not has_records(item.definition) or stream is None or not found.topics:
+    there, stream = state.items[item.item_id], state.streams.get(item.item_id)
+    if not has_records(there.definition) or stream is None or not item.topics:
         return 0, ()
-    codec = partition_codec(dependencies.external_of(item))
-    gone: dict[Partition, int] = {
-        partition: offset for partition, offset in (codec.read(found.standing) or {}).items()
-        if partition[0] in found.forecast.foreign or partition[0] not in found.topics
+    codec = partition_codec(dependencies.external_of(there))
+    left: dict[Partition, int] = {
+        partition: offset
+        for partition, offset in (codec.read(item.recorded.line) or {}).items()
+        if partition[0] in item.foreign or partition[0] not in item.topics
     }
-    if not gone:
+    if not left:
         return 0, ()
-    topics = ", ".join(sorted({topic for topic, _ in gone}))
+    topics = ", ".join(sorted({topic for topic, _ in left}))
     try:
-        spec = spec_of(state, part.item_id, resolve=ports.resolve)
+        spec = spec_of(state, item.item_id, resolve=ports.resolve)
         with ports.upstreams.contents(spec, sample=False) as contents:
-            unread = _behind(gone, contents, stream.upstream, dict(stream.topics))
+            unread = _behind(left, contents, stream.upstream, dict(stream.topics))
     except CatalogMigrateError as error:
         return 0, (f"what the former {topics} held unread is not known: {error.message}",)
     if not unread:
@@ -446,13 +485,13 @@ def left_unread(
 
 
 def _behind(
-    gone: dict[Partition, int], contents: Contents, cluster: str, topics: dict[str, str]
+    left: dict[Partition, int], contents: Contents, cluster: str, topics: dict[str, str]
 ) -> dict[Partition, int]:
     """Records behind each position, of the very topics that it is of."""
     if contents.cluster != cluster:
         return {}
     found = {}
-    for partition, offset in sorted(gone.items()):
+    for partition, offset in sorted(left.items()):
         same = contents.topic_ids.get(partition[0]) == topics.get(partition[0])
         low, high = contents.bounds.get(partition, (0, 0))
         if same and high > max(low, offset):

@@ -24,7 +24,7 @@ from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.positions.forecast import partition_of, split_of
+from catalog_migrate.streams.positions.requests import partition_of, split_of
 from catalog_migrate.streams.upstreams.upstream import next_records
 
 

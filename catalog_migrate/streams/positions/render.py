@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from catalog_migrate.model.wording import align, counted
-from catalog_migrate.streams.positions.forecast import Row, Totals
-from catalog_migrate.streams.positions.planning import ItemPlan, Job, UnsafePlan
+from catalog_migrate.streams.catalog.operation_records import Totals
+from catalog_migrate.streams.positions.plan import ItemPlan, Job, Row, UnsafePlan
 
 HEAD = ("partition", "current", "target", "low", "high", "doubled", "skipped", "expired", "")
 

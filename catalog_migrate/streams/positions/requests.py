@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -18,35 +20,30 @@ from catalog_migrate.connectors.options import (
     partition,
     section_of,
 )
-from catalog_migrate.connectors.positions import START, PartitionCodec
+from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.connectors.postgres.positions import read_lsn
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.operation_records import Totals, value_in
 from catalog_migrate.streams.catalog.query_options import checked_query
 from catalog_migrate.streams.catalog.statement_changes import external_hash
-from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
-from catalog_migrate.streams.positions.backfill import CHUNK
-from catalog_migrate.streams.positions.forecast import (
-    POLICIES,
-    TIES,
-    Policy,
-    PositionChoice,
-    Ties,
-    Totals,
-    partition_of,
-    split_of,
-)
+from catalog_migrate.streams.checkpoint.targets import Target, parse_target, start_targets
+
+Policy = Literal["error", "clamp", "allow"]
+Ties = Literal["double", "skip"]
+"""What becomes of records with the very time of the last stored one: read again, or passed over."""
+
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+TIES: tuple[Ties, ...] = get_args(Ties)
+
+CHUNK = 50_000
+"""Records of one chunk of a backfill, at most."""
 
 _MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN", "PUBLICATION", "SLOT"})
 """Options after which the positions of before mean nothing."""
-
-_SETTINGS = (
-    "ACCEPT NEW TOPIC", "BACKFILL", "CHUNK", "POLICY", "SKIP VALIDATE", "TIES", "TOLERANCE",
-    "TRANSLATE BY",
-)
 
 
 class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,6 +95,11 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return has_tables(self.after)
 
     @property
+    def is_kafka(self) -> bool:
+        """Whether it is on a source that reads records of partitions."""
+        return has_records(self.after)
+
+    @property
     def begins_anew(self) -> bool:
         """Whether a POSTGRES source takes a new snapshot of all of its tables."""
         return self.is_postgres and self.reset == ()
@@ -108,22 +110,17 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         old, new = dependencies.all_options(self.before), dependencies.all_options(self.after)
         return diff(old, new)
 
-    def choice(self, policy: Policy) -> PositionChoice:
-        """The choice of positions of a Kafka source, targets read."""
+    def begins(self, partitions: Iterable[Partition]) -> dict[Partition, Target]:
+        """Return where partitions of a Kafka source begin that were not read yet."""
         start, starts = start_targets(self.after.external or External())
-        return PositionChoice(
-            start=start,
-            starts=starts,
-            reset=None if self.reset is None else tuple(map(partition_of, self.reset)),
-            everywhere=None if self.everywhere is None else parse_target(self.everywhere),
-            targets={
-                partition_of(split): None if text is None else parse_target(text)
-                for split, text in self.targets.items()
-            },
-            policy=policy,
-            only=self.only,
-            origin=PartitionCodec().read(self.origin or START) or {},
-        )
+        return {each: starts.get(each, start) for each in partitions}
+
+    def named(self) -> dict[Partition, Target]:
+        """Return the targets of the partitions of a Kafka source that are named."""
+        read = {partition_of(split): text for split, text in self.targets.items()}
+        return self.begins(each for each, text in read.items() if text is None) | {
+            each: parse_target(text) for each, text in read.items() if text is not None
+        }
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,10 +129,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``tolerance`` is by how many records doubled or skipped may exceed ``approved``; None: by any
     number. ``topics`` are the ids that an approved plan was made for, by item. ``undoes`` is the
     operation that it takes back. ``backfill``: what is skipped is read into the table
-    meanwhile, at most ``chunk`` records at once.
+    meanwhile, at most ``chunk`` records at once. Without parts it is the settings of one.
     """
 
-    parts: tuple[ItemRequest, ...]
+    parts: tuple[ItemRequest, ...] = ()
     policy: Policy = "error"
     accept_new_topic: bool = False
     skip_validate: bool = False
@@ -147,23 +144,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     chunk: int = CHUNK
 
 
-class OperationSettings(msgspec.Struct, frozen=True):
-    """The settings of an operation; ``translate`` says what becomes of ties when positions go over
-    to another topic by time, None: they do not. The others are as in :class:`Request`."""
-
-    policy: Policy = "error"
-    accept_new_topic: bool = False
-    skip_validate: bool = False
-    tolerance: int | None = None
-    backfill: bool = False
-    chunk: int = CHUNK
-    translate: Ties | None = None
-
-
 def request_in(row: OperationRecord) -> Request:
     """What an operation is to do."""
     assert row.unsafe is not None
-    return msgspec.json.decode(row.unsafe.request, type=Request)
+    return value_in(row.unsafe.request, Request)
 
 
 def request_of(state: State, statement: st.Unsafe) -> Request:
@@ -173,33 +157,34 @@ def request_of(state: State, statement: st.Unsafe) -> Request:
 
 def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
     """One request of several statements with the same settings: all of them or none."""
-    return request_on(state, statements, _choice(statements[0].settings))
+    settings, translate = _read_settings(statements[0].settings)
+    return request_on(state, statements, settings, translate)
 
 
-def request_on(state: State, statements: Sequence[st.Unsafe], choice: OperationSettings) -> Request:
-    """One request of several statements under ``choice``; their own settings do not count."""
-    by_time = choice.translate is not None
+def request_on(
+    state: State, statements: Sequence[st.Unsafe], settings: Request, translate: Ties | None = None
+) -> Request:
+    """One request of several statements under ``settings``; their own do not count.
+
+    ``translate`` says what becomes of ties when positions go over to another topic by time, None:
+    they do not.
+    """
+    by_time = translate is not None
     parts = tuple(_part(state, each, by_time=by_time) for each in statements)
     names = [part.item_id for part in parts]
     if len(set(names)) != len(names):
-        raise UnsafeBlocked("one item stands twice in the operation", remedy="name it once")
+        raise UnsafeBlocked("one item is named twice in the operation", remedy="name it once")
     clusters = {state.items[name].links.get("cluster") for name in names}
     if len(clusters) > 1:
         raise UnsafeBlocked(
             "the items run in several clusters; an operation is carried out by one",
             remedy="make one operation for each cluster",
         )
-    if choice.translate is not None:
-        parts = tuple(_translated(part, choice.translate) for part in parts)
-    return Request(
-        parts,
-        policy=choice.policy,
-        accept_new_topic=choice.accept_new_topic,
-        skip_validate=choice.skip_validate,
-        tolerance=choice.tolerance,
-        backfill=_backfill(parts, wanted=choice.backfill),
-        chunk=choice.chunk,
-    )
+    if translate is not None:
+        parts = tuple(_translated(part, translate) for part in parts)
+    if settings.backfill:
+        _require_records(parts)
+    return msgspec.structs.replace(settings, parts=parts)
 
 
 def sources_named(state: State, names: Sequence[str], connection: str | None) -> list[str]:
@@ -243,20 +228,34 @@ def injections(
     return tuple(found)
 
 
-def _backfill(parts: Iterable[ItemRequest], *, wanted: bool) -> bool:
-    """Whether what is skipped is read; only a Kafka source has something to read."""
+def partition_of(split: str) -> Partition:
+    """``topic:0`` as a partition; :class:`InvalidPosition`."""
+    topic, _, number = split.rpartition(":")
+    if not topic or not (number.isascii() and number.isdecimal()):
+        raise InvalidPosition(
+            f"{split!r} is no partition", remedy="write topic and number, as 'orders:0'"
+        )
+    return topic, int(number)
+
+
+def split_of(partition: Partition) -> str:
+    """``topic:0``."""
+    return f"{partition[0]}:{partition[1]}"
+
+
+def _require_records(parts: Iterable[ItemRequest]) -> None:
+    """Refuse to read what is skipped of anything but a Kafka source."""
     for part in parts:
-        if wanted and not has_records(part.after):
+        if not part.is_kafka:
             raise UnsafeBlocked(
                 f"{part.after.kind} {part.after.item_name} has no records to read afterwards",
                 remedy="leave BACKFILL away",
             )
-    return wanted
 
 
 def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
     """A part whose positions go over by time; what cannot be translated begins at START."""
-    if not has_records(part.after):
+    if not part.is_kafka:
         raise UnsafeBlocked(
             f"{part.after.kind} {part.after.item_name} has no positions to translate",
             remedy="leave TRANSLATE BY away",
@@ -272,58 +271,42 @@ def bound_hash(definition: ObjectDefinition) -> str:
 # -- settings ------------------------------------------------------------------------------------
 
 
-def _policy(text: str) -> Policy:
-    for policy in POLICIES:
-        if text.strip().lower() == policy:
-            return policy
-    raise ValueError(", ".join(POLICIES))
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if (word := text.strip().lower()) not in words:
+            raise ValueError(", ".join(words))
+        return word
+
+    return read
 
 
 def _boolean(text: str) -> bool:
-    folded = text.strip().lower()
-    if folded not in ("true", "false"):
-        raise ValueError("true, false")
-    return folded == "true"
+    return _one_of("true", "false")(text) == "true"
 
 
-def _count(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("a number of records from 0")
-    return int(text)
+def _count(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise ValueError(f"a number of records from {least}")
+        return int(text)
 
-
-def _records(text: str) -> int:
-    if not text.strip().isdecimal() or not int(text):
-        raise ValueError("a number of records from 1")
-    return int(text)
-
-
-def _by(text: str) -> bool:
-    if text.strip().lower() != "timestamp":
-        raise ValueError("timestamp")
-    return True
-
-
-def _ties(text: str) -> Ties:
-    for ties in TIES:
-        if text.strip().lower() == ties:
-            return ties
-    raise ValueError(", ".join(TIES))
+    return read
 
 
 _READ: Mapping[str, Callable[[str], Any]] = {
-    "ACCEPT NEW TOPIC": _boolean, "BACKFILL": _boolean, "CHUNK": _records, "POLICY": _policy,
-    "SKIP VALIDATE": _boolean, "TIES": _ties, "TOLERANCE": _count, "TRANSLATE BY": _by,
+    "ACCEPT NEW TOPIC": _boolean, "BACKFILL": _boolean, "CHUNK": _count(1),
+    "POLICY": _one_of(*POLICIES), "SKIP VALIDATE": _boolean, "TIES": _one_of(*TIES),
+    "TOLERANCE": _count(0), "TRANSLATE BY": _one_of("timestamp"),
 }
 
 
-def _choice(written: Mapping[str, str]) -> OperationSettings:
+def _read_settings(written: Mapping[str, str]) -> tuple[Request, Ties | None]:
     found: dict[str, Any] = {}
     for name, text in written.items():
         if name not in _READ:
             raise UnsafeBlocked(
                 f"there is no setting {name} of an unsafe operation",
-                remedy=f"the settings: {', '.join(_SETTINGS)}",
+                remedy=f"the settings: {', '.join(_READ)}",
             )
         try:
             found[name] = _READ[name](text)
@@ -331,10 +314,10 @@ def _choice(written: Mapping[str, str]) -> OperationSettings:
             raise UnsafeBlocked(
                 f"{name} is {text!r}", remedy=f"write one of: {error}"
             ) from error
-    ties = found.pop("TIES", "double")
-    translate = ties if found.pop("TRANSLATE BY", False) else None
+    ties: Ties = found.pop("TIES", "double")
+    translate = ties if found.pop("TRANSLATE BY", "") else None
     fields = {name.lower().replace(" ", "_"): value for name, value in found.items()}
-    return OperationSettings(**fields, translate=translate)
+    return Request(**fields), translate
 
 
 # -- parts ---------------------------------------------------------------------------------------
@@ -349,7 +332,6 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
         )
     external, links = _redefined(state, found, statement)
     stream = state.streams.get(found.item_id)
-    reset, targets, everywhere, version = _positions(found, statement.actions)
     definition = found.item.definition
     part = ItemRequest(
         item_id=found.item_id,
@@ -359,53 +341,65 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
         after=msgspec.structs.replace(definition, external=external),
         links_before=dict(found.item.links),
         links_after=links,
-        reset=reset, targets=targets, everywhere=everywhere, version=version,
+        **_positions(found, statement.actions),
     )
     _require_fitting(found, part, by_time=by_time)
-    if has_records(part.after):
-        part.choice("error")  # reads every target: a mistake in one is an error at once
+    if part.is_kafka:  # a mistake in any target is an error at once
+        part.named()
+        for split in part.reset or ():
+            partition_of(split)
+        if part.everywhere is not None:
+            parse_target(part.everywhere)
     return part
 
 
 def _positions(
-    found: dependencies.CatalogEntry, actions: Iterable[st.UnsafeAction]
-) -> tuple[tuple[str, ...] | None, dict[str, str | None], str | None, int | None]:
-    """What the actions say of positions, merged: (reset, targets, everywhere, version)."""
-    resets = [action for action in actions if isinstance(action, st.ResetSplits)]
+    found: dependencies.CatalogEntry, actions: Sequence[st.UnsafeAction]
+) -> dict[str, Any]:
+    """What the actions say of positions, merged: fields of a part."""
+    resets = [action.splits for action in actions if isinstance(action, st.ResetSplits)]
     offsets = [action for action in actions if isinstance(action, st.InjectOffsets)]
     versions = [action.version for action in actions if isinstance(action, st.InjectVersion)]
     everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
-    targets: dict[str, str | None] = {}
+    fields: dict[str, Any] = {"targets": _targets(found, offsets)}
+    if len(everywhere) > 1 or len(versions) > 1:
+        raise InvalidPosition(
+            f"{found.text}: two targets for everything", remedy="leave one of them out"
+        )
+    if resets:
+        fields["reset"] = () if () in resets else tuple(dict.fromkeys(chain(*resets)))
+    if everywhere:
+        fields["everywhere"] = everywhere[0]
+    if versions:
+        fields["version"] = versions[0]
+    return fields
+
+
+def _targets(
+    found: dependencies.CatalogEntry, offsets: Sequence[st.InjectOffsets]
+) -> dict[str, str | None]:
     if has_tables(found.item.definition) and any(action.targets for action in offsets):
         raise UnsafeBlocked(
             f"{found.text} has one position for all of its tables",
             remedy="write INJECT OFFSETS (TO '0/16B3748'); a table alone is copied again by RESET "
             "SPLITS ('schema.table')",
         )
-    for action in offsets:
-        for written, target in action.targets.items():
-            split = split_of(partition_of(written))
-            if split in targets:
-                raise InvalidPosition(
-                    f"{found.text}: {split} is given twice", remedy="leave one of them out"
-                )
-            targets[split] = target
-    if len(everywhere) > 1 or len(versions) > 1:
-        raise InvalidPosition(
-            f"{found.text}: two targets for everything", remedy="leave one of them out"
-        )
-    reset: tuple[str, ...] | None = None
-    if resets:
-        named = [action.splits for action in resets]
-        reset = () if () in named else tuple(dict.fromkeys(each for one in named for each in one))
-    return reset, targets, everywhere[0] if everywhere else None, versions[0] if versions else None
+    targets: dict[str, str | None] = {}
+    for written, target in chain.from_iterable(action.targets.items() for action in offsets):
+        split = split_of(partition_of(written))
+        if split in targets:
+            raise InvalidPosition(
+                f"{found.text}: {split} is given twice", remedy="leave one of them out"
+            )
+        targets[split] = target
+    return targets
 
 
 def _redefined(
     state: State, found: dependencies.CatalogEntry, statement: st.Unsafe
 ) -> tuple[External, dict[str, str]]:
     """The external part and the links after SET, DROP and RESET of any property."""
-    own, over = _sorted(found, statement)
+    own, over = _split_actions(found, statement)
     external = found.external
     connector = external.connector or ""
     both = apply_actions(
@@ -474,54 +468,55 @@ def _secret(state: State, found: dependencies.CatalogEntry, name: str, value: Se
 _Actions = list[st.SetOptions | st.DropOptions | st.ResetOptions]
 
 
-def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Actions, _Actions]:
+def _split_actions(
+    found: dependencies.CatalogEntry, statement: st.Unsafe
+) -> tuple[_Actions, _Actions]:
     """The actions on the item's own properties, and those on what its connection owns."""
-    connector = found.external.connector or ""
-    own_section = section_of(connector, statement.kind, where=found.text)
-    over_section = section_of(connector, "connection", where=found.text)
-
-    def is_over(name: str) -> bool:
-        if name.strip().upper() in ("CONNECTOR", "TYPE"):
-            raise UnsafeBlocked(
-                f"the type of {found.text} cannot be changed: it is {connector}",
-                remedy=f"create another {statement.kind}",
-            )
-        if name.strip().upper() == BASE_CONNECTION:
-            raise UnsafeBlocked(
-                f"{found.text}: the connection is not a property",
-                remedy=f"ALTER {statement.kind.upper()} … SET CONNECTION c",
-            )
-        if canonical_name(over_section, name) in USED_CONNECTIONS:
-            raise UnsafeBlocked(
-                f"{found.text}: the way to a server is a property of its connection",
-                remedy="ALTER CONNECTION … SET (USING SSH TUNNEL t)",
-            )
-        return canonical_name(own_section, name) is None and (
-            canonical_name(over_section, name) is not None
-        )
-
     own: _Actions = []
     over: _Actions = []
+    is_over = partial(_is_of_connection, found, statement)
     for action in statement.actions:
-        if isinstance(action, st.SetOptions):
-            groups: tuple[dict[str, OptionValue], dict[str, OptionValue]] = ({}, {})
-            for name, value in action.options.items():
-                groups[is_over(name)][name] = value
-            own += [st.SetOptions(groups[0])] if groups[0] else []
-            over += [st.SetOptions(groups[1])] if groups[1] else []
-        elif isinstance(action, (st.DropOptions, st.ResetOptions)):
-            for place, wanted in ((own, False), (over, True)):
+        for place, wanted in ((own, False), (over, True)):
+            if isinstance(action, st.SetOptions):
+                given = {
+                    name: value for name, value in action.options.items() if is_over(name) is wanted
+                }
+                place += [st.SetOptions(given)] if given else []
+            elif isinstance(action, (st.DropOptions, st.ResetOptions)):
                 names = tuple(name for name in action.names if is_over(name) is wanted)
-                if names:
-                    place.append(type(action)(names))
+                place += [type(action)(names)] if names else []
     return own, over
+
+
+def _is_of_connection(found: dependencies.CatalogEntry, statement: st.Unsafe, name: str) -> bool:
+    connector, kind = found.external.connector or "", statement.kind
+    own_section = section_of(connector, kind, where=found.text)
+    over_section = section_of(connector, "connection", where=found.text)
+    if name.strip().upper() in ("CONNECTOR", "TYPE"):
+        raise UnsafeBlocked(
+            f"the type of {found.text} cannot be changed: it is {connector}",
+            remedy=f"create another {kind}",
+        )
+    if name.strip().upper() == BASE_CONNECTION:
+        raise UnsafeBlocked(
+            f"{found.text}: the connection is not a property",
+            remedy=f"ALTER {kind.upper()} … SET CONNECTION c",
+        )
+    if canonical_name(over_section, name) in USED_CONNECTIONS:
+        raise UnsafeBlocked(
+            f"{found.text}: the way to a server is a property of its connection",
+            remedy="ALTER CONNECTION … SET (USING SSH TUNNEL t)",
+        )
+    return canonical_name(own_section, name) is None and (
+        canonical_name(over_section, name) is not None
+    )
 
 
 def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_time: bool) -> None:
     """Refuse positions that the item does not have, and a move without positions."""
     kind = found.mapping.kind
-    offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)
-    if kind == "sink" and offsets:
+    given = part.everywhere is not None or bool(part.targets)
+    if kind == "sink" and (given or part.reset is not None):
         raise UnsafeBlocked(
             f"{found.text} has no offsets: its position is a version of the table that it reads",
             remedy="write INJECT VERSION n; what it sends to is changed by ALTER SINK",
@@ -530,8 +525,7 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
         raise UnsafeBlocked(
             f"{found.text} has no version", remedy="write INJECT OFFSETS ('topic:0' = 123)"
         )
-    injects = part.everywhere is not None or bool(part.targets)
-    if kind == "source" and injects and source_of(found.external).codec is None:
+    if kind == "source" and given and source_of(found.external).codec is None:
         raise UnsafeBlocked(
             f"{found.text} reads files and has no positions to inject: it remembers each file "
             "by its path",
@@ -540,13 +534,17 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
         )
     if part.is_postgres:
         _require_one_position(found, part)
-    moved = [name for name in part.keys if name in _MOVES]
+    moved = _list_moves(part)
     if kind == "source" and moved and not part.chooses and not by_time:
         raise UnsafeBlocked(
-            f"{', '.join(moved)} of {found.text} changes, and its positions mean nothing there",
+            f"{moved} of {found.text} changes, and its positions mean nothing there",
             remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest')); on the command "
             "line --reset-splits (or: --to latest)",
         )
+
+
+def _list_moves(part: ItemRequest) -> str:
+    return ", ".join(name for name in part.keys if name in _MOVES)
 
 
 def _require_one_position(found: dependencies.CatalogEntry, part: ItemRequest) -> None:
@@ -563,10 +561,9 @@ def _require_one_position(found: dependencies.CatalogEntry, part: ItemRequest) -
             f"{found.text} does not read {', '.join(unknown)}",
             remedy=f"its tables: {', '.join(sorted(known))}",
         )
-    moved = [name for name in part.keys if name in _MOVES]
-    if part.reset and moved:
+    if part.reset and (moved := _list_moves(part)):
         raise UnsafeBlocked(
-            f"{', '.join(moved)} of {found.text} changes, which concerns all of its tables",
+            f"{moved} of {found.text} changes, which concerns all of its tables",
             remedy="write RESET SPLITS without tables",
         )
     if part.everywhere is not None:

@@ -7,7 +7,7 @@ again. Sinks go on right after the RESTORE: a stream that met it would stop for 
 It is one commit that names the exact version it follows, so that a writer who comes between makes
 it fail, and it carries the operation as a transaction. By delta-rs: no Spark is needed.
 
-Taking an unsafe operation back is an operation of its own, from the images of before, with or
+Taking an unsafe operation back is an operation of its own, from what was there before, with or
 without the table. No directory is restored: the present last two entries are edited, so that batch
 ids go on.
 """
@@ -15,13 +15,15 @@ ids go on.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.records import ItemRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.base import has_records, has_tables, sink_of
-from catalog_migrate.connectors.positions import OffsetRange, Partition, PartitionCodec, Positions
+from catalog_migrate.connectors.positions import OffsetRange, Partition, PartitionCodec
 from catalog_migrate.connectors.postgres.positions import PostgresCodec
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.delta.log import has_log
@@ -31,37 +33,31 @@ from catalog_migrate.model.wording import join_some
 from catalog_migrate.operations.kinds import BACKFILLING
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import (
-    Image,
-    images_in,
+    Move,
+    Restore,
+    Totals,
     moved_ranges,
+    moves_in,
     operation_row,
 )
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.tables import Tables, transaction
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.positions.forecast import Forecast, Row, Totals, split_of
-from catalog_migrate.streams.positions.positions import NOTHING, Survey, SurveyRequest
-from catalog_migrate.streams.positions.requests import ItemRequest, Request, bound_hash, request_in
+from catalog_migrate.streams.positions.plan import ItemPlan, Row
+from catalog_migrate.streams.positions.positions import Survey, put
+from catalog_migrate.streams.positions.requests import (
+    ItemRequest,
+    Request,
+    bound_hash,
+    request_in,
+    split_of,
+)
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.runtime.shard_handover import is_drained
 
 
-class Restore(msgspec.Struct, frozen=True):
-    """RESTORE of the shard at ``path`` (relative to the warehouse) to version ``to``.
-
-    The commit follows exactly version ``follows``. ``gone`` rows leave by it, and ``back`` rows
-    come back that an earlier one had taken away.
-    """
-
-    path: str
-    to: int
-    follows: int
-    gone: int = 0
-    back: int = 0
-
-
-def happened(state: State, restore: Restore, key: str) -> bool:
+def is_restored(state: State, restore: Restore, key: str) -> bool:
     """Whether the RESTORE of an operation is in the shard's log."""
     from deltalake.exceptions import DeltaError
 
@@ -72,11 +68,11 @@ def happened(state: State, restore: Restore, key: str) -> bool:
         raise EngineFailure(f"cannot open {path}: {error}") from error
 
 
-def perform(state: State, restore: Restore, key: str) -> None:
+def restore_table(state: State, restore: Restore, key: str) -> None:
     """Commit the RESTORE at exactly the next version.
 
     Raises :class:`UnsafeBlocked` when somebody else has taken that, :class:`EngineFailure`; after
-    either ask :func:`happened`.
+    either ask :func:`is_restored`.
     """
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
@@ -101,7 +97,7 @@ def perform(state: State, restore: Restore, key: str) -> None:
         ) from error
 
 
-def bar(state: State, restore: Restore) -> None:
+def block_restore(state: State, restore: Restore) -> None:
     """Take the version that a RESTORE would have, so that one under way elsewhere fails."""
     path = dependencies.location(state, restore.path)
     if not has_log(path):
@@ -220,119 +216,108 @@ def kept_by_sink(
     return gone, (f"{text}; {most}{again} of them are sent again",)
 
 
-def taken_back(
-    state: State, asked: SurveyRequest, found: Survey, clusters: Collection[str]
-) -> tuple[Survey, Restore | None]:
-    """The survey of a source whose table goes back: nothing is doubled or skipped in the table.
+def plan_restore(survey: Survey, item: ItemPlan, clusters: Collection[str]) -> ItemPlan:
+    """The plan of a source whose table goes back: nothing is doubled or skipped in the table.
 
     Without a row since the version it is as it was, and no RESTORE is needed.
     """
-    part, to = asked.part, asked.part.restore
+    part, to = survey.part, survey.part.restore
     assert to is not None
     wrong = obstacles(
-        state, part.item_id, part.shard, to, asked.checkpoint, asked.ports, clusters=clusters
+        survey.state, part.item_id, part.shard, to, survey.checkpoint, survey.ports,
+        clusters=clusters,
     )
     if wrong:
-        return replace(found, forecast=replace(found.forecast, problems=wrong)), None
-    path, tables = asked.spec.shard, asked.ports.tables
+        return replace(item, problems=wrong)
+    path, tables = survey.spec.shard, survey.ports.tables
     newest = tables.newest(path) or 0
     if not tables.has_rows(path, to, newest):
-        return found, None
+        return item
     gone, back = tables.exchanged(path, to, newest)
-    rows = tuple(
-        replace(row, doubled=0, skipped=0) for row in found.forecast.rows
+    rows = tuple(replace(row, doubled=0, skipped=0) for row in item.rows)
+    note = f"RESTORE: the table goes back to version {to}, it is at {newest}; "
+    item = replace(
+        item, rows=rows, totals=Totals.of(rows, exact=item.totals.exact), restores=True,
+        notes=(*item.notes, note + _in_words(gone, back)),
     )
-    notes = (
-        *found.forecast.notes,
-        f"RESTORE: the table goes back to version {to}, it is at {newest}; {_in_words(gone, back)}",
-    )
-    forecast = replace(
-        found.forecast, rows=rows, totals=Totals.of(rows, exact=found.forecast.totals.exact),
-        notes=notes,
-    )
-    line = found.line or ("" if forecast.problems else found.standing)
+    move = item.recorded
+    if not move.target and not item.problems:
+        item = put(item, move.line)
     restore = Restore(part.shard, to, newest, gone, back)
-    return replace(found, forecast=forecast, line=line), restore
+    return replace(item, move=replace(item.recorded, restore=restore))
 
 
 def _in_words(gone: int, back: int) -> str:
-    told = []
+    parts = []
     if gone or not back:
-        told.append(f"{gone} rows go, and come again as far as they are read again")
+        parts.append(f"{gone} rows go, and come again as far as they are read again")
     if back:
-        told.append(f"{back} rows that had been taken away come back")
-    return "; ".join(told)
+        parts.append(f"{back} rows that had been taken away come back")
+    return "; ".join(parts)
 
 
-def passed(asked: SurveyRequest, restore: Restore | None, positions: Positions) -> Survey:
-    """The survey of a sink below: it goes on right after the RESTORE.
+def resume_sink_after(survey: Survey, source: Move) -> ItemPlan:
+    """The plan of a sink that reads a table which goes back: it goes on right after the RESTORE.
 
-    ``positions`` are those that its source goes back to; doubled are rows that it sends again.
+    ``source`` is the move of the table's source; doubled are rows that the sink sends again.
     """
-    line = asked.checkpoint.committed_line
-    position = DeltaCodec().read(line)
-    if restore is None or asked.checkpoint.latest_offsets is None or position is None:
-        return Survey(NOTHING, standing=line)
-    path = asked.spec.shard
-    after = DeltaPosition(position.table_id, restore.follows + 2)
-    again = sent_again(path, restore.to, position, positions, asked.ports.tables)
+    line, restore = survey.checkpoint.committed_line, source.restore
+    position, item = DeltaCodec().read(line), survey.stay(line)
+    if restore is None or survey.checkpoint.latest_offsets is None or position is None:
+        return item
+    tables = survey.ports.tables
+    after = DeltaPosition(position.table_id, restore.version + 1)
+    positions = PartitionCodec().read(source.target or source.line) or {}
+    again = sent_again(survey.spec.shard, restore.to, position, positions, tables)
     row = Row(
-        asked.spec.name.name, 0, position.version, after.version, 0, after.version, again, 0, 0,
-        "goes on after the RESTORE; doubled are rows that it sends again",
+        survey.spec.name.name, 0, position.version, after.version, 0, after.version, again,
+        note="goes on after the RESTORE; doubled are rows that it sends again",
     )
-    exact = position.consumed is not None
-    stays, notes = kept_by_sink(asked.spec, restore.to, position, again, asked.ports.tables)
-    return Survey(
-        Forecast({}, (row,), Totals.of((row,), exact=exact), notes=notes, stays=stays),
-        DeltaCodec().write(after), standing=line,
+    totals = Totals.of((row,), exact=position.consumed is not None)
+    stays, notes = kept_by_sink(survey.spec, restore.to, position, again, tables)
+    item = replace(
+        item, rows=(row,), totals=totals, notes=notes, stays=stays or msgspec.UNSET
     )
+    return put(item, DeltaCodec().write(after))
 
 
-def goes_back_to(found: Survey) -> Positions:
-    """The positions in the line of a source's survey; none where it begins at START."""
-    return PartitionCodec().read(found.line or found.standing) or {}
-
-
-def staying(
-    state: State, request: Request, item_id: str, checkpoint: Checkpoint, ports: Ports
-) -> tuple[str, ...]:
+def rows_left_behind(survey: Survey) -> tuple[str, ...]:
     """Sentences on the table of one item of an undo; none where no row came since.
 
     Reads the table's log, and its rows where records were read again.
     """
-    images = images_in(state.operations[request.undoes])
-    image = next((each for each in images if each.item_id == item_id), None)
-    item = state.items[item_id]
-    if image is None or image.version is None or item.shard != image.shard:
+    state, undoes, tables = survey.state, survey.request.undoes, survey.ports.tables
+    moves = moves_in(state.operations[undoes])
+    move = next((each for each in moves if each.item_id == survey.part.item_id), None)
+    if move is None or move.version is None or state.items[move.item_id].shard != move.shard:
         return ()
-    path = dependencies.location(state, image.shard)
-    tables = ports.tables
+    path = dependencies.location(state, move.shard)
     newest = tables.newest(path)
-    if newest is None or newest <= image.version:
+    if newest is None or newest <= move.version:
         return ()
-    base = image.version if image.restored is None else image.restored
+    base = move.version if move.restore is None else move.restore.version
     since = tables.rows_at(path, newest) - tables.rows_at(path, base)
     if since <= 0:
         return ()
-    doubled = _doubled(state, image, path, base, tables)
-    text = f"{since} rows that came since operation {request.undoes} stay in the table"
+    doubled = _doubled(state, move, path, base, tables)
+    text = f"{since} rows that came since operation {undoes} stay in the table"
     if doubled:
         places = ", ".join(doubled[:5]) + (" …" if len(doubled) > 5 else "")
         text += f"; doubled among them: {places}"
-    return (text, _way(state, request, image, checkpoint, ports))
+    return (text, _undo_hint(survey, move, move.version))
 
 
 def _doubled(
-    state: State, image: Image, path: str, base: int, tables: Tables
+    state: State, move: Move, path: str, base: int, tables: Tables
 ) -> list[str]:
     """How many rows of each partition are there once more since, in words."""
-    if not image.target:
+    if not move.target:
         return []
-    stream = state.streams.get(image.item_id)
+    stream = state.streams.get(move.item_id)
     known = stream.topics if stream is not None else {}
     back = [
-        each for each in moved_ranges(image, back=True)
-        if known.get(each.topic) == image.topics.get(each.topic)
+        each for each in moved_ranges(move, back=True)
+        if known.get(each.topic) == move.topics.get(each.topic)
     ]
     if not back:
         return []
@@ -348,18 +333,16 @@ def _doubled(
     return found
 
 
-def _way(
-    state: State, request: Request, image: Image, checkpoint: Checkpoint, ports: Ports
-) -> str:
+def _undo_hint(survey: Survey, move: Move, version: int) -> str:
     """What takes those rows away, or why nothing does."""
-    if len(request.parts) > 1:
+    if len(survey.request.parts) > 1:
         return (
             "to take rows away as well, --restore-table works for an operation on one source alone"
         )
-    assert image.version is not None
-    clusters = {state.items[image.item_id].links.get("cluster", "")}
+    clusters = {survey.state.items[move.item_id].links.get("cluster", "")}
     wrong = obstacles(
-        state, image.item_id, image.shard, image.version, checkpoint, ports, clusters=clusters
+        survey.state, move.item_id, move.shard, version, survey.checkpoint, survey.ports,
+        clusters=clusters,
     )
     if wrong:
         return f"--restore-table, which takes rows away as well, would be refused: {wrong[0]}"
@@ -380,19 +363,9 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
     changed definition or positions since.
     """
     row = operation_row(state, key)
-    images = images_in(row)
-    if row.state == BACKFILLING:
-        raise UnsafeBlocked(
-            f"operation {key} is reading what it skipped ({row.detail.get('phase', 'not begun')})",
-            remedy="wait until it is done (SHOW OPERATIONS), then undo it",
-        )
-    if row.state != "done" or not images:
-        raise UnsafeBlocked(
-            f"operation {key} is {row.state}: there is nothing to take back",
-            remedy="only an operation that is done can be undone",
-        )
+    moves = tuple(move for move in moves_in(row) if not move.past)
+    _require_done(key, row, moves)
     done = {part.item_id: part for part in request_in(row).parts}
-    own = tuple(image for image in images if not image.past)
     if restore_table and any(part.is_postgres for part in done.values()):
         raise UnsafeBlocked(
             f"operation {key} is on a POSTGRES source, which writes a table for each one upstream:"
@@ -401,17 +374,30 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
             "brings mirrors to what is upstream",
         )
     parts = tuple(
-        _part(state, key, done[image.item_id], image, restore=restore_table) for image in own
+        _part(state, key, done[move.item_id], move, restore=restore_table) for move in moves
     )
     if restore_table:
-        parts += _dependent_sinks(state, key, parts, own)
+        parts += _dependent_sinks(state, key, parts, moves)
     return Request(
         parts, policy="error", accept_new_topic=True, undoes=key,
         topics={
-            image.item_id: image.topics for image in own
-            if image.topics and (image.target or restore_table)
+            move.item_id: move.topics for move in moves
+            if move.topics and (move.target or restore_table)
         },
     )
+
+
+def _require_done(key: str, row: OperationRecord, moves: tuple[Move, ...]) -> None:
+    if row.state == BACKFILLING:
+        raise UnsafeBlocked(
+            f"operation {key} is reading what it skipped ({row.detail.get('phase', 'not begun')})",
+            remedy="wait until it is done (SHOW OPERATIONS), then undo it",
+        )
+    if row.state != "done" or not moves:
+        raise UnsafeBlocked(
+            f"operation {key} is {row.state}: there is nothing to take back",
+            remedy="only an operation that is done can be undone",
+        )
 
 
 def _names(parts: tuple[ItemRequest, ...]) -> str:
@@ -419,10 +405,10 @@ def _names(parts: tuple[ItemRequest, ...]) -> str:
 
 
 def _dependent_sinks(
-    state: State, key: str, parts: tuple[ItemRequest, ...], images: tuple[Image, ...]
+    state: State, key: str, parts: tuple[ItemRequest, ...], moves: tuple[Move, ...]
 ) -> tuple[ItemRequest, ...]:
     """The sinks that read a table which goes back: each is moved past that."""
-    image = images[0]
+    move = moves[0]
     kinds = {each.before.kind for each in parts}
     if len(parts) > 1 or kinds != {"source"}:
         raise UnsafeBlocked(
@@ -431,68 +417,76 @@ def _dependent_sinks(
             remedy="undo without --restore-table, which puts definitions and positions of all of "
             "them back; rows that came since stay",
         )
-    if image.version is None:
+    if move.version is None:
         raise UnsafeBlocked(
             "the operation did not write down the version of the table",
             remedy="undo without --restore-table, which puts definition and positions back",
         )
     found = []
-    for user in readers(state, image.item_id):
+    for user in readers(state, move.item_id):
         item, stream = state.items[user], state.streams.get(user)
         found.append(
             ItemRequest(
                 item_id=user, generation=stream.generation if stream is not None else 0,
                 bound=bound_hash(item.definition), before=item.definition, after=item.definition,
-                links_before=dict(item.links), links_after=dict(item.links), past=image.item_id,
+                links_before=dict(item.links), links_after=dict(item.links), past=move.item_id,
             )
         )
     return tuple(found)
 
 
-def _part(state: State, key: str, done: ItemRequest, image: Image, *, restore: bool) -> ItemRequest:
-    item = state.items.get(image.item_id)
+def _part(
+    state: State, key: str, done: ItemRequest, move: Move, *, restore: bool
+) -> ItemRequest:
+    item = state.items.get(move.item_id)
     if item is None:
         raise CommitConflict(
             f"{done.before.item_name} was dropped meanwhile", remedy="nothing is left to undo"
         )
-    stream = state.streams.get(image.item_id)
+    stream = state.streams.get(move.item_id)
     generation = stream.generation if stream is not None else 0
-    if item.definition.external != done.after.external or generation != image.generation:
+    if item.definition.external != done.after.external or generation != move.generation:
         raise CommitConflict(
             f"{item.definition.item_name} was changed again since operation {key}",
             remedy="undo the later operation first, or inject the positions that are wanted",
         )
-    before = msgspec.structs.replace(item.definition, external=image.definition.external)
+    before = replace(item.definition, external=move.definition.external)
     part = ItemRequest(
-        item_id=image.item_id, generation=generation, bound=bound_hash(item.definition),
+        item_id=move.item_id, generation=generation, bound=bound_hash(item.definition),
         before=item.definition, after=before, links_before=dict(item.links),
-        links_after=dict(image.links),
-        restore=image.version if restore else None, shard=image.shard,
+        links_after=dict(move.links),
+        restore=move.version if restore else None, shard=move.shard,
     )
-    if not image.target and not restore:
+    if not move.target and not restore:
         return part
+    return replace(part, **_positions(item, done, move))
+
+
+def _positions(item: ItemRecord, done: ItemRequest, move: Move) -> dict[str, Any]:
+    """What a part asks for to have the positions that were there before a move."""
+    name = item.definition.item_name
     if item.definition.kind == "sink":
-        position = DeltaCodec().read(image.line)
-        return msgspec.structs.replace(part, version=0 if position is None else position.version)
+        position = DeltaCodec().read(move.line)
+        return {"version": 0 if position is None else position.version}
     if has_tables(item.definition):
-        standing = PostgresCodec().read(image.line)
+        standing = PostgresCodec().read(move.line)
         if done.reset is not None or standing is None:
             raise UnsafeBlocked(
-                f"{item.definition.item_name} has taken a new snapshot: the slot of before is not "
-                "there any more, and rows that went from a mirror are not brought back",
-                remedy="nothing is to be done: its tables are what is upstream; among CHANGES the "
-                "rows of the snapshot can be left out by their _lsn",
+                f"{name} has taken a new snapshot: the slot of before is not there any more, and "
+                "rows that went from a mirror are not brought back",
+                remedy="no action needed: its tables are what is upstream; among CHANGES the rows "
+                "of the snapshot can be left out by their _lsn",
             )
-        return msgspec.structs.replace(part, everywhere=str(standing))
+        return {"everywhere": str(standing)}
     if not has_records(item.definition):
         raise UnsafeBlocked(
-            f"{item.definition.item_name} reads files: what was listed again is not forgotten",
-            remedy="nothing is to be done: files that were read twice are in the table twice",
+            f"{name} reads files: what was listed again is not forgotten",
+            remedy="no action needed: files that were read twice are in the table twice",
         )
-    positions = PartitionCodec().read(image.line)
+    positions = PartitionCodec().read(move.line)
     if positions is None:
-        return msgspec.structs.replace(part, reset=())
-    return msgspec.structs.replace(
-        part, only=True, origin=image.line,
-        targets={split_of(partition): str(offset) for partition, offset in positions.items()},
-    )
+        return {"reset": ()}
+    return {
+        "only": True, "origin": move.line,
+        "targets": {split_of(each): str(offset) for each, offset in positions.items()},
+    }

@@ -294,6 +294,8 @@ class OperationRun(ABC):
         if self.row.unsafe is not None:
             seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
             act = {"seconds": seconds, "prepared": ""}
+            if declared_state(self.row).refused:  # what was to be committed after a RESTORE
+                act["commit"] = None
         why = "; ".join(filter(None, (reason, *map(str, findings))))
         about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
         wanted = Commit(kind or final, (ForgetAlters(KEPT), *updates), reason=about)

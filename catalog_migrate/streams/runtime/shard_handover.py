@@ -18,7 +18,7 @@ from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import PositionLost
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.failures import SOURCE
-from catalog_migrate.streams.catalog.operation_records import backfilling
+from catalog_migrate.streams.catalog.operation_records import backfilling, edit_in, encode_edit
 from catalog_migrate.streams.catalog.tables import Tables, transaction
 from catalog_migrate.streams.catalog.upstream_tables import snapshot_app
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
@@ -139,7 +139,7 @@ def step(
         Snapshots(checkpoint).take(f"before it follows into {path}")
     moved = msgspec.structs.replace(
         stream, reads=path, generation=stream.generation + (edit is not None),
-        edit=msgspec.json.encode(edit).decode() if edit is not None else "",
+        edit=encode_edit(state, edit),
     )
     after = commit(Commit("follow", (Swap("stream", item_id, stream, moved),)))
     committed = after.streams.get(item_id)
@@ -150,9 +150,9 @@ def step(
 
 def apply_committed(checkpoint: Checkpoint, item_id: str, stream: StreamRecord) -> bool:
     """Repeat the committed edit of a checkpoint unless it has it; whether it was applied now."""
-    if not stream.edit or not needs_edit(checkpoint, stream.generation):
+    edit = edit_in(stream)
+    if edit is None or not needs_edit(checkpoint, stream.generation):
         return False
-    edit = msgspec.json.decode(stream.edit, type=Edit)
     return apply(checkpoint, edit, item=item_id, generation=stream.generation)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.streams.positions.planning import UnsafePlan
+    from catalog_migrate.streams.positions.plan import UnsafePlan
     from tests.services.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.soak]

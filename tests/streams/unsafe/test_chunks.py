@@ -15,7 +15,7 @@ from catalog_migrate.streams.positions.backfill import (
     skipped_note,
     skipped_ranges,
 )
-from catalog_migrate.streams.positions.forecast import Row
+from catalog_migrate.streams.positions.plan import Row
 
 offsets = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair))),

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.errors import InvalidPosition
-from catalog_migrate.streams.checkpoint.targets import Target, parse_target
-from catalog_migrate.streams.positions.forecast import (
-    Contents,
-    CurrentPosition,
-    Forecast,
-    PositionChoice,
-    Row,
-    Totals,
-    forecast,
-    partition_of,
-)
-
-START = parse_target("earliest")
+from catalog_migrate.model.objects import External, ObjectDefinition
+from catalog_migrate.streams.catalog.operation_records import Totals
+from catalog_migrate.streams.positions.forecast import Forecast
+from catalog_migrate.streams.positions.plan import Row
+from catalog_migrate.streams.positions.requests import ItemRequest, Policy, partition_of
+from catalog_migrate.streams.upstreams.upstream import Contents
 
 
 def contents(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> Contents:
@@ -32,29 +27,22 @@ def contents(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> Conten
     return Contents("c", {"t": topic_id}, {("t", n): each for n, each in bounds.items()}, at)
 
 
-def standing(positions: dict[int, int] | None) -> CurrentPosition:
-    line = None if positions is None else {("t", n): at for n, at in positions.items()}
-    return CurrentPosition(line, "c", {"t": "id"})
-
-
 def put(
     positions: dict[int, int] | None, bounds: dict[int, tuple[int, int]], *,
-    topic_id: str = "id", **choice: object,
+    topic_id: str = "id", policy: Policy = "error", **choice: Any,
 ) -> Forecast:
-    return forecast(
-        PositionChoice(START, **choice), standing(positions), contents(bounds, topic_id), now=0.0  # type: ignore[arg-type]
-    )
-
-
-def number(offset: int) -> Target:
-    return parse_target(str(offset))
+    line = None if positions is None else {("t", n): at for n, at in positions.items()}
+    definition = ObjectDefinition("s", "source", "t", (), external=External("KAFKA"))
+    part = ItemRequest("i1", 0, "", definition, definition, {}, {}, **choice)
+    stream = StreamRecord("c", upstream="c", topics={"t": "id"})
+    return Forecast(part, policy, line, stream, contents(bounds, topic_id), now=0.0).predict()
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
 def test_records_are_counted_one_by_one(old: int, new: int, low: int, size: int) -> None:
     """Doubled and skipped are exactly the records that are there and come twice or never."""
     high = low + size
-    found = put({0: old}, {0: (low, high)}, targets={("t", 0): number(new)}, policy="allow")
+    found = put({0: old}, {0: (low, high)}, targets={"t:0": str(new)}, policy="allow")
     there = set(range(low, high))
     assert found.totals == Totals(
         len(there & set(range(new, old))), len(there & set(range(old, new))),
@@ -64,7 +52,7 @@ def test_records_are_counted_one_by_one(old: int, new: int, low: int, size: int)
 
 def test_only_what_is_named() -> None:
     """Partitions that are not named stay, also when they are beyond what is there."""
-    found = put({0: 5, 1: 9}, {0: (0, 10), 1: (0, 8)}, targets={("t", 0): number(6)})
+    found = put({0: 5, 1: 9}, {0: (0, 10), 1: (0, 8)}, targets={"t:0": "6"})
     assert found.positions == {("t", 0): 6, ("t", 1): 9}
     assert not found.problems
 
@@ -79,24 +67,24 @@ def test_the_complete_line() -> None:
 def test_a_target_over_a_reset() -> None:
     """What INJECT names goes over RESET, and what it gives to all over that of START."""
     found = put(
-        {0: 5}, {0: (0, 10), 1: (0, 8)}, reset=(), everywhere=parse_target("latest"),
-        targets={("t", 1): None},
+        {0: 5}, {0: (0, 10), 1: (0, 8)}, reset=(), everywhere="latest",
+        targets={"t:1": None},
     )
     assert found.positions == {("t", 0): 10, ("t", 1): 0}
 
 
 def test_a_partition_that_is_new() -> None:
     """A partition that was added meanwhile is written into the line, from its oldest record."""
-    found = put({0: 5}, {0: (0, 10), 1: (3, 8)}, targets={("t", 0): number(6)})
+    found = put({0: 5}, {0: (0, 10), 1: (3, 8)}, targets={"t:0": "6"})
     assert found.positions == {("t", 0): 6, ("t", 1): 3}
 
 
 def test_a_partition_that_is_gone() -> None:
     """Without a reset a vanished partition is a problem that names the remedy."""
-    found = put({0: 5, 1: 2}, {0: (0, 10)}, targets={("t", 0): number(6)})
-    assert found.problems == (
+    found = put({0: 5, 1: 2}, {0: (0, 10)}, targets={"t:0": "6"})
+    assert found.problems == [
         "t:1 is no longer there: add RESET SPLITS, which forgets what was discovered",
-    )
+    ]
 
 
 def test_another_topic() -> None:

@@ -9,7 +9,8 @@ import msgspec
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.positions.planning import Job, dependent_jobs
+from catalog_migrate.streams.positions.plan import Job
+from catalog_migrate.streams.positions.planning import dependent_jobs
 from tests.decisions import Changes
 
 if TYPE_CHECKING:

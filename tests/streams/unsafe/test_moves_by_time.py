@@ -54,27 +54,27 @@ def test_the_last_stored_record(tmp_path: Path) -> None:
 def test_partition_by_partition() -> None:
     """With the same partitions each goes on for itself; ties are read again, or passed over."""
     times = {("o", 0): 100, ("o", 1): 200}
-    assert translate(times, contents(0, 1), "double").targets == {
+    assert translate(times, contents(0, 1), "double")[0] == {
         ("n", 0): Target("time", 100, "100 ms since 1970"),
         ("n", 1): Target("time", 200, "200 ms since 1970"),
     }
-    skipping = translate(times, contents(0, 1), "skip").targets
+    skipping, _ = translate(times, contents(0, 1), "skip")
     assert [target.value for target in skipping.values()] == [101, 201]
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
 def test_other_partitions(partitions: tuple[int, ...]) -> None:
     """With fewer or more partitions all go on after the oldest: nothing is lost, and it is said."""
-    found = translate({("o", 0): 100, ("o", 1): 200}, contents(*partitions), "double")
-    assert {target.value for target in found.targets.values()} == {100}
-    assert "partitions are others than before" in found.notes[0]
+    targets, notes = translate({("o", 0): 100, ("o", 1): 200}, contents(*partitions), "double")
+    assert {target.value for target in targets.values()} == {100}
+    assert "partitions are others than before" in notes[0]
 
 
 def test_nothing_stored() -> None:
     """What cannot be translated is listed and begins at START."""
-    found = translate({}, contents(0), "double")
-    assert found.targets == {}
-    assert found.notes == ("n:0: no record was stored yet, it begins at START",)
+    targets, notes = translate({}, contents(0), "double")
+    assert targets == {}
+    assert notes == ["n:0: no record was stored yet, it begins at START"]
 
 
 @pytest.mark.services

@@ -12,11 +12,11 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.operations.kinds import UNSAFE
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.operation_records import Image, earlier_rows
+from catalog_migrate.streams.catalog.operation_records import Move, UnsafeCommit, earlier_rows
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.ddl.create import create
 from catalog_migrate.streams.ddl.plans import plan_statement
-from catalog_migrate.streams.positions.forecast import Row
+from catalog_migrate.streams.positions.plan import Row
 from catalog_migrate.streams.positions.positions import sent_before
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
@@ -47,11 +47,13 @@ def moved(log: MemoryLog, topics: dict[str, str], former: dict[str, str] | None 
     """The state after a move at version 7 of the table, from what BEFORE says to ``topics``."""
     state = read_state(log)
     found = dependencies.find(state, "source", "s")
-    image = Image(
+    move = Move(
         item_id=found.item_id, definition=found.item.definition, links=dict(found.item.links),
-        line="-", lines=(), batch=None, generation=1, topics=BEFORE, version=7,
+        line="-", generation=1, topics=BEFORE, version=7,
     )
-    act = UnsafeAct("who", "host", "at", "why", "{}", images=msgspec.json.encode((image,)).decode())
+    act = UnsafeAct(
+        "who", "host", "at", "why", {}, commit=msgspec.to_builtins(UnsafeCommit((move,)))
+    )
     stream = first_stream(found.item_id)
 
     changes = Changes()

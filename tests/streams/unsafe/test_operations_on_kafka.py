@@ -22,10 +22,11 @@ from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import Store
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.positions.audit import Acknowledge, unacknowledged
-from catalog_migrate.streams.positions.forecast import Totals
-from catalog_migrate.streams.positions.planning import approved, decode_plan, encode_plan
+from catalog_migrate.streams.positions.plan import decode_plan, encode_plan
+from catalog_migrate.streams.positions.planning import approved
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.positions.restore import undo_request
 from catalog_migrate.streams.runtime.ports import Ports

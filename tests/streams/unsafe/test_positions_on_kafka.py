@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.catalog.updates import RaiseFormat
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UnsafeRefused
+from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.catalog.tables import DeltaTables
 from catalog_migrate.streams.positions.audit import actual
-from catalog_migrate.streams.positions.forecast import Totals
 from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def test_below_the_oldest(stage: Stage, at: At) -> None:
     stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 2) WITH (POLICY = 'clamp')")
     assert stage.positions() == {0: 4}
     assert stage.plans[-1].items[0].notes == (
-        f"{topic}:0: 2 is below the oldest record kept, 4: clamped to 4",
+        f"{topic}:0: 2 is below the oldest record kept, 4: clamped to 4", RaiseFormat(6).notice,
     )
     assert stage.plans[-1].totals == Totals(doubled=4)
     stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 2) WITH (POLICY = 'allow')")

@@ -28,12 +28,8 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.ddl.execute import Executor, Result
 from catalog_migrate.streams.ddl.plans import plan_statement
 from catalog_migrate.streams.positions.client import UnsafeClient
-from catalog_migrate.streams.positions.planning import (
-    UnsafePlan,
-    approved,
-    decode_plan,
-    encode_plan,
-)
+from catalog_migrate.streams.positions.plan import UnsafePlan, decode_plan, encode_plan
+from catalog_migrate.streams.positions.planning import approved
 from catalog_migrate.streams.positions.positions_file import export
 from catalog_migrate.streams.positions.render import render
 from catalog_migrate.streams.positions.requests import request_of

@@ -278,7 +278,7 @@ def test_killed_at_every(
     stage: Stage, filled: Table, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     """Killed before or after any commit, to the catalog or to the table: all or nothing, once."""
-    real, batch, outcomes = restore.perform, 3, set()
+    real, batch, outcomes = restore.restore_table, 3, set()
     for point in range(every, 40, every):
         key = stage.unsafe("INJECT OFFSETS (TO 'shift 2')").operation
         assert key is not None
@@ -305,7 +305,7 @@ def test_killed_at_every(
         client = stage.executor(log=stage.log.attach(hook)).unsafe
         name = f"undo-{point:03d}"
         with monkeypatch.context() as patch:
-            patch.setattr(restore, "perform", perform)
+            patch.setattr(restore, "restore_table", perform)
             try:
                 client.run(asked, "back", confirm=lambda _: True, key=name)
             except Died:
