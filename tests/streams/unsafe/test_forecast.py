@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.connectors.base import Contents
 from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.model.objects import External, ObjectDefinition
@@ -17,7 +18,6 @@ from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.positions.forecast import Forecast
 from catalog_migrate.streams.positions.plan import Row
 from catalog_migrate.streams.positions.requests import ItemRequest, Policy, partition_of
-from catalog_migrate.streams.upstreams.upstream import Contents
 
 
 def contents(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> Contents:
