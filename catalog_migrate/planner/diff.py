@@ -114,7 +114,7 @@ def _is_in_force(
 ) -> bool:
     if old is None or old.definition.kind != definition.kind:
         return False
-    facts = _facts_against(release, identity, definition, old)
+    definition, facts = _against(release, identity, definition, old)
     if facts.decisions and not set(old.applied).issuperset(facts.decisions.values()):
         return False
     return _is_alike(definition, facts, release.uses.get(identity, ()), old)
@@ -286,7 +286,7 @@ def _compare_one(
             identity, definition.key, definition, facts_in(release, definition), uses, None, None,
             "create", _NO_DELTA, created_over=identity in baseline.objects,
         )
-    facts = _facts_against(release, identity, definition, old)
+    definition, facts = _against(release, identity, definition, old)
     if old.definition.kind != definition.kind:
         is_kept = definition.was == old.definition.kind
         return Compared(
@@ -372,23 +372,33 @@ def _own_action(
     return None if _is_alike(definition, facts, uses, old) else "update"
 
 
-def _facts_against(
+def _against(
     release: Release, identity: Identity, definition: ObjectDefinition, old: BaselineObject
-) -> Facts:
-    """The hashes of an object of the release, those in force where they stand for the same."""
+) -> tuple[ObjectDefinition, Facts]:
+    """An object of the release with its hashes, what is in force where that stands for the same.
+
+    A view whose ``*`` was only written out in another way keeps its text with the hash.
+    """
     in_force = old.hashes.definition
     facts = release.facts.get(identity) or facts_in(
         release, definition, old.hashes.text, in_force, old.definition.columns
     )
     asked = facts.hashes.definition
+    if asked == in_force:
+        return definition, facts
     other_scheme = asked[:2] != in_force[:2]
-    if (other_scheme and is_same_definition(asked, definition, in_force, old.definition)) or (
-        asked != in_force
-        and "`" in f"{old.definition.sql}{definition.sql}"  # as in every text with qualified names
-        and is_written_alike(old.definition, definition, release)
+    if other_scheme and is_same_definition(asked, definition, in_force, old.definition):
+        return definition, facts._replace(hashes=facts.hashes._replace(definition=in_force))
+    # as in every text with qualified names
+    if "`" in f"{old.definition.sql}{definition.sql}" and (
+        is_written_alike(old.definition, definition, release)
     ):
-        return facts._replace(hashes=facts.hashes._replace(definition=in_force))
-    return facts
+        kept = facts.hashes._replace(definition=in_force, text=old.hashes.text)
+        text = msgspec.structs.replace(
+            definition, sql=old.definition.sql, text_hash=None, definition_hash=None
+        )
+        return text, facts._replace(hashes=kept)
+    return definition, facts
 
 
 def signature(definition: ObjectDefinition) -> tuple[object, ...]:
