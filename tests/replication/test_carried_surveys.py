@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.connectors.postgres import server, survey
+from catalog_migrate.connectors.postgres.changes import Settings, StreamReader
 from catalog_migrate.connectors.postgres.sessions import session
 from catalog_migrate.connectors.postgres.types import Position
 from catalog_migrate.connectors.postgres.watch import OpenServer, Watcher
 from catalog_migrate.errors import ChangesMissing
-from catalog_migrate.streams.spark.postgres_changes import Settings, StreamReader
 from tests.services.upstream import Upstream
 
 

@@ -87,7 +87,7 @@ REMEDIES = {
     "connectors/postgres/preflight.py",
     "connectors/postgres/sessions.py",
     "streams/spark/file_lines.py", "streams/spark/moved_rows.py",
-    "streams/spark/postgres_sink.py",
+    "connectors/postgres/sink.py",
     "streams/spark/postgres_source.py",
     "streams/ddl/validation.py",
 }

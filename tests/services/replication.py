@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-    from catalog_migrate.streams.spark.postgres_changes import Range
+    from catalog_migrate.connectors.postgres.changes import Range
 
 
 def slot_state(connection: Resolved, name: str) -> Slot | None:
@@ -37,8 +37,8 @@ def changes_range(
     """
     from pyspark.sql import datasource
 
+    from catalog_migrate.connectors.postgres import changes as postgres_changes
     from catalog_migrate.engine.spark.session import unlogged
-    from catalog_migrate.streams.spark import postgres_changes
 
     settings = postgres_changes.Settings(connection, slot, publication, tables, start)
     label = f"changes_range_{uuid4().hex[:12]}"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.model.objects import Column
-from catalog_migrate.streams.formats.avro import (
+from catalog_migrate.connectors.registry.avro import (
     END_MARK,
     UnfitSchema,
     reading,
     unwritable,
     written_schema,
 )
+from catalog_migrate.model.objects import Column
 from catalog_migrate.streams.upstreams.schemas import json_schema, record_name
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.connectors.registry.protobuf import FILE, MessageReader, UnfitMessage, compiled
 from catalog_migrate.model.objects import Column
-from catalog_migrate.streams.formats.protobuf import FILE, MessageReader, UnfitMessage, compiled
 
 ORDER = """\
 syntax = "proto3";

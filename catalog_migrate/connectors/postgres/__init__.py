@@ -5,6 +5,6 @@ decoder of what the server sends, ``sessions`` how a server is talked to and wha
 ``server`` what is asked of a real one, ``preflight`` the checks before a source, ``snapshot`` the
 rows that were there before a slot, ``moved_rows`` values that did not come with a key's change.
 ``survey`` is what a source depends on upstream, ``watch`` the look at it with every batch,
-``drift`` what became of it; ``comparison`` and ``values`` compare a mirror with its tables. No
-module knows Spark: the stream reader is in ``catalog_migrate/streams/spark/postgres_changes.py``.
+``drift`` what became of it; ``comparison`` and ``values`` compare a mirror with its tables. Of
+what runs on Spark, ``changes`` is the stream reader and ``sink`` writes batches, beside ``ledger``.
 """

@@ -14,7 +14,6 @@ from catalog_migrate.connectors.base import (
     Session,
     Sink,
     Source,
-    load,
 )
 from catalog_migrate.connectors.postgres import options
 from catalog_migrate.connectors.postgres.positions import PostgresCodec
@@ -109,9 +108,10 @@ class PostgresSink(Sink):
 
     def writer(self, spark: Session, spec: QuerySpec) -> BatchWriter:
         """Return what merges the rows of a batch."""
+        from catalog_migrate.connectors.postgres import sink
+
         del spark
-        writer: BatchWriter = load("catalog_migrate.streams.spark.postgres_sink:PostgresSink")(spec)
-        return writer
+        return sink.PostgresSink(spec)
 
     def begin(self, spark: Session, writer: Any) -> None:
         """Put rows that the table refused, and that are in the ledger, among the dead letters."""

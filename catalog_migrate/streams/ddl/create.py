@@ -15,6 +15,7 @@ from catalog_migrate.catalog.updates import Put
 from catalog_migrate.connectors.base import has_records
 from catalog_migrate.connectors.options import check, section_of
 from catalog_migrate.connectors.query import DEAD_LETTER_COLUMNS, PLACE_COLUMNS
+from catalog_migrate.connectors.registry import avro
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.connector_names import package_of
 from catalog_migrate.model.names import quote_part
@@ -50,7 +51,6 @@ from catalog_migrate.streams.catalog.upstream_tables import (
     role,
     with_column_ids,
 )
-from catalog_migrate.streams.formats import avro
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""

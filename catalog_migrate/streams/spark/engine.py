@@ -12,6 +12,7 @@ import msgspec
 from catalog_migrate.connectors.base import BatchWriter, OpenTransaction, sink_of, source_of
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.connectors.query import OutputTable, QuerySpec
+from catalog_migrate.connectors.spark_rows import append_once
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
@@ -26,7 +27,6 @@ from catalog_migrate.streams.spark.running import (
     BatchGate,
     SortingWriter,
     SparkRunningQuery,
-    append_once,
     explain,
     is_settled,
     python_causes,

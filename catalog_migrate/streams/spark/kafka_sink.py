@@ -17,12 +17,12 @@ from catalog_migrate.connectors.query import (
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.connectors.refused_rows import key_text
+from catalog_migrate.connectors.spark_rows import json_of
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.spark.refused_rows import key_text
 from catalog_migrate.streams.spark.registry_formats import ensure_avro, registered
-from catalog_migrate.streams.spark.running import json_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression

@@ -17,12 +17,14 @@ import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connectors.base import Batch
+from catalog_migrate.connectors.postgres.changes import changes, snapshot_files
 from catalog_migrate.connectors.postgres.pgoutput import COMMIT, TABLE
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.connectors.postgres.snapshot import StagedTable
 from catalog_migrate.connectors.postgres.types import Position, is_unfit, lsn_text, spark_value
 from catalog_migrate.connectors.query import OutputTable, QuerySpec, ddl
 from catalog_migrate.connectors.row_values import hash_key
+from catalog_migrate.connectors.spark_rows import append_once
 from catalog_migrate.delta.table import at_this_version, load_table, require_plain, write_rows
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UnfitValue
@@ -40,8 +42,7 @@ from catalog_migrate.streams.catalog.upstream_tables import (
 )
 from catalog_migrate.streams.checkpoint.delta_tables import commit_batch
 from catalog_migrate.streams.spark.moved_rows import complete_rows
-from catalog_migrate.streams.spark.postgres_changes import changes, snapshot_files
-from catalog_migrate.streams.spark.running import append_once, python_causes
+from catalog_migrate.streams.spark.running import python_causes
 from catalog_migrate.streams.upstreams.table_snapshots import expected
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connectors.query import QuerySpec, ddl, declared_columns, written_columns
+from catalog_migrate.connectors.registry import avro, protobuf
 from catalog_migrate.connectors.registry.client import (
     Incompatible,
     RegisteredSchema,
@@ -30,7 +31,7 @@ from catalog_migrate.errors import ConnectionFailed, EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.formats import avro, exact_values, protobuf
+from catalog_migrate.streams.formats import exact_values
 from catalog_migrate.streams.formats.exact_values import exact_of
 from catalog_migrate.streams.spark import decoding
 from catalog_migrate.streams.upstreams import schemas

@@ -3,8 +3,7 @@
 Why it died is the chain of causes, from Spark's own message to the innermost one. Between Spark's
 ``foreachBatch`` and a writer stands a gate: whose batch it is, errors kept, a way to stop.
 
-And the writer of a source with ON ERROR INTO: good rows to its shard, bad ones to their table; and
-how every writer puts values as JSON: nulls shown, microseconds kept, UTC.
+And the writer of a source with ON ERROR INTO: good rows to its shard, bad ones to their table.
 """
 
 from __future__ import annotations
@@ -13,19 +12,16 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connectors import row_values
 from catalog_migrate.connectors.base import Batch, BatchWriter
 from catalog_migrate.connectors.postgres.sessions import parse_failure
 from catalog_migrate.connectors.query import QuerySpec
+from catalog_migrate.connectors.spark_rows import append_once
 from catalog_migrate.engine_failures import failing, is_transient, mute
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, ReplicationFailed, RowRefused
-from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.catalog.failures import is_passing, place_of
 from catalog_migrate.streams.catalog.queries import WRAPPERS, QueryFailure, QueryProgress
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, batch_number
@@ -34,7 +30,6 @@ from catalog_migrate.streams.spark.decoding import BAD_RECORD_MARK
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -142,32 +137,6 @@ class SortingWriter:
 
 def _persisted(frame: DataFrame) -> DataFrame:
     return frame.persist()
-
-
-def append_once(rows: DataFrame, path: str, app: str, version: int) -> None:
-    """Append to a table under the transaction (app, version); a table that has it skips it."""
-    (
-        rows.write.format("delta")
-        .mode("append")
-        .option("txnAppId", app)
-        .option("txnVersion", str(version))
-        .save(path)
-    )
-
-
-JSON_OPTIONS = MappingProxyType({
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "timeZone": "UTC",
-})
-"""Spark's own default drops nulls and everything below a millisecond."""
-
-
-def json_of(columns: Sequence[str], *, nulls: bool = True) -> Expression:
-    """One JSON object of those columns; BINARY is base64. Without ``nulls`` their fields miss."""
-    options = {**JSON_OPTIONS, "ignoreNullFields": str(not nulls).lower()}
-    return F.to_json(F.struct(*(F.col(quote_sql(name)) for name in columns)), options)
 
 
 BAD_RECORD = "BAD_RECORD"

@@ -14,6 +14,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.options import effective
 from catalog_migrate.connectors.query import QuerySpec, declared_columns, written_columns
+from catalog_migrate.connectors.registry import avro, protobuf
 from catalog_migrate.connectors.registry.client import (
     RegisteredSchema,
     SchemaRegistry,
@@ -27,7 +28,6 @@ from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
 from catalog_migrate.planner.plan import Migration
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.formats import avro, protobuf
 
 KINDS = {"AVRO": "AVRO", "JSON SCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
 """By FORMAT what a registry calls it."""
@@ -54,7 +54,7 @@ class Written(msgspec.Struct, frozen=True):
 def written(external: External, columns: Sequence[Column]) -> Written:
     """Return the schema of a sink's rows.
 
-    Raises :class:`~catalog_migrate.streams.formats.avro.UnfitSchema`.
+    Raises :class:`~catalog_migrate.connectors.registry.avro.UnfitSchema`.
     """
     topic = str(external.options["TOPIC"])
     record = str(external.options.get("RECORD NAME") or record_name(topic))

@@ -47,7 +47,7 @@ class Story:
 
     def prepare(self, files: Path) -> None:
         """Slot and snapshot, its rows in the table."""
-        from catalog_migrate.streams.spark.postgres_changes import SCHEMA
+        from catalog_migrate.connectors.postgres.changes import SCHEMA
 
         connection = self.upstream.connection
         found = survey.discover(connection, ["a", "b"], publication="p")
@@ -77,7 +77,7 @@ class Story:
 
     def query(self, write: Write) -> StreamingQuery:
         """Start the stream at the checkpoint."""
-        from catalog_migrate.streams.spark.postgres_changes import changes
+        from catalog_migrate.connectors.postgres.changes import changes
 
         frame = changes(
             self.spark, self.upstream.connection, slot=self.slot, publication="p",
@@ -281,7 +281,7 @@ def test_the_reader_looks_upstream(upstream: Upstream) -> None:
     """Each position has the fingerprint of what its tables depend on. What loses nothing goes on;
     what may have, also since a batch was planned, ends the stream by a typed error, and so it does
     after a restart. A position that was reached before there were fingerprints is gone on from."""
-    from catalog_migrate.streams.spark import postgres_changes
+    from catalog_migrate.connectors.postgres import changes as postgres_changes
 
     upstream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     names = survey.names_of(["t"])
@@ -348,8 +348,8 @@ def test_the_reader_by_hand(
     """An idle stream stays where it is and makes no batch; a heartbeat, and much log of others,
     move it on; the slot follows what was committed and nothing else. PySpark before 4.2 does not
     say where a batch begins: after a restart the reader goes on from the end of the log."""
-    from catalog_migrate.streams.spark import postgres_changes
-    from catalog_migrate.streams.spark.postgres_changes import Settings, StreamReader
+    from catalog_migrate.connectors.postgres import changes as postgres_changes
+    from catalog_migrate.connectors.postgres.changes import Settings, StreamReader
 
     upstream.sql(
         "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE other (v text)",

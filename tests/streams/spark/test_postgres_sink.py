@@ -143,7 +143,7 @@ def test_rows_that_the_table_refuses(
     other row is in the table, once each, wherever the runtime dies; of a key the last row that the
     table takes is there. Without it the error names table, column and the hash of the key, and
     shows no value."""
-    from catalog_migrate.streams.spark import postgres_sink
+    from catalog_migrate.connectors.postgres import sink as postgres_sink
 
     columns = (
         Column("id", "BIGINT"), Column("v", "STRING"), Column("parent", "BIGINT"),

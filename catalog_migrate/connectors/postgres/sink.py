@@ -19,13 +19,7 @@ from catalog_migrate.connectors.query import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.connectors.row_values import place_in
-from catalog_migrate.connectors.values import table_of
-from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.names import fold, quote_sql
-from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
-from catalog_migrate.streams.spark.refused_rows import (
+from catalog_migrate.connectors.refused_rows import (
     Refusal,
     RefusedRow,
     SinkRow,
@@ -36,7 +30,13 @@ from catalog_migrate.streams.spark.refused_rows import (
     refused_error,
     sink_rows,
 )
-from catalog_migrate.streams.spark.running import JSON_OPTIONS, json_of
+from catalog_migrate.connectors.row_values import place_in
+from catalog_migrate.connectors.spark_rows import JSON_OPTIONS, json_of
+from catalog_migrate.connectors.values import table_of
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import fold, quote_sql
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
 
 if TYPE_CHECKING:
     import psycopg

@@ -28,10 +28,10 @@ from catalog_migrate.connectors.query import (
     written_columns,
 )
 from catalog_migrate.connectors.row_values import hash_key
+from catalog_migrate.connectors.spark_rows import append_once, json_of
 from catalog_migrate.errors import RowRefused
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.spark.running import append_once, json_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
