@@ -156,7 +156,10 @@ class PartitionCodec:
         raise CheckpointCorrupt(f"{file} is no file of a {self.kind} source", file=file)
 
     def write_initial(self, positions: Positions) -> bytes:  # noqa: ARG002
-        """Return the contents of ``sources/<i>/0``, "" for a reader that keeps nothing there."""
+        """Return the contents of ``sources/<i>/0``, where a reader without a checkpoint begins.
+
+        b"" for a reader that does not look there: positions are refused before its first batch.
+        """
         return b""
 
 

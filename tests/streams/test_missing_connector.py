@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.connectors import base
-from catalog_migrate.errors import ConnectorMissing, RefusedStatement
+from catalog_migrate.errors import ConnectorMissing, RefusedStatement, UnsafeBlocked
 from catalog_migrate.model.connector_names import ENTRY_POINTS
 from catalog_migrate.streams.catalog import dependencies
 from tests.simulation.streaming import StreamWorld
@@ -121,3 +122,15 @@ def test_it_goes_on_once_the_package_is_there(
     for _ in range(30):
         stage.turn()
     assert stage.supervisor.managed[item_id].active
+
+
+def test_no_first_positions_where_the_reader_takes_none(
+    stage: Stage, package: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Positions before the first batch are refused, for a reader that would not look at them."""
+    package.syspath_prepend(tmp_path / "site")
+    cluster = stage.supervisor.cluster
+    stage.put("cluster", cluster, ClusterRecord(unsafe=True))
+    client = stage.client(lambda: None)
+    with pytest.raises(UnsafeBlocked, match="has read nothing yet, and QUEUE sources take no"):
+        client.run("EXPLAIN ALTER SOURCE w UNSAFE INJECT OFFSETS ('u:0' = 1) REASON 'twice'")

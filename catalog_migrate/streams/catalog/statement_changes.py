@@ -279,7 +279,8 @@ def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart
 def needs_external_format(external: External | None) -> bool:
     """Whether an older tool would leave part of a definition out, or pass it over."""
     return external is not None and bool(
-        external.tables or external.registry is not None or _NEW_OPTIONS & set(external.options)
+        external.tables or external.registry is not None or external.package is not None
+        or _NEW_OPTIONS & set(external.options)
     )
 
 

@@ -386,6 +386,12 @@ def _survey_partitions(survey: Survey) -> ItemPlan:
             part, policy, standing, stream, contents, survey.now, survey.find_read(contents),
             by_time,
         ).predict()
+    initial = b"" if found.problems else codec.write_initial(found.positions)
+    if not found.problems and not initial and survey.checkpoint.latest_offsets is None:
+        found.problems.append(
+            f"source {survey.spec.name} has read nothing yet, and {external.connector} sources "
+            "take no first positions: let it read a batch"
+        )
     item = replace(
         item, rows=tuple(found.rows), totals=found.totals, notes=(*notes, *found.notes),
         foreign=found.foreign, topics=dict(contents.topic_ids), problems=tuple(found.problems),
@@ -395,7 +401,7 @@ def _survey_partitions(survey: Survey) -> ItemPlan:
     first = line and survey.checkpoint.latest_offsets is None
     return put(
         item, line, upstream_after=contents.cluster, topics_after=item.topics,
-        edit=begin(survey.checkpoint, 0, codec.write_initial(found.positions)) if first else None,
+        edit=begin(survey.checkpoint, 0, initial) if first else None,
     )
 
 
