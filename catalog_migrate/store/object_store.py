@@ -426,17 +426,13 @@ def _open(address: str, options: dict[str, str]) -> Any:
             f"{address} is on an object store, for which the package obstore is needed",
             remedy="pip install 'catalog_migrate[s3]'",
         ) from error
-    patience: dict[str, Any] = {}
     config: dict[str, Any] = {name.lower(): value for name, value in options.items()}
     client = {"allow_http": os.environ["AWS_ALLOW_HTTP"]} if "AWS_ALLOW_HTTP" in os.environ else {}
     for name in tuple(config):
         plain = name.removeprefix("aws_")
         if plain in _CLIENT:
             client[plain] = config.pop(name)
-    if (times := config.pop("max_retries", "")).isdecimal():
-        patience["max_retries"] = int(times)
-    if seconds := _SECONDS.fullmatch(config.pop("retry_timeout", "")):
-        patience["retry_timeout"] = timedelta(seconds=int(seconds[1]))
+    patience = _patience(config)
     more: dict[str, Any] = {"retry_config": patience} if patience else {}
     if urlsplit(address).scheme.startswith("s3"):
         endpoint = _taken(config, *_ENDPOINTS)
@@ -460,6 +456,16 @@ def _open(address: str, options: dict[str, str]) -> Any:
         lambda: opened(address, config=config, client_options=client, **more),
         UnknownConfigurationKeyError, repeat(0), when=pass_over,
     )
+
+
+def _patience(config: dict[str, Any]) -> dict[str, Any]:
+    """How often and how long is retried; the options of it are taken out."""
+    patience: dict[str, Any] = {}
+    if (times := config.pop("max_retries", "")).isdecimal():
+        patience["max_retries"] = int(times)
+    if seconds := _SECONDS.fullmatch(config.pop("retry_timeout", "")):
+        patience["retry_timeout"] = timedelta(seconds=int(seconds[1]))
+    return patience
 
 
 def _taken(config: dict[str, Any], *names: str) -> str | None:

@@ -109,23 +109,8 @@ def read_body(sql: str) -> Body:
     match = _SELECT.match(sql.strip().rstrip(";"))
     if match is None:
         raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
-    items = []
-    for piece in _split_top(match[1]):
-        alias = _ALIAS.match(piece)
-        expression, name = (alias[1].strip(), _unquoted(alias[2])) if alias else (piece, "")
-        if not name:
-            name = _parts(expression)[-1] if _PATH.match(expression) else expression
-        items.append((expression, name))
-    relations = []
-    if match[2]:
-        for piece in _FROM_SPLIT.split(_FROM_END.split(match[2] + " ")[0]):
-            relation = _RELATION.match(piece)
-            if relation is None:
-                raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
-            *schema, name = _parts(relation[1])
-            alias_name = _unquoted(relation[3]) if relation[3] else name
-            read = ItemName(schema[-1] if schema else "", name + (relation[2] or ""))
-            relations.append((alias_name.lower(), read))
+    items = list(map(_read_item, _split_top(match[1])))
+    relations = list(_read_relations(sql, match[2])) if match[2] else []
     called = dict.fromkeys(name for expression, _ in items for name in _called(expression))
     condition = _WHERE.search(match[2] or "")
     aliases = {alias for alias, _ in relations}
@@ -137,6 +122,25 @@ def read_body(sql: str) -> Body:
         tuple(items), tuple(relations), tuple(called), condition[1] if condition else "",
         tuple(compared),
     )
+
+
+def _read_item(piece: str) -> tuple[str, str]:
+    """An item of a select list, and what it is called."""
+    alias = _ALIAS.match(piece)
+    if alias:
+        return alias[1].strip(), _unquoted(alias[2])
+    return piece, _parts(piece)[-1] if _PATH.match(piece) else piece
+
+
+def _read_relations(sql: str, text: str) -> Iterator[tuple[str, ItemName]]:
+    """What a FROM reads, by alias."""
+    for piece in _FROM_SPLIT.split(_FROM_END.split(text + " ")[0]):
+        relation = _RELATION.match(piece)
+        if relation is None:
+            raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
+        *schema, name = _parts(relation[1])
+        alias = _unquoted(relation[3]) if relation[3] else name
+        yield alias.lower(), ItemName(schema[-1] if schema else "", name + (relation[2] or ""))
 
 
 def _called(expression: str) -> Iterator[ItemName]:
@@ -226,19 +230,21 @@ def _analysed(
     return tuple(result)
 
 
+_LITERALS = (
+    (_INTEGER, "INT"), (_STRING, "STRING"),
+    (re.compile(r"(?:TRUE|FALSE)\Z", re.I), "BOOLEAN"), (re.compile(r"NULL\Z", re.I), "VOID"),
+)
+"""How literals are written, and their types."""
+
+
 def _type_of(
     expression: str, scope: Sequence[tuple[str, ItemName, Sequence[Column]]],
     returns_of: Callable[[ItemName], str | None],
 ) -> tuple[str, bool]:
     """(canonical type, nullable) of an expression."""
-    if _INTEGER.match(expression):
-        return "INT", False
-    if _STRING.match(expression):
-        return "STRING", False
-    if expression.upper() in {"TRUE", "FALSE"}:
-        return "BOOLEAN", False
-    if expression.upper() == "NULL":
-        return "VOID", True
+    for pattern, kind in _LITERALS:
+        if pattern.match(expression):
+            return kind, kind == "VOID"
     cast = _CAST.match(expression)
     if cast:
         return cast[2].strip().upper(), _type_of(cast[1].strip(), scope, returns_of)[1]
@@ -249,14 +255,7 @@ def _type_of(
     if call and "." in call[1]:
         for argument in filter(None, _split_top(call[2])):
             _type_of(argument, scope, returns_of)
-        function = ItemName(*_parts(call[1]))
-        returns = returns_of(function)
-        if returns is None:
-            raise EngineFailure(
-                f"the function {function} cannot be found", condition="UNRESOLVED_ROUTINE",
-                missing=str(function),
-            )
-        return returns, True
+        return _returned(ItemName(*_parts(call[1])), returns_of), True
     known = {c.name.lower(): c for _, _, columns in scope for c in columns}
     mentioned = [known[part.lower()] for part in _parts(expression) if part.lower() in known]
     if not mentioned:
@@ -264,6 +263,16 @@ def _type_of(
             f"cannot resolve {expression!r}", condition="UNRESOLVED_COLUMN", missing=expression
         )
     return mentioned[0].type, any(column.nullable for column in mentioned)
+
+
+def _returned(function: ItemName, returns_of: Callable[[ItemName], str | None]) -> str:
+    returns = returns_of(function)
+    if returns is None:
+        raise EngineFailure(
+            f"the function {function} cannot be found", condition="UNRESOLVED_ROUTINE",
+            missing=str(function),
+        )
+    return returns
 
 
 def _resolve(
@@ -420,38 +429,16 @@ def analyse_query(
 
     An error of theirs is one of the text too: what it reads cannot be read.
     """
-    parents = {name.folded: columns for name, columns in request.parents.items()}
-    functions = {function.name.folded: function for function in request.functions}
-
-    def columns(name: ItemName) -> Sequence[Column] | None:
-        name = name if name.schema else ItemName(request.namespace, name.name)
-        function = called_for_rows(name)
-        stand_in = None if function is None else functions.get(function.folded)
-        if stand_in is not None and not isinstance(stand_in.returns, str):
-            return stand_in.returns
-        return parents[name.folded] if name.folded in parents else columns_of(name)
-
-    def returns(name: ItemName) -> str | None:
-        if name.folded in functions:
-            called = functions.pop(name.folded)  # one that calls itself is not there
-            if isinstance(called.returns, str):
-                value_of(called.name, called.body, called.arguments)
-            functions[name.folded] = called
-            return scalar_returns(called)
-        return None if name.folded in parents else returns_of(name)
-
-    def value_of(name: ItemName, sql: str, arguments: Sequence[Argument]) -> Column:
-        scope = tuple(Column(each.name, each.type) for each in arguments)
-        return Column("", *_type_of(sql.strip(), [(name.name.lower(), name, scope)], returns))
-
+    names = _Names(request, columns_of, returns_of)
     try:
         if request.scalar:
-            value = value_of(request.name, request.sql, request.arguments)
+            value = names.value_of(request.name, request.sql, request.arguments)
             plan = f"Project [{request.sql.strip()} AS value#0]\n+- OneRowRelation"
             return QueryAnalysis((value,), plan=plan if request.plan else None)
         body = read_body(request.sql)
-        found = analyse(body, columns, returns)
-        plan = _plan(body, [columns(name) or () for _, name in body.relations], request.namespace)
+        found = analyse(body, names.columns, names.returns)
+        read = [names.columns(name) or () for _, name in body.relations]
+        plan = _plan(body, read, request.namespace)
         return QueryAnalysis(found, plan=plan if request.plan else None)
     except EngineFailure as error:
         missing = error.data.get("missing")
@@ -460,55 +447,107 @@ def analyse_query(
         )
 
 
+class _Names:
+    """What names in a user's text stand for."""
+
+    def __init__(
+        self, request: QueryRequest, columns_of: Callable[[ItemName], Sequence[Column] | None],
+        returns_of: Callable[[ItemName], str | None],
+    ) -> None:
+        self._namespace = request.namespace
+        self._parents = {name.folded: columns for name, columns in request.parents.items()}
+        self._functions = {function.name.folded: function for function in request.functions}
+        self._columns_of, self._returns_of = columns_of, returns_of
+
+    def columns(self, name: ItemName) -> Sequence[Column] | None:
+        name = name if name.schema else ItemName(self._namespace, name.name)
+        function = called_for_rows(name)
+        stand_in = None if function is None else self._functions.get(function.folded)
+        if stand_in is not None and not isinstance(stand_in.returns, str):
+            return stand_in.returns
+        if name.folded in self._parents:
+            return self._parents[name.folded]
+        return self._columns_of(name)
+
+    def returns(self, name: ItemName) -> str | None:
+        if name.folded in self._functions:
+            called = self._functions.pop(name.folded)  # one that calls itself is not there
+            if isinstance(called.returns, str):
+                self.value_of(called.name, called.body, called.arguments)
+            self._functions[name.folded] = called
+            return scalar_returns(called)
+        return None if name.folded in self._parents else self._returns_of(name)
+
+    def value_of(self, name: ItemName, sql: str, arguments: Sequence[Argument]) -> Column:
+        scope = tuple(Column(each.name, each.type) for each in arguments)
+        return Column("", *_type_of(sql.strip(), [(name.name.lower(), name, scope)], self.returns))
+
+
 def _plan(body: Body, read: Sequence[Sequence[Column]], namespace: str) -> str:
     """The analysed plan of a body as Spark prints it; each relation is a leaf."""
     numbers = iter(range(10_000))
     ids = [{column.name.lower(): next(numbers) for column in columns} for columns in read]
-    aliases = [alias for alias, _ in body.relations]
-
-    def spelt(expression: str) -> str:
-        """An expression with the ids behind the names of columns."""
-        found = []
-        for at, each in enumerate(ids):
-            for match in _REFERENCE.finditer(expression):
-                *qualifier, name = (part.lower() for part in _parts(match[0]))
-                if name in each and qualifier in ([], [aliases[at]]):
-                    found.append((match.start(), match.end(), f"{name}#{each[name]}"))
-        for start, end, text in sorted(found, reverse=True):
-            expression = expression[:start] + text + expression[end:]
-        return expression
-
-    items = []
-    for expression, name in body.items:
-        star = _STAR.match(expression)
-        if star is not None:
-            items += [
-                f"{column.name}#{ids[at][column.name.lower()]}"
-                for at, columns in enumerate(read) for column in columns
-                if not star[1] or _unquoted(star[1]).lower() == aliases[at]
-            ]
-        else:
-            text = spelt(expression)
-            bare = text.partition("#")
-            same = _PATH.match(bare[0]) and bare[2].isdigit() and bare[0].lower() == name.lower()
-            items.append(text if same else f"{text} AS {name}#{next(numbers)}")
-    leaves = []
-    for (alias, (schema, name)), each in zip(body.relations, ids, strict=True):
-        columns = ", ".join(f"{column}#{number}" for column, number in each.items())
-        read_as = f"spark_catalog.{schema or namespace}.{name}"
-        leaves.append([
-            f"SubqueryAlias {alias}", f"+- SubqueryAlias {read_as}",
-            f"   +- LogicalRDD [{columns}], false",
-        ])
+    scopes = [
+        (alias, each, columns)
+        for (alias, _), each, columns in zip(body.relations, ids, read, strict=True)
+    ]
+    items = [
+        text for item in body.items for text in _printed_items(item, scopes, numbers)
+    ]
+    leaves = [
+        _leaf(alias, f"spark_catalog.{schema or namespace}.{name}", each)
+        for (alias, (schema, name)), each in zip(body.relations, ids, strict=True)
+    ]
     tree = leaves[0] if leaves else ["OneRowRelation"]
     for leaf in leaves[1:]:
-        conditions = " AND ".join(f"({spelt(each)})" for each in body.compared) or "true"
+        conditions = " AND ".join(f"({_printed(each, scopes)})" for each in body.compared) or "true"
         tree = [
             f"Join Inner, ({conditions})", *_below(tree, ":- ", ":  "), *_below(leaf, "+- ", "   ")
         ]
     if body.condition:
-        tree = [f"Filter ({spelt(body.condition)})", *_below(tree, "+- ", "   ")]
+        tree = [f"Filter ({_printed(body.condition, scopes)})", *_below(tree, "+- ", "   ")]
     return "\n".join([f"Project [{', '.join(items)}]", *_below(tree, "+- ", "   ")])
+
+
+_Scope = tuple[str, Mapping[str, int], Sequence[Column]]
+"""An alias, the ids of its columns by folded name, and the columns."""
+
+
+def _leaf(alias: str, name: str, ids: Mapping[str, int]) -> list[str]:
+    columns = ", ".join(f"{column}#{number}" for column, number in ids.items())
+    return [
+        f"SubqueryAlias {alias}", f"+- SubqueryAlias {name}",
+        f"   +- LogicalRDD [{columns}], false",
+    ]
+
+
+def _printed(expression: str, scopes: Sequence[_Scope]) -> str:
+    """An expression with the ids behind the names of columns."""
+    found = []
+    for alias, ids, _ in scopes:
+        for match in _REFERENCE.finditer(expression):
+            *qualifier, name = (part.lower() for part in _parts(match[0]))
+            if name in ids and qualifier in ([], [alias]):
+                found.append((match.start(), match.end(), f"{name}#{ids[name]}"))
+    for start, end, text in sorted(found, reverse=True):
+        expression = expression[:start] + text + expression[end:]
+    return expression
+
+
+def _printed_items(
+    item: tuple[str, str], scopes: Sequence[_Scope], numbers: Iterator[int]
+) -> Iterator[str]:
+    expression, name = item
+    star = _STAR.match(expression)
+    if star is not None:
+        for alias, ids, columns in scopes:
+            if not star[1] or _unquoted(star[1]).lower() == alias:
+                yield from (f"{each.name}#{ids[each.name.lower()]}" for each in columns)
+        return
+    text = _printed(expression, scopes)
+    bare = text.partition("#")
+    same = _PATH.match(bare[0]) and bare[2].isdigit() and bare[0].lower() == name.lower()
+    yield text if same else f"{text} AS {name}#{next(numbers)}"
 
 
 def _below(tree: Sequence[str], first: str, others: str) -> list[str]:

@@ -7,7 +7,7 @@ and as ``<method>.done`` after it, so that a test can count, record, pause or cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -332,22 +332,8 @@ class SimulatedEngine:
     def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
         with self._call("refused_rows", request.path):
             rows = self.world.rows(request.path, request.version)
-            columns = {column.name.lower(): column for column in request.columns}
-            wanted = {name.lower() for name in request.looked_at}
             copied: list[dict[str, Any]] = [{} for _ in rows]
-            found: list[RowsRefused] = []
-            for name, text in request.projection:
-                value, column = compile_expression(text), columns[name.lower()]
-                try:
-                    values = [value(row) for row in rows]
-                except EngineFailure as error:
-                    found.append(RowsRefused("fails", column.name, condition=error.condition))
-                    continue
-                for row, each in zip(copied, values, strict=True):
-                    row[name.lower()] = each
-                nulls = values.count(None)
-                if nulls and not column.nullable and name.lower() in wanted:
-                    found.append(RowsRefused("null", column.name, nulls))
+            found = list(_project(request, rows, copied))
             for check in () if any(each.fault == "fails" for each in found) else request.checks:
                 violating = [*map(compile_check(check.expression), copied)].count(False)
                 if violating:
@@ -849,3 +835,23 @@ def _gives_way(held: Registration, over: Registration | None) -> bool:
 
 def _function_registration(entry: FunctionSpec) -> Registration:
     return Registration(entry.name, "function", properties=entry.properties)
+
+
+def _project(
+    request: RowsRequest, rows: Sequence[Row], copied: Sequence[dict[str, Any]]
+) -> Iterator[RowsRefused]:
+    """Put what a projection makes of rows into ``copied``; yield what refuses them."""
+    columns = {column.name.lower(): column for column in request.columns}
+    wanted = {name.lower() for name in request.looked_at}
+    for name, text in request.projection:
+        value, column = compile_expression(text), columns[name.lower()]
+        try:
+            values = [value(row) for row in rows]
+        except EngineFailure as error:
+            yield RowsRefused("fails", column.name, condition=error.condition)
+            continue
+        for row, each in zip(copied, values, strict=True):
+            row[name.lower()] = each
+        nulls = values.count(None)
+        if nulls and not column.nullable and name.lower() in wanted:
+            yield RowsRefused("null", column.name, nulls)

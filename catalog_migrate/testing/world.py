@@ -408,25 +408,27 @@ def evolved_columns(
             condition="DELTA_UNSUPPORTED_DROP_COLUMN",
         )
     for column in wanted:
-        old = before.get(column.name.lower())
-        if old is None and not column.nullable:
+        _refuse_evolution(before.get(column.name.lower()), column, path)
+    return tuple(bare(column) for column in wanted)
+
+
+def _refuse_evolution(old: Column | None, column: Column, path: str) -> None:
+    """EngineFailure for a column that no table gets in place."""
+    if old is None:
+        if not column.nullable:
             raise EngineFailure(
                 f"{path}: cannot add the NOT NULL column {column.name}",
                 condition="DELTA_ADD_COLUMN_NOT_NULL",
             )
-        if (
-            old is not None
-            and old.type != column.type
-            and not is_longer_text(old.type, column.type)
-            and added_fields(old.type, column.type) is None
-        ):
-            raise EngineFailure(
-                f"{path}: cannot change {column.name} from {old.type} to {column.type}",
-                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
-            )
-        if old is not None and old.nullable and not column.nullable:
-            raise EngineFailure(
-                f"{path}: cannot make {column.name} NOT NULL in place",
-                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
-            )
-    return tuple(bare(column) for column in wanted)
+        return
+    fits = old.type == column.type or is_longer_text(old.type, column.type)
+    if not fits and added_fields(old.type, column.type) is None:
+        raise EngineFailure(
+            f"{path}: cannot change {column.name} from {old.type} to {column.type}",
+            condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+        )
+    if old.nullable and not column.nullable:
+        raise EngineFailure(
+            f"{path}: cannot make {column.name} NOT NULL in place",
+            condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+        )

@@ -417,20 +417,20 @@ def _query(request: AnyRequest, names: StandIns) -> str:
 
 def _refused_call(request: AnyRequest, temporary: Collection[str]) -> str | None:
     """Why a text must not call a function that it calls; Spark's analyser finds it all the same."""
+    words: frozenset[str] = frozenset()
     if isinstance(request, BindRequest):
         text = request.view.sql
     elif isinstance(request, FunctionRequest):
         text = request.function.body
     elif request.role in _EVERY_WRITER:
         text = request.sql
+        words = _OF_THE_SESSION - {column.name.lower() for column in request.columns}
     else:
         return None
     tokens = tokenise(text)
-    if isinstance(request, ExpressionRequest):
-        columns = {column.name.lower() for column in request.columns}
-        for token in tokens:
-            if token.kind == "word" and token.value in _OF_THE_SESSION - columns:
-                return f"it calls {token.value}, which no INSERT could evaluate"
+    for token in tokens:
+        if token.kind == "word" and token.value in words:
+            return f"it calls {token.value}, which no INSERT could evaluate"
     for called in occurrences(tokens):
         if called.kind != "function":
             continue

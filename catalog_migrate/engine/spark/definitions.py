@@ -508,15 +508,7 @@ def _fields(shown: Sequence[str]) -> list[Argument]:
 
 def _field(name: str, text: str) -> Argument | None:
     """A field of which the part behind its name is ``text``; None where that is no type."""
-    tokens = tokenise(text)
-    depth = 0
-    end = len(tokens)
-    for number, token in enumerate(tokens):
-        depth += token.is_operator("<", "(") - token.is_operator(">", ")")
-        if depth == 0 and number and (token.is_word("default") or token.text[0] == "'"):
-            end = number
-            break
-    type_ = text[: tokens[end].start].rstrip() if end < len(tokens) else text.rstrip()
+    type_ = text[: _end_of_type(text)].rstrip()
     try:
         canonical_type(type_)
     except UnknownType:
@@ -532,6 +524,16 @@ def _field(name: str, text: str) -> Argument | None:
         rest = default[last.start :] if is_comment else ""
         default = default.removesuffix(rest).rstrip()
     return Argument(name, known_type(type_), default, rest[1:-1] or None)
+
+
+def _end_of_type(text: str) -> int:
+    """Where a default or a comment begins."""
+    depth = 0
+    for number, token in enumerate(tokenise(text)):
+        depth += token.is_operator("<", "(") - token.is_operator(">", ")")
+        if depth == 0 and number and (token.is_word("default") or token.text[0] == "'"):
+            return token.start
+    return len(text)
 
 
 def read_relations(plan: str, catalog: str) -> set[ItemName]:

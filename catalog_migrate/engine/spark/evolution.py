@@ -39,7 +39,7 @@ from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Check, Column
 from catalog_migrate.model.table_features import WRITTEN_BY_DELTA_RS
 from catalog_migrate.model.table_properties import canonical_key, is_metadata
 from catalog_migrate.model.types import added_fields, is_longer_text, parse_type
@@ -202,23 +202,25 @@ def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
     with failing(f"change {path} in place"):
         for column in columns:
             old = standing.get(column.name.lower())
-            if old is None:
-                continue
-            fields = added_fields(old.type, column.type)
-            for field in fields or ():
-                run(session(), statements.add_field(path, old.name, field))
-            if column.type != old.type and fields is None:
-                run(session(), statements.retype_column(path, column))
-            if column.nullable and not old.nullable:
-                run(session(), statements.relax_column(path, old.name))
-            if (column.comment or None) != old.comment:
-                if _needs_spark(path):
-                    run(session(), statements.comment_column(path, old.name, column.comment))
-                else:
-                    open_table(path).alter.set_column_metadata(
-                        old.name, {"comment": column.comment or ""}
-                    )
+            if old is not None:
+                _alter_column(session, path, old, column)
     _describe(session, path, wanted.shard)
+
+
+def _alter_column(session: Session, path: str, old: Column, column: Column) -> None:
+    fields = added_fields(old.type, column.type)
+    for field in fields or ():
+        run(session(), statements.add_field(path, old.name, field))
+    if column.type != old.type and fields is None:
+        run(session(), statements.retype_column(path, column))
+    if column.nullable and not old.nullable:
+        run(session(), statements.relax_column(path, old.name))
+    if (column.comment or None) == old.comment:
+        return
+    if _needs_spark(path):
+        run(session(), statements.comment_column(path, old.name, column.comment))
+    else:
+        open_table(path).alter.set_column_metadata(old.name, {"comment": column.comment or ""})
 
 
 def _add_columns(
@@ -227,24 +229,33 @@ def _add_columns(
     new = [column for column in columns if column.name.lower() not in standing]
     if not new:
         return
-    at_the_end = [c.name.lower() for c in columns[len(standing) :]] == [c.name.lower() for c in new]
-    plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
+    features = _features_of(new)
     with failing(f"add columns to {path}"):
         # delta-rs refuses to add a column to a table with column mapping
-        if at_the_end and plain and not _is_mapped(view_table(path)) and not _needs_spark(path):
+        if new == list(columns[len(standing):]) and not (
+            features or _is_mapped(view_table(path)) or _needs_spark(path)
+        ):
             from deltalake import Schema
 
             schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
             open_table(path).alter.add_columns(list(schema.fields))
             return
-        for name, feature in _FEATURE_TYPES.items():
-            if any(datatypes.holds(parse_type(column.type), name) for column in new):
-                run(session(), statements.enable_feature(path, feature))
+        for feature in features:
+            run(session(), statements.enable_feature(path, feature))
         after: str | None = None
         for column in columns:
             if column.name.lower() not in standing:
                 run(session(), statements.add_column(path, column, after))
             after = column.name
+
+
+def _features_of(columns: Sequence[Column]) -> list[str]:
+    """The table features that types of columns want."""
+    kinds = [parse_type(column.type) for column in columns]
+    return [
+        feature for name, feature in _FEATURE_TYPES.items()
+        if any(datatypes.holds(kind, name) for kind in kinds)
+    ]
 
 
 def _describe(session: Session, path: str, shard: ShardSpec) -> None:
@@ -265,16 +276,20 @@ def _describe(session: Session, path: str, shard: ShardSpec) -> None:
             run(session(), statements.set_properties(path, changed))
         elif changed:
             open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
-        wanted = {
-            check.name.lower(): escape_doubled_quotes(check.expression) for check in shard.checks
-        }
-        for name, expression in _checks(present).items():
-            if wanted.get(name) == expression:
-                del wanted[name]
-            else:
-                run(session(), statements.drop_check(path, name))
-        for name, expression in wanted.items():
-            run(session(), statements.add_check(path, name, expression))
+        _constrain(session, path, present, shard.checks)
+
+
+def _constrain(
+    session: Session, path: str, present: Mapping[str, str], checks: Sequence[Check]
+) -> None:
+    wanted = {check.name.lower(): escape_doubled_quotes(check.expression) for check in checks}
+    for name, expression in _checks(present).items():
+        if wanted.get(name) == expression:
+            del wanted[name]
+        else:
+            run(session(), statements.drop_check(path, name))
+    for name, expression in wanted.items():
+        run(session(), statements.add_check(path, name, expression))
 
 
 def _without(configuration: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:

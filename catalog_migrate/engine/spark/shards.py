@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -308,6 +308,28 @@ def is_without_values(failure: EngineFailure) -> bool:
     return failure.condition.partition(".")[0] in _WITHOUT_VALUES
 
 
+def _conditions(request: RowsRequest) -> Iterator[tuple[RowsRefused, str]]:
+    """Each reason to refuse a row, with the condition that the row meets then."""
+    given = {name.lower() for name, _ in request.projection}
+    wanted = {name.lower() for name in request.looked_at}
+    for column in request.columns:
+        if column.name.lower() not in wanted:
+            continue
+        name = quote_sql(column.name)
+        if not column.nullable:
+            yield RowsRefused("null", column.name), f"{name} IS NULL"
+        kind = parse_type(column.type)
+        if isinstance(kind, Sized):
+            yield RowsRefused("long", column.name), f"length(rtrim({name})) > {kind.length}"
+        if column.generated is not None and column.name.lower() in given:
+            yield (
+                RowsRefused("generated", column.name), f"NOT ({name} <=> ({column.generated}\n))"
+            )
+    for check in request.checks:
+        yield RowsRefused("check", check.name), statements.violate(check.expression)
+
+
+
 def _shortened(failure: EngineFailure) -> str:
     """What may be said of a failure whose text may have values of rows."""
     return f"[{failure.condition or 'no error class'}]{_ON_REQUEST}"
@@ -399,16 +421,7 @@ class Copies:
         except EngineFailure as failure:
             if failure.transient:
                 raise
-            found = self._failing(copied, {n: quote_sql(n) for n in request.looked_at})
-            parts = {each.part for each in found}
-            if found:  # a CHECK over a column that fails would fail for it
-                rest = replace(
-                    request, looked_at=[n for n in request.looked_at if n not in parts], checks=()
-                )
-            else:
-                found = self._failing(copied, {c.name: c.expression for c in request.checks})
-                parts = {each.part for each in found}
-                rest = replace(request, checks=[c for c in request.checks if c.name not in parts])
+            found, rest = self._find_failing(copied, request)
             if not found:
                 if self._shows_values or is_without_values(failure):
                     raise
@@ -418,31 +431,23 @@ class Copies:
                 ) from None
         return [*found, *self._refused(copied, rest)]
 
+    def _find_failing(
+        self, copied: str, request: RowsRequest
+    ) -> tuple[list[RowsRefused], RowsRequest]:
+        """Which columns fail, else which CHECKs; and what is still to be looked at."""
+        found = self._failing(copied, {name: quote_sql(name) for name in request.looked_at})
+        if found:  # a CHECK over a column that fails would fail for it
+            parts = {each.part for each in found}
+            looked_at = [name for name in request.looked_at if name not in parts]
+            return found, replace(request, looked_at=looked_at, checks=())
+        found = self._failing(copied, {each.name: each.expression for each in request.checks})
+        parts = {each.part for each in found}
+        rest = [each for each in request.checks if each.name not in parts]
+        return found, replace(request, checks=rest)
+
     def _refused(self, copied: str, request: RowsRequest) -> list[RowsRefused]:
         """How many rows are refused for each reason, where it is any."""
-        conditions: list[tuple[RowsRefused, str]] = []
-        given = {name.lower() for name, _ in request.projection}
-        wanted = {name.lower() for name in request.looked_at}
-        for column in request.columns:
-            if column.name.lower() not in wanted:
-                continue
-            name = quote_sql(column.name)
-            if not column.nullable:
-                conditions.append((RowsRefused("null", column.name), f"{name} IS NULL"))
-            kind = parse_type(column.type)
-            if isinstance(kind, Sized):
-                conditions.append((
-                    RowsRefused("long", column.name), f"length(rtrim({name})) > {kind.length}"
-                ))
-            if column.generated is not None and column.name.lower() in given:
-                conditions.append((
-                    RowsRefused("generated", column.name),
-                    f"NOT ({name} <=> ({column.generated}\n))",
-                ))
-        conditions += [
-            (RowsRefused("check", check.name), statements.violate(check.expression))
-            for check in request.checks
-        ]
+        conditions = list(_conditions(request))
         if not conditions and not request.looked_at:
             return []
         query = statements.count_refused(
