@@ -38,6 +38,20 @@ def examine(
     uri = settings.text("catalog.uri")
     if uri is not None and is_remote(uri):
         refuse_login(uri)
+    found: dict[str, tuple[Finding, ...]] = {}
+    for name, needed, check in _checks(settings, uri, spark, on_note):
+        if needed and not all(each.ok for each in found[needed]):
+            skipped = Finding(name, None, "error", f"not tried: {needed} failed")
+            found[name] = (skipped,) if name != "streams" else ()
+        else:
+            found[name] = run_check(check, settings, name)
+    return tuple(each for findings in found.values() for each in findings)
+
+
+def _checks(
+    settings: Settings, uri: str | None, spark: bool, on_note: OnNote
+) -> list[tuple[str, str, Check[Settings]]]:
+    """Return each check by name, with what has to be well before it."""
     remote = settings.text("spark.remote") is not None
     checks: list[tuple[str, str, Check[Settings]]] = []
     if not remote:
@@ -56,14 +70,7 @@ def examine(
         from catalog_migrate.api.streams import examine_streams
 
         checks.append(("streams", "catalog", examine_streams))
-    found: dict[str, tuple[Finding, ...]] = {}
-    for name, needed, check in checks:
-        if needed and not all(each.ok for each in found[needed]):
-            skipped = Finding(name, None, "error", f"not tried: {needed} failed")
-            found[name] = (skipped,) if name != "streams" else ()
-        else:
-            found[name] = run_check(check, settings, name)
-    return tuple(each for findings in found.values() for each in findings)
+    return checks
 
 
 def says(name: str, trial: Callable[[Settings], str]) -> Check[Settings]:
