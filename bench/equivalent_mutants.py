@@ -19,8 +19,8 @@ EQUIVALENT: Mapping[str, str] = {
     "planner/earlier_state.py:_Walk._columns_in: constant: True -> False":
         "A table has as many ids as columns, which every commit is checked for.",
     "planner/planning.py:_Decided: constant: True -> False": _FROZEN,
-    "planner/program.py:program: arguments: _sealed(changed, targets, old, drops)"
-    " -> _sealed(targets, changed, old, drops)":
+    "planner/program.py:program: arguments: _seal_steps(changed, targets, old, drops)"
+    " -> _seal_steps(targets, changed, old, drops)":
         "Only what changes is copied, and a name that is dropped is that of no table that stays as"
         " it is.",
     "planner/rollback.py:GoingBack: constant: True -> False": _FROZEN,

@@ -180,7 +180,7 @@ def adopt(
             create_catalog(log, warehouse=warehouse)
         except CommitConflict:
             read_state(log)  # another process created it in this very moment
-    with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).kept() as lease:
+    with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).keep() as lease:
         # another process may have adopted one of them while the lease was waited for
         found = asked.survey(lease.read_state())
         after = asked.commit(lease, found.candidates, on_step)

@@ -28,10 +28,16 @@ from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
-from catalog_migrate.migrations.actions import PREFIX, DesiredName, desired_world, is_ours, matches
+from catalog_migrate.migrations.actions import (
+    PREFIX,
+    DesiredName,
+    find_desired_names,
+    is_ours,
+    matches,
+)
 from catalog_migrate.migrations.execution_context import ExecutionContext
 from catalog_migrate.migrations.names import list_uses
-from catalog_migrate.migrations.reconcile import observe, shared_pending
+from catalog_migrate.migrations.reconcile import list_pending_work, observe
 from catalog_migrate.model.names import Identity, identity_of, quote_sql
 from catalog_migrate.model.objects import SHARD_KINDS, Column
 from catalog_migrate.model.paths import is_absolute, shard_location
@@ -107,7 +113,7 @@ def export_catalog(
     require_at_home(read_state(log), log)
     clock = clock or SystemClock()
     lease = acquire(log, holder=this_holder(), clock=clock, wait=wait, anyway=True)
-    with lease.kept():
+    with lease.keep():
         state = lease.read_state()
         work = ExecutionContext(
             engine, log, clock, state.setting("warehouse"), MigratedStreams(), lease=lease
@@ -141,7 +147,7 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
     """
     names = _own(state)
     wanted = {name.identity for name in names.values()}
-    world = desired_world(state)
+    world = find_desired_names(state)
     ours, others = _observe(work, state)
     for identity, registration in ours.items():
         if identity not in wanted and identity in world:
@@ -203,7 +209,7 @@ def _own(state: State) -> dict[str, DesiredName]:
     """Names by item id as an export leaves them, those of our own built-ins left out."""
     owners = {mapping.item_id: mapping.owner for mapping in state.mappings.values()}
     return {
-        name.item_id: _plain(name) for name in desired_world(state).values()
+        name.item_id: _plain(name) for name in find_desired_names(state).values()
         if owners[name.item_id] != "system"
     }
 
@@ -249,7 +255,7 @@ def _statement(state: State, name: DesiredName) -> str:
 
 
 def _require_settled(state: State) -> None:
-    pending = shared_pending(state)
+    pending = list_pending_work(state)
     pending += [
         f"the lease {key!r} is held by {lease.holder}" for key, lease in state.leases.items()
         if lease.holder and key != MIGRATION

@@ -31,7 +31,7 @@ from catalog_migrate.catalog.opening import (
     require_in_use,
     require_rows_address,
 )
-from catalog_migrate.catalog.operation_states import declared_state
+from catalog_migrate.catalog.operation_states import find_declared_state
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -177,7 +177,7 @@ def _move(
     clock = SystemClock()
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
     lease = None if aim.is_away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
-    with nullcontext() if lease is None else lease.kept():
+    with nullcontext() if lease is None else lease.keep():
         if lease is not None:
             lease.read_state()
         _mark(state, aim, on_step)
@@ -209,7 +209,7 @@ def move_own_views(log: CatalogLog, schema: str, *, wait: float | None = None) -
     if before == after:
         return before
     moved = Put("config", OWN_VIEWS, ConfigRecord(value=after))
-    with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).kept() as lease:
+    with acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait).keep() as lease:
         commit(log, Commit("relocate", (moved,), (lease.held,)))
     return before
 
@@ -593,7 +593,7 @@ def _end_what_lived_elsewhere(state: State) -> Iterator[Edit]:
     for key in state.sessions:
         yield Delete("session", key)
     for key, operation in state.operations.items():
-        if ended := declared_state(operation).moved:
+        if ended := find_declared_state(operation).moved:
             yield Put("operation", key, msgspec.structs.replace(
                 operation, state=ended,
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},

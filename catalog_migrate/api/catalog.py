@@ -148,7 +148,7 @@ class Catalog:
 
         ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
         """
-        from catalog_migrate.migrations.plan import ReleaseToApply, planned
+        from catalog_migrate.migrations.plan import ReleaseToApply, plan_release
         from catalog_migrate.planner.plan_validation import with_bodies
         from catalog_migrate.planner.policy_evaluation import with_fence
         from catalog_migrate.release.loader import load_release
@@ -158,7 +158,7 @@ class Catalog:
         loaded = release if isinstance(release, Release) else load_release(
             release, policy=options.policy
         )
-        migration = planned(
+        migration = plan_release(
             ReleaseToApply(loaded), state, self._planning_inputs(state, options), options
         )
         return with_fence(
@@ -268,11 +268,11 @@ class Catalog:
         self, to: int | None = None, options: BootstrapOptions = _DEFAULTS
     ) -> Migration:
         """:meth:`plan_rollback` with everything that carrying it out (or binding it) needs."""
-        from catalog_migrate.migrations.plan import going_back_to, planned
+        from catalog_migrate.migrations.plan import going_back_to, plan_release
 
         state = self.state()
         earlier, options = going_back_to(self.log, to, options)
-        return planned(earlier, state, self._planning_inputs(state, options), options)
+        return plan_release(earlier, state, self._planning_inputs(state, options), options)
 
     def rollback(
         self,
@@ -415,7 +415,7 @@ class Catalog:
         if not (engine.persistent_names or state.tombstones):
             return
         lease = acquire(self.log, holder=this_holder(), wait=1.0, clock=work.clock)
-        with lease.kept():
+        with lease.keep():
             work = work.at(state, lease)
             newest = finish_shared(work, lease.read_state())
             if engine.persistent_names:
@@ -474,7 +474,7 @@ class Catalog:
         if not engine.persistent_names:
             return reconcile_names(work, state, keep_foreign_names=True)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
-        with lease.kept():
+        with lease.keep():
             newest = lease.read_state()
             return reconcile_names(work.at(state, lease), newest, keep_foreign_names=True)
 

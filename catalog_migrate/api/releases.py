@@ -244,9 +244,9 @@ def _migration(
     settings: Settings, baseline: Baseline, release: Release, approve: Collection[str]
 ) -> Migration:
     """From a baseline that is no catalog's."""
-    from catalog_migrate.migrations.plan import planned_from
+    from catalog_migrate.migrations.plan import plan_from_baseline
 
-    return planned_from(baseline, release, configured_options(settings, approve=approve))
+    return plan_from_baseline(baseline, release, configured_options(settings, approve=approve))
 
 
 def _bind_release(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
@@ -269,10 +269,10 @@ def _note_refused(
 ) -> None:
     """Say that no start does what this plan says: only `apply` goes back, or nothing does."""
     from catalog_migrate.catalog.opening import require_in_use
-    from catalog_migrate.planner.policy_evaluation import fenced_out
+    from catalog_migrate.planner.policy_evaluation import find_fence
 
     state = catalog.state()
-    refusal = fenced_out(state, release, Policy(rules=settings.policy))
+    refusal = find_fence(state, release, Policy(rules=settings.policy))
     if refusal is not None:
         on_note(f"{refusal}: a start with it does nothing (exit 5), `apply` goes back to it")
     try:

@@ -139,13 +139,13 @@ def roll_back(
 def _rollback_as_it_is_now(plan: Plan, serial: int, settings: Settings) -> Plan:
     """A saved plan of a rollback to ``serial``, fenced out or blocked by what is so now."""
     from catalog_migrate.migrations.rollback import going_back_by, read_past
-    from catalog_migrate.planner.policy_evaluation import fenced_out
+    from catalog_migrate.planner.policy_evaluation import find_fence
 
     catalog = open_catalog(settings)
     release = read_past(catalog.log, serial).release
     _refuse_stale(plan, release, settings)
     policy = going_back_by(Policy(rules=settings.policy))
-    plan = replace(plan, fenced_out=fenced_out(catalog.state(), release, policy))
+    plan = replace(plan, fenced_out=find_fence(catalog.state(), release, policy))
     return _as_it_is_now(plan, settings)
 
 
@@ -239,13 +239,13 @@ def _start(
 
 def _refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> None:
     """Raise FencedOut as a start would, before Spark is started and anybody is asked."""
-    from catalog_migrate.planner.policy_evaluation import fenced_out
+    from catalog_migrate.planner.policy_evaluation import find_fence
 
     try:
         state = open_catalog(settings).state()
     except CatalogNotFound:
         return
-    refusal = fenced_out(state, release, policy)
+    refusal = find_fence(state, release, policy)
     if refusal is not None:
         raise _fenced_out(refusal, ReleaseToApply(release), policy)
 

@@ -68,10 +68,10 @@ class Status(msgspec.Struct, frozen=True):
 def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
     """The status of a state; ``gone`` are tables whose rows are not where they should be."""
     from catalog_migrate.catalog.records import RECONCILE
-    from catalog_migrate.migrations.reconcile import shared_pending
+    from catalog_migrate.migrations.reconcile import list_pending_work
 
     in_force = state.release_in_force("release")
-    pending = tuple(shared_pending(state))
+    pending = tuple(list_pending_work(state))
     last = state.operations.get(RECONCILE)
     failed = last if last is not None and last.state == "failed" else None
     return Status(

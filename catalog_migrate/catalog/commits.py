@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.check import check
-from catalog_migrate.catalog.history import touched_items
+from catalog_migrate.catalog.history import list_touched_items
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import require_in_use
 from catalog_migrate.catalog.process import this_host, this_user
@@ -83,7 +83,7 @@ def commit_onto(log: CatalogLog, wanted: Commit, *, attempts: int = 20) -> Commi
         effects = find_effects(before, wanted.updates)
         if not effects:
             return Committed(before, before)
-        after = before.changed(before.version + 1, effects)
+        after = before.apply_edits(before.version + 1, effects)
         check(after, before)
         try:
             log.append(
@@ -122,7 +122,7 @@ def _metadata(
     """What a commit says about itself: the only source of history and audit."""
     metadata = {
         "kind": wanted.kind, "serial": str(after.serial), "who": this_user(), "host": this_host(),
-        "items": touched_items(effects),
+        "items": list_touched_items(effects),
     }
     in_force = after.release_in_force("release")
     if in_force is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote
 
 from catalog_migrate.catalog.kept_state import decode_kept, encode_kept
-from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
+from catalog_migrate.catalog.log import LogRow, corrupt_log_error, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
@@ -196,7 +196,7 @@ class DeltaLog:
 
     def _forget(self) -> None:
         """Know nothing of what stands there."""
-        self._commits = commit_log(self._path, self._storage, damaged)
+        self._commits = commit_log(self._path, self._storage, corrupt_log_error)
         self._renewals = Renewals(self._store.place("renewals"), self._storage)
         self._audit = AuditTable(self._store.place("audit"), self._storage)
         self._operations = OperationsTable(self._store.place("operations_log"), self._storage)
@@ -313,7 +313,7 @@ class DeltaLog:
         except (DeltaError, OSError) as error:
             raise CatalogCorrupt(
                 f"the log {self._path} cannot be read as of version {version}: "
-                f"{self._told(error)}",
+                f"{self._message_of(error)}",
                 remedy=remedy_unreadable(error, _FAILED_READ),
                 file=self._commits.place(version),
             ) from self._cause(error)
@@ -444,22 +444,22 @@ class DeltaLog:
         text = str(error).lower()
         if isinstance(error, OSError) or any(refusal in text for refusal in _REFUSALS):
             raise CatalogWriteRefused(
-                f"the catalog {self._root} cannot be written: {self._told(error)}",
+                f"the catalog {self._root} cannot be written: {self._message_of(error)}",
                 remedy="make the directory writable for this user, or free space on its disk; "
                 "nothing was changed",
             ) from self._cause(error)
         refusal = remedy_of_refusal(str(error)) if self._is_remote else None
         if refusal is not None:
             raise CatalogWriteRefused(
-                f"the catalog {self._root} cannot be written: {self._told(error)}",
+                f"the catalog {self._root} cannot be written: {self._message_of(error)}",
                 remedy=f"{refusal}; nothing was changed",
             ) from self._cause(error)
         raise CommitOutcomeUnknown(
-            f"a commit to {self._path} failed and is not in the log: {self._told(error)}",
+            f"a commit to {self._path} failed and is not in the log: {self._message_of(error)}",
             remedy="run again: what was meant is computed afresh", commit_id=commit_id,
         ) from self._cause(error)
 
-    def _told(self, error: Exception) -> str:
+    def _message_of(self, error: Exception) -> str:
         """What delta-rs says, on one line and without an option of the store."""
         return self._storage.hidden(plainly(error))
 
@@ -484,7 +484,7 @@ class DeltaLog:
             self._table = None
             self._commits.verify()
             raise CatalogCorrupt(
-                f"the log {self._path} cannot be read: {self._told(error)}",
+                f"the log {self._path} cannot be read: {self._message_of(error)}",
                 remedy=remedy_unreadable(error, _FAILED_READ), file=self._path,
             ) from self._cause(error)
         return self._table

@@ -121,7 +121,7 @@ def state_at(log: CatalogLog, serial: int) -> State:
     return log.read_at(version_of_serial(log, serial))
 
 
-def touched_items(edits: Mapping[tuple[str, str], str | None], limit: int = 2000) -> str:
+def list_touched_items(edits: Mapping[tuple[str, str], str | None], limit: int = 2000) -> str:
     """The item ids that a commit's edits touch, for its metadata; :data:`MANY` above ``limit``."""
     ids = [key for collection, key in edits if collection == "item"]
     return MANY if len(ids) > limit else ",".join(sorted(ids))
@@ -155,11 +155,11 @@ def _entry(commit: Commit, before: int | None, after: int) -> Entry:
         epoch=None if epoch is None else _number(commit, "epoch", epoch), reason=said.get("reason"),
         items=None if items is None or items == MANY else tuple(filter(None, items.split(","))),
         rollback_to=None if back is None else _number(commit, "rollback_to", back),
-        executed=_executed(said.get("executed")),
+        executed=_decode_executed(said.get("executed")),
     )
 
 
-def _executed(text: str | None) -> tuple[Executed, ...]:
+def _decode_executed(text: str | None) -> tuple[Executed, ...]:
     """What a commit says was executed; nothing where a newer tool says it otherwise."""
     try:
         return () if text is None else msgspec.json.decode(text, type=tuple[Executed, ...])
@@ -221,12 +221,12 @@ def object_history(log: CatalogLog, identity_key: str) -> Iterator[ObjectEntry]:
                 continue
             item_id = found.item_id
         after = log.read_at(entry.version)
-        one = _happened(item_id, before, after)
+        one = _compare_item(item_id, before, after)
         if one is not None:
             yield ObjectEntry(entry, *one)
 
 
-def _happened(item_id: str, before: State, after: State) -> tuple[Happening, str, str] | None:
+def _compare_item(item_id: str, before: State, after: State) -> tuple[Happening, str, str] | None:
     old, new = _mapping_of(before, item_id), _mapping_of(after, item_id)
     if old is None and new is None:
         return None

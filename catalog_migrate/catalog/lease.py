@@ -87,7 +87,7 @@ class Unlock(msgspec.Struct, frozen=True):
         if not row.holder:
             return ()
         if row.holder != self.holder:
-            raise _held(row, MIGRATION, 0.0)
+            raise _lease_held(row, MIGRATION, 0.0)
         # the process stays on record: while it is not proven dead, its successor waits the margin
         unlocked = msgspec.structs.replace(row, epoch=row.epoch + 1, holder="")
         return (Put("lease", MIGRATION, unlocked),)
@@ -195,7 +195,7 @@ class Lease:
         return None
 
     @contextmanager
-    def kept(self) -> Iterator[Lease]:
+    def keep(self) -> Iterator[Lease]:
         """Act inside under this lease, and release it at the end.
 
         A thread renews it meanwhile, however long one act takes (a copy, a name in a slow
@@ -285,7 +285,7 @@ def acquire(
             seen, seen_at = (row, beat), now
         dead = bool(row.holder) and proven_dead(row)
         if not row.holder or dead or now - seen_at >= ttl:
-            settled = _settled(row, beat, dead)
+            settled = _has_no_earlier_holder(row, beat, dead)
             lease = _take(
                 log, found, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock,
                 alone=settled, anyway=anyway,
@@ -297,7 +297,7 @@ def acquire(
             continue
         waited = now - started
         if moved if wait is None else waited >= wait:
-            raise _held(row, key, waited)
+            raise _lease_held(row, key, waited)
         if on_wait is not None:
             on_wait(row, waited)
         pause = min(ttl / 20, 1.0)
@@ -336,7 +336,7 @@ def _take(
     return lease
 
 
-def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
+def _has_no_earlier_holder(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
     """Whether nobody can still be acting under an earlier epoch.
 
     One that died before its first heartbeat may have left an earlier one unfenced, unless it was
@@ -387,7 +387,7 @@ def heartbeat_age(beat: str | None, now: float) -> float | None:
     return max(0.0, now - int(wall)) if wall.isdecimal() and epoch.isdecimal() else None
 
 
-def _held(row: LeaseRecord, key: str, waited: float) -> LeaseHeld:
+def _lease_held(row: LeaseRecord, key: str, waited: float) -> LeaseHeld:
     quoted = "'" + row.holder.replace("'", "'\\''") + "'"
     return LeaseHeld(
         f"the lease {key!r} is held by {row.holder!r} (host {row.host}, process {row.pid}) "

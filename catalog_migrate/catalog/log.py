@@ -138,7 +138,7 @@ class CatalogLog(Protocol):
         ...
 
 
-def damaged(place: str, what: str, cause: Exception | None = None) -> CatalogCorrupt:
+def corrupt_log_error(place: str, what: str, cause: Exception | None = None) -> CatalogCorrupt:
     """The error for a file of the catalog's log that is missing or not as commits are."""
     return CatalogCorrupt(
         f"the file {place} of the catalog's log {what}",

@@ -107,7 +107,7 @@ def read_mark(properties: Mapping[str, str]) -> Mark | None:
     )
 
 
-def cleared() -> dict[str, str]:
+def clear_marks() -> dict[str, str]:
     """The properties of a table that is exported; delta-rs cannot take a property off."""
     return dict.fromkeys((LINEAGE, HOME, ITEM, NAME, CONTENTS, SOURCE), "")
 
@@ -156,7 +156,7 @@ def clear_mark(path: str, lineage: str) -> bool:
     found = mark_at(path)
     if found is None or found.lineage != lineage:
         return False
-    put_mark(path, cleared(), lambda mark: mark is None or mark.lineage == lineage)
+    put_mark(path, clear_marks(), lambda mark: mark is None or mark.lineage == lineage)
     return True
 
 

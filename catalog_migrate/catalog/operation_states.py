@@ -39,14 +39,14 @@ def state_of(row: OperationRecord) -> str:
     return with_phase if with_phase in _states(row) else row.state
 
 
-def declared_state(row: OperationRecord) -> OperationState:
+def find_declared_state(row: OperationRecord) -> OperationState:
     """The declared state of a row; an ended one for a row of another kind."""
     return _states(row).get(state_of(row), _ENDED)
 
 
 def is_open(row: OperationRecord) -> bool:
     """Whether a runtime has to take an operation to its end; a backfill goes on beside it."""
-    return bool(declared_state(row).leads_to) and row.state != BACKFILLING
+    return bool(find_declared_state(row).leads_to) and row.state != BACKFILLING
 
 
 def _states(row: OperationRecord) -> Mapping[str, OperationState]:
@@ -66,7 +66,7 @@ def attempt_state(intent: IntentRecord) -> str:
     return SEALING if intent.seals else BUILDING
 
 
-def committed_state(state: State) -> str | None:
+def find_committed_state(state: State) -> str | None:
     """The state of the migration or rollback that was committed; None when nothing is left of it.
 
     What statements on streams leave to the next start (a name to be dropped, a column of a source's
@@ -88,16 +88,16 @@ def wrong_transitions(state: State, before: State) -> Iterator[str]:
     What a migration has left to do after its commit may come in any order; its program is held to.
     Rows of kinds that are not declared here are left alone.
     """
-    for key in _changed(state, before, "operation"):
+    for key in _list_changes(state, before, "operation"):
         stays = key in state.raw.get("operation", {})
         was, now = before.operations.get(key), state.operations[key] if stays else None
         if key != RECONCILE:
-            yield from _moved(f"operation {key}", was, now)
+            yield from _check_move(f"operation {key}", was, now)
         if now is not None:
             if was is not None and not was.program and state.serial > before.serial:
                 was = None  # a word that names of a session failed gives way to the next migration
-            yield from _programmed(f"operation {key}", key == RECONCILE, was, now)
-    for key in _changed(state, before, "intent"):
+            yield from _check_program(f"operation {key}", key == RECONCILE, was, now)
+    for key in _list_changes(state, before, "intent"):
         old, new = before.intents.get(key), state.intents.get(key)
         yield from _step(
             f"the attempt of epoch {key}", MIGRATES, None if old is None else attempt_state(old),
@@ -110,28 +110,30 @@ def _find_end(state: State, before: State, attempt: IntentRecord | None) -> str:
     if attempt is not None and attempt.committed:
         return "done"
     if state.serial > before.serial:
-        return committed_state(state) or "done"
+        return find_committed_state(state) or "done"
     return "undone"
 
 
-def _changed(state: State, before: State, collection: str) -> Collection[str]:
+def _list_changes(state: State, before: State, collection: str) -> Collection[str]:
     new, old = state.raw.get(collection, {}), before.raw.get(collection, {})
     if new is old:
         return ()
     return sorted(key for key in new.keys() | old.keys() if new.get(key) != old.get(key))
 
 
-def _moved(name: str, old: OperationRecord | None, new: OperationRecord | None) -> Iterator[str]:
+def _check_move(
+    name: str, old: OperationRecord | None, new: OperationRecord | None
+) -> Iterator[str]:
     """A row of its own goes from state to state, and is forgotten only when it has ended."""
     if new is None:
-        if old is not None and declared_state(old).leads_to:
+        if old is not None and find_declared_state(old).leads_to:
             yield f"{name} is forgotten while it is {state_of(old)}"
     elif new.kind in KINDS:
         was = None if old is None else state_of(old)
         yield from _step(name, KINDS[new.kind], was, state_of(new))
 
 
-def _programmed(
+def _check_program(
     name: str, migrates: bool, old: OperationRecord | None, new: OperationRecord
 ) -> Iterator[str]:
     """A program has operations of its kind; it changes with the state, that of a migration never.

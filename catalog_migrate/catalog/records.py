@@ -152,7 +152,7 @@ class ColumnIds(msgspec.Struct, frozen=True, omit_defaults=True):
     taken: dict[str, int] = {}
 
     @classmethod
-    def numbered(cls, count: int) -> ColumnIds:
+    def number(cls, count: int) -> ColumnIds:
         """Those of a new table, and of one that stands in the records of an earlier format."""
         return cls(tuple(range(1, count + 1)), count)
 
@@ -188,7 +188,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def ids(self) -> ColumnIds:
         """The ids of the columns: those on record, else their numbers in order."""
-        return self.column_ids or ColumnIds.numbered(len(self.definition.columns))
+        return self.column_ids or ColumnIds.number(len(self.definition.columns))
 
     @property
     def name_of(self) -> dict[int, str]:
@@ -248,7 +248,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     copied_bytes: int = 0
     copy_seconds: float = 0.0
 
-    def retired(
+    def retire(
         self, at: int, serial: int, sealed: int | None, columns: Mapping[int, str]
     ) -> ShardRecord:
         """The record from ``serial`` on, when another shard takes the place of this one.

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from catalog_migrate.catalog.history import Entry, entries
-from catalog_migrate.catalog.log import damaged
+from catalog_migrate.catalog.log import corrupt_log_error
 from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import commit_log
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
@@ -51,7 +51,7 @@ class SideTable:
     def __init__(self, address: str, storage: Storage) -> None:
         self._address = address
         self._storage = storage
-        self._commits = commit_log(address, storage, damaged)
+        self._commits = commit_log(address, storage, corrupt_log_error)
 
     def exists(self) -> bool:
         """Whether anything was ever written."""
@@ -93,7 +93,7 @@ class SideTable:
         except (DeltaError, OSError) as error:
             if table is None and self.exists():
                 raise Overtaken from error  # another process created it in this very moment
-            raise self.refused(error) from self._storage.cause(error)
+            raise self.write_refused(error) from self._storage.cause(error)
 
     def unreadable(self, error: Exception) -> CatalogCorrupt:
         """What a reader raises when the table, or its rows, cannot be read."""
@@ -103,7 +103,7 @@ class SideTable:
             remedy=self.unreadable_remedy, file=self._address,
         )
 
-    def refused(self, error: Exception | None) -> CatalogWriteRefused:
+    def write_refused(self, error: Exception | None) -> CatalogWriteRefused:
         """What a writer raises when it gives up; ``error`` None: others were always faster."""
         return CatalogWriteRefused(
             f"{self.name} {self._address} could not be written: "
@@ -152,7 +152,7 @@ class Renewals(SideTable):
 
         def attempt() -> None:
             # what we have written last is the newest, unless the store says otherwise
-            (table, beats), self._written = self._written or self._opened(), None
+            (table, beats), self._written = self._written or self._open(), None
             if beats.get(key) == beat:
                 return  # it was written, and only the answer was lost
             beats[key] = beat
@@ -162,9 +162,9 @@ class Renewals(SideTable):
             elif table is not None and is_remote(self._address):
                 self._written = table, beats
 
-        commit_onto_newest(attempt, too_busy=lambda: self.refused(None))
+        commit_onto_newest(attempt, too_busy=lambda: self.write_refused(None))
 
-    def _opened(self) -> tuple[DeltaTable | None, dict[str, str]]:
+    def _open(self) -> tuple[DeltaTable | None, dict[str, str]]:
         table = self.open()
         return table, self._beats(table)
 
@@ -240,7 +240,7 @@ class CommitsTable(SideTable, ABC):
         :class:`CatalogCorrupt` for a log or an audit that cannot be read.
         """
         return commit_onto_newest(
-            lambda: self._append_newer(log), too_busy=lambda: self.refused(None)
+            lambda: self._append_newer(log), too_busy=lambda: self.write_refused(None)
         )
 
     def _append_newer(self, log: CatalogLog) -> int:

@@ -216,7 +216,7 @@ class _Kept(Generic[V]):
         return found
 
 
-def _kept(*collections: str) -> Callable[[Callable[[State], V]], _Kept[V]]:
+def _keep(*collections: str) -> Callable[[Callable[[State], V]], _Kept[V]]:
     return lambda find: _Kept(find, *collections)
 
 
@@ -312,7 +312,7 @@ class State:
             (kind, key, value) for kind, held in self.raw.items() for key, value in held.items()
         ]
 
-    @_kept("mapping", "shard")
+    @_keep("mapping", "shard")
     def answers(self) -> Answers:
         """See :class:`Answers`."""
         schemes: dict[str, dict[str, int]] = {}
@@ -336,13 +336,13 @@ class State:
         text = self.raw.get(collection, _NOTHING).get(key)
         return None if text is None else decode_record(collection, key, text)
 
-    @_kept("tombstone")
+    @_keep("tombstone")
     def tombstones(self) -> tuple[TombstoneRecord, ...]:
         """Names still to be dropped, in work order: by serial, then position."""
         rows = self.tombstone_rows.values()
         return tuple(sorted(rows, key=lambda row: (row.serial, row.position))) if rows else ()
 
-    @_kept("release")
+    @_keep("release")
     def releases(self) -> tuple[ReleaseRecord, ...]:
         """The history of releases, by owner and order of arrival."""
         rows = self.release_records
@@ -354,7 +354,7 @@ class State:
         own = [key for key, row in rows.items() if row.owner == owner]
         return {key: rows[key] for key in sorted(own, key=_release_order)}
 
-    @_kept("release")
+    @_keep("release")
     def _in_force(self) -> Mapping[str, ReleaseRecord]:
         return {row.owner: row for row in self.releases if row.in_force}
 
@@ -369,7 +369,7 @@ class State:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
         return record.value
 
-    @_kept("config")
+    @_keep("config")
     def former_schemas(self) -> tuple[str, ...]:
         """Schemas that a release had names in once and has left: a late statement may still make
         one there."""
@@ -419,7 +419,7 @@ class State:
             str(item.definition.item_name) for item in self.items.values() if item.shard in found
         ))
 
-    def quarantined(self) -> tuple[str, ...]:
+    def list_quarantined(self) -> tuple[str, ...]:
         """Quarantined objects with the reason; decodes only these."""
         found = {
             item_id: item.quarantined for item_id, item in self._glance("item", _ITEM)
@@ -467,12 +467,12 @@ class State:
                 decode_record(collection, key, text)  # names it
                 raise
 
-    @_kept("item")
+    @_keep("item")
     def item_ids(self) -> Mapping[Identity, str]:
         """The ids of the items in force by their names."""
         return {item.definition.identity: item_id for item_id, item in self.items.items()}
 
-    @_kept("item")
+    @_keep("item")
     def graph(self) -> DependencyGraph:
         """Who uses whom by name, with the roles of the items' ``links``: all objects in force.
 
@@ -503,7 +503,7 @@ class State:
         owners = {name: self.items[item_id].owner for name, item_id in self.item_ids.items()}
         return self.graph.part(name for name, owner in owners.items() if owner != "system")
 
-    @_kept("config")
+    @_keep("config")
     def serial(self) -> int:
         """Raised by every commit that changes mappings, items or committed shards."""
         value = self.setting("serial")
@@ -511,7 +511,7 @@ class State:
             raise CatalogCorrupt(f"the serial is {value!r}", remedy=_RESTORE, key="serial")
         return int(value)
 
-    @_kept("config")
+    @_keep("config")
     def lineage(self) -> str:
         """The random name that this catalog was born with."""
         return self.setting("lineage")
@@ -527,7 +527,7 @@ class State:
         """The Delta application under which seals and fences of this catalog's holders go."""
         return app_id_of(self.lineage)
 
-    def changed(self, version: int, edits: Mapping[tuple[str, str], str | None]) -> State:
+    def apply_edits(self, version: int, edits: Mapping[tuple[str, str], str | None]) -> State:
         """The state after ``edits`` ((collection, key) -> new JSON text, None to delete).
 
         What was decoded already is kept: only the edited records are decoded again, on demand.

@@ -160,4 +160,4 @@ def find_effects(
 
 def preview(state: State, updates: Iterable[Update]) -> State:
     """Return the state as the updates would leave it."""
-    return state.changed(state.version, find_effects(state, updates))
+    return state.apply_edits(state.version, find_effects(state, updates))

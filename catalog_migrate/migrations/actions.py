@@ -101,7 +101,7 @@ def shard_spec(
     )
 
 
-def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> DesiredName | None:
+def find_desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> DesiredName | None:
     """The registration one item calls for; None for kinds without one and quarantined items."""
     if mapping.kind not in REGISTERED_KINDS or item.quarantined is not None:
         return None
@@ -123,21 +123,21 @@ def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> Desi
     )
 
 
-def desired_world(state: State) -> dict[Identity, DesiredName]:
+def find_desired_names(state: State) -> dict[Identity, DesiredName]:
     """All names that the committed state calls for, by identity."""
     world: dict[Identity, DesiredName] = {}
     lineage = state.lineage
     for mapping in state.mappings.values():
-        name = desired_name(lineage, mapping, state.items[mapping.item_id])
+        name = find_desired_name(lineage, mapping, state.items[mapping.item_id])
         if name is not None:
             world[name.identity] = name
     return world
 
 
-def desired_names_only(state: State) -> set[tuple[str, str]]:
+def find_desired_keys(state: State) -> set[tuple[str, str]]:
     """The folded names of all relations: enough to see that nothing is missing.
 
-    As in :func:`desired_world`, what is quarantined has none: a start would look for it in vain.
+    As in :func:`find_desired_names`, what is quarantined has none: no start makes it.
     """
     return {
         (mapping.schema.lower(), mapping.name.lower())
@@ -309,7 +309,7 @@ def difference(
     it would read them.
     """
     whose = [(each, is_ours(state, warehouse, each)) for each in observed]
-    held_views = _held_views(state, [each for each, ours in whose if not ours])
+    held_views = _find_other_views(state, [each for each, ours in whose if not ours])
     if held_views is not None:
         desired = _without_own(state, desired)
     foreign = {
@@ -385,7 +385,7 @@ def _judge(
     return "dropped", Drift("different", name, f"it points at {where}", _REPAIR, kind)
 
 
-def _held_views(state: State, foreign: Iterable[Registration]) -> Drift | None:
+def _find_other_views(state: State, foreign: Iterable[Registration]) -> Drift | None:
     """Whether another installation has its own views where ours are, and what to do then."""
     for registration in foreign:
         lineage = registration.properties.get(PREFIX + "lineage")

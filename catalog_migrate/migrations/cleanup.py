@@ -88,7 +88,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         if record is None or record.state != "live":
             continue
         location = work.absolute(seal.path)
-        earlier = relied_on(work, state, record, seal.properties)
+        earlier = find_replacing_properties(work, state, record, seal.properties)
 
         def unseal(location: str = location, properties: dict[str, str | None] = earlier) -> None:
             # a holder that was stopped here and lost its lease meanwhile must not take off the
@@ -109,7 +109,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
     return state
 
 
-def relied_on(
+def find_replacing_properties(
     work: ExecutionContext, state: State, record: ShardRecord, earlier: Mapping[str, str | None]
 ) -> dict[str, str | None]:
     """The properties that take a seal's place; append-only stays where a query relies on it.
@@ -120,7 +120,7 @@ def relied_on(
     return {**earlier, APPEND_ONLY: "true"} if relied else dict(earlier)
 
 
-def expired(state: State, now: float, retention: float, streams: StreamTables) -> list[str]:
+def find_expired(state: State, now: float, retention: float, streams: StreamTables) -> list[str]:
     """Paths of retired shards whose retention (seconds) is over at wall-clock time ``now``.
 
     One that ``streams`` have still to read stays, however old it is.

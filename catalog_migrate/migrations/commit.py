@@ -114,7 +114,7 @@ def _of_migration(migration: Migration, wanted: Commit) -> Commit:
     )
 
 
-def stored_program(state: State) -> tuple[Step, ...]:
+def read_stored_program(state: State) -> tuple[Step, ...]:
     """The program that the pending commit stored; () where there is none that this tool knows."""
     record = state.operations.get(RECONCILE)
     return () if record is None else decoded(record.program)
@@ -233,7 +233,7 @@ class PutInForce(msgspec.Struct, frozen=True):
         if item.shard is not None:
             sealed = self.prepared.sealed.get(item.shard)
             record = state.shards[item.shard]
-            yield Put("shard", item.shard, record.retired(
+            yield Put("shard", item.shard, record.retire(
                 self.now, state.serial + 1, sealed, item.name_of
             ))
 
@@ -328,7 +328,7 @@ class ReplaceShard(msgspec.Struct, frozen=True):
         if item.shard is None:
             return
         columns = item.name_of if self.columns is None else self.columns
-        retired = state.shards[item.shard].retired(
+        retired = state.shards[item.shard].retire(
             self.now, state.serial + 1, self.sealed, columns
         )
         yield Put("item", item_id, msgspec.structs.replace(item, shard=self.path))
@@ -398,7 +398,7 @@ class Relink(msgspec.Struct, frozen=True):
         }
         if not back:
             return
-        waiting = _linked_to(state, back)
+        waiting = _find_quarantined_users(state, back)
         present = self._present(state)
         touched = {key for key in waiting if not back.keys().isdisjoint(state.items[key].uses)}
         names = {state.items[key].definition.identity: key for key in waiting}
@@ -421,7 +421,7 @@ class Relink(msgspec.Struct, frozen=True):
         return (kept - gone) | {target.item_id for target in self.migration.targets}
 
 
-def _linked_to(state: State, back: Mapping[str, str]) -> dict[str, ItemRecord]:
+def _find_quarantined_users(state: State, back: Mapping[str, str]) -> dict[str, ItemRecord]:
     """What is quarantined, as it is when it uses the tables that come ``back``, by their ids."""
     return {
         key: msgspec.structs.replace(

@@ -33,10 +33,10 @@ def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequen
         else:
             columns[definition.item_name] = definition.columns
     calls = release.graph.part(_functions(release))
-    reached = {identity: _reached(release, calls, identity) for identity in waiting}
+    reached = {identity: _find_reached(release, calls, identity) for identity in waiting}
     while ready := [one for one in waiting if waiting.keys().isdisjoint(reached[one])]:
         requests = [
-            _asked(
+            _request_with_columns(
                 waiting[identity], [release.by_identity[one] for one in reached[identity]], columns
             )
             for identity in ready
@@ -55,7 +55,7 @@ def _functions(release: Release) -> Iterator[Identity]:
     return (one for one, each in release.by_identity.items() if each.kind == "function")
 
 
-def _asked(
+def _request_with_columns(
     request: BindRequest, read: Sequence[ObjectDefinition],
     columns: Mapping[ItemName, Sequence[Column]],
 ) -> BindRequest:
@@ -70,7 +70,7 @@ def _asked(
     )
 
 
-def _reached(release: Release, calls: DependencyGraph, identity: Identity) -> set[Identity]:
+def _find_reached(release: Release, calls: DependencyGraph, identity: Identity) -> set[Identity]:
     """What a view reads and calls, also through the functions that it calls."""
     read = set(release.uses.get(identity, ()))
     own = {each for each in read if each in calls}

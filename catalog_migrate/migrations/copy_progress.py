@@ -48,7 +48,7 @@ class CopyProgress:
         self._running: dict[str, NewShard] = {}
         self._lock = threading.Lock()
 
-    def created(self, shard: NewShard) -> None:
+    def report_created(self, shard: NewShard) -> None:
         """Report that a directory is there; from any thread."""
         with self._lock:
             self._created += 1

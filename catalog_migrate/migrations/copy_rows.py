@@ -144,7 +144,7 @@ def restore_from_segments(work: ExecutionContext, shard: NewShard) -> NewShard:
             expected += work.engine.count_rows(source, upto)
             rows, version = rows + copied.rows, copied.version
         else:
-            more, newest = _appended(work, shard, segment, segment.after or 0, upto)
+            more, newest = _append(work, shard, segment, segment.after or 0, upto)
             expected += more
             rows += more
             version = newest if newest is not None else version
@@ -160,7 +160,7 @@ def restore_from_tail(work: ExecutionContext, shard: NewShard, upto: int, sealed
     last = shard.target.segments[-1]
     after = shard.source_version if shard.source_version is not None else 0
     if upto > after:
-        more, newest = _appended(work, shard, last, after, upto)
+        more, newest = _append(work, shard, last, after, upto)
         shard = replace(
             shard, expected=shard.expected + more,
             version=newest if newest is not None else shard.version,
@@ -169,7 +169,7 @@ def restore_from_tail(work: ExecutionContext, shard: NewShard, upto: int, sealed
     return replace(shard, source_version=sealed, rows=shard.expected)
 
 
-def _appended(
+def _append(
     work: ExecutionContext, shard: NewShard, segment: Segment, after: int, upto: int
 ) -> tuple[int, int | None]:
     """(rows that came, version of the new shard that has them); None where nothing was written."""

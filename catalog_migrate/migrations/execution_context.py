@@ -57,7 +57,7 @@ class StreamTables(Protocol):
     def still_read(self, state: State) -> frozenset[str]:
         """Paths of retired shards that a query has still to read: they must be kept."""
 
-    def replaced(self, state: State, item_id: str, old: str, new: str) -> None:
+    def follow_copy(self, state: State, item_id: str, old: str, new: str) -> None:
         """The shard of a table was copied from ``old`` (sealed) to ``new``; repeatable."""
 
     def follow(self, migration: Migration) -> Update:
@@ -129,7 +129,7 @@ class Journal(Execution):
     def outstanding(self, state: State) -> tuple[str, ...]:
         """What could not be done for users' objects, and which are broken, each once."""
         told = (
-            *self.waiting, *self.unmade, *(self.tolerated or ()), *state.quarantined(),
+            *self.waiting, *self.unmade, *(self.tolerated or ()), *state.list_quarantined(),
             *self.users, *map(str, state.unbound_user_objects),
         )
         return tuple(dict.fromkeys(told))

@@ -148,7 +148,7 @@ def _operations(
         record.item_id: path for path, record in state.shards.items()
         if record.evolve and record.item_id in state.items
     }
-    sealed = _sealed(state)
+    sealed = _find_seals(state)
     steps = _steps(state, program, evolving, sealed)
     apart = {step.id for step in steps if step.op == "properties"}
     for step in steps:
@@ -169,7 +169,7 @@ def _operations(
             yield EvolveTable(step, path, state, spec, properties_of if declared else None)
 
 
-def _sealed(state: State) -> dict[str, SealedShard]:
+def _find_seals(state: State) -> dict[str, SealedShard]:
     """The seals that a commit left on tables in force, by item id."""
     seals = chain.from_iterable(
         intent.seals for intent in state.intents.values() if intent.committed
@@ -213,7 +213,7 @@ def _behind_the_seal(
         declared = state.items[record.item_id].definition.properties
         changed = {**dict.fromkeys(_unset(work, state, path)), **declared}
         earlier |= {name: changed[name] for name in earlier.keys() & changed.keys()}
-    return cleanup.relied_on(work, state, record, earlier)
+    return cleanup.find_replacing_properties(work, state, record, earlier)
 
 
 def _unset(work: ExecutionContext, state: State, path: str) -> tuple[str, ...]:

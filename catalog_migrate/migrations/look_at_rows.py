@@ -43,11 +43,11 @@ def look_at_rows(work: ExecutionContext, state: State, migration: Migration) -> 
     for number, (target, risk, path) in enumerate(asked):
         name = str(target.definition.item_name)
         work.on_progress(Progress("look at rows", number, len(asked), name))
-        found.append(RowsFound(target, _refused(work, target, risk, path)))
+        found.append(RowsFound(target, _find_refused_parts(work, target, risk, path)))
     return with_rows(migration, found)
 
 
-def _refused(
+def _find_refused_parts(
     work: ExecutionContext, target: Target, risk: RowsAtRisk, path: str
 ) -> list[RefusedPart] | None:
     """What the rows are refused for; None when they cannot be read from here."""

@@ -262,32 +262,32 @@ def _old_graph(state: State, found: Difference) -> DependencyGraph:
     tombstones = [(identity_of_tombstone(each), each) for each in state.tombstones]
     for used, tombstone in tombstones:  # the oldest first: what is there is of that serial
         serials.setdefault(used, tombstone.serial)
-    uses = _used_by_tombstones(tombstones, there, serials)
+    uses = _find_uses_of_tombstones(tombstones, there, serials)
     by_item = {name.item_id: identity for identity, name in found.desired.items()}
     for identity, standing in there.items():
         if identity in serials:
             if standing.kind == "view":
-                uses[identity].update(_changed_since(found, serials, serials[identity]))
+                uses[identity].update(_find_changed_since(found, serials, serials[identity]))
         elif identity in found.desired:
             if identity not in found.replaced:
                 used_now = {by_item[i] for i in found.desired[identity].uses if i in by_item}
                 uses[identity].update(used_now & (found.drops.keys() - serials.keys()))
         elif standing.kind == "view":
-            uses[identity].update(_left_over(found))
+            uses[identity].update(_find_left_over(found))
     return DependencyGraph(uses, {
         identity: ItemKey(each.name.schema, each.kind, each.name.name)
         for identity, each in there.items()
     })
 
 
-def _left_over(found: Difference) -> Iterator[Identity]:
+def _find_left_over(found: Difference) -> Iterator[Identity]:
     """What a view that is left over may read: it is not on record."""
     for used, each in found.drops.items():
         if each.kind != "view" and used not in found.desired:
             yield used
 
 
-def _changed_since(
+def _find_changed_since(
     found: Difference, serials: Mapping[Identity, int], serial: int
 ) -> Iterator[Identity]:
     """Tables that a view of ``serial`` may read: registered anew, or gone with a later release."""
@@ -298,7 +298,7 @@ def _changed_since(
                 yield identity
 
 
-def _used_by_tombstones(
+def _find_uses_of_tombstones(
     tombstones: Iterable[tuple[Identity, TombstoneRecord]], there: Collection[Identity],
     serials: Mapping[Identity, int],
 ) -> dict[Identity, set[Identity]]:

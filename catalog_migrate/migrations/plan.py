@@ -18,7 +18,7 @@ from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.missing_data import missing_data
 from catalog_migrate.planner.plan_validation import with_missing_data, with_unsupported_tables
-from catalog_migrate.planner.unsupported_tables import unsupported_tables
+from catalog_migrate.planner.unsupported_tables import find_unsupported_tables
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -137,7 +137,7 @@ class PlanningInputs(msgspec.Struct, frozen=True):
             return -1
 
 
-def planned(
+def plan_release(
     part: ReleaseToApply, state: State, inputs: PlanningInputs, options: BootstrapOptions
 ) -> Migration:
     """The migration from ``state`` to ``part``, blocked where rows of tables in force are gone.
@@ -164,7 +164,7 @@ def planned(
         return migration
     touched = {target.item_id for target in migration.targets if target.action is not None}
     migration = with_unsupported_tables(
-        migration, tuple(unsupported_tables(migration.plan, state, inputs.shards.unsupported))
+        migration, tuple(find_unsupported_tables(migration.plan, state, inputs.shards.unsupported))
     )
     return with_missing_data(migration, missing_data(state, inputs.shards.why_no_shard, touched))
 
@@ -193,7 +193,9 @@ def _release_planned(
     return (inputs.streams or MigratedStreams()).with_streams(migration, state, release.statements)
 
 
-def planned_from(baseline: Baseline, release: Release, options: BootstrapOptions) -> Migration:
+def plan_from_baseline(
+    baseline: Baseline, release: Release, options: BootstrapOptions
+) -> Migration:
     """The migration from what is no catalog's: from nothing, or from another release."""
     from catalog_migrate.planner.planning import plan_migration
 

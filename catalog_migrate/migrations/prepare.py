@@ -59,7 +59,7 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.operations.operation import execute
 from catalog_migrate.operations.steps import PREPARE, Op, Step
 from catalog_migrate.planner.plan import Fill, Migration, Target
-from catalog_migrate.planner.plan_validation import Proof, blocked, with_proofs
+from catalog_migrate.planner.plan_validation import Proof, blocked_error, with_proofs
 from catalog_migrate.planner.proofs import TableExpression, expressions
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def validate_views(work: ExecutionContext, migration: Migration) -> Migration:
 
 def _require_applyable(migration: Migration) -> Migration:
     if not migration.plan.applyable:
-        raise blocked(migration.plan)
+        raise blocked_error(migration.plan)
     return migration
 
 
@@ -282,7 +282,7 @@ def _execute(
         for path in read_shards(state, target.fill).values()
     }
     seals = seals_of(prepared, steps, shards, read)
-    gone = left_behind(state, migration)
+    gone = find_departing_tables(state, migration)
     _require_sealing(state, shards, gone, {each.path for each in seals})
     _require_no_backfill(work.streams, state, {each.path for each in seals})
     carry_over(work, prepared, steps, shards, seals, populate)
@@ -356,11 +356,11 @@ def carry_over(
 
     def operation(step: Step, shard: NewShard) -> BuildTable:
         if step.op == "copy":
-            return CopyTable(step, shard, prepared, progress.created, progress.copy)
+            return CopyTable(step, shard, prepared, progress.report_created, progress.copy)
         if step.op == "populate":
-            return PopulateTable(step, shard, prepared, progress.created, populate)
+            return PopulateTable(step, shard, prepared, progress.report_created, populate)
         return (FillTable if step.op == "fill" else BuildTable)(
-            step, shard, prepared, progress.created
+            step, shard, prepared, progress.report_created
         )
 
     building = [operation(step, by_item[step.id]) for step in steps if step.op != "seal"]
@@ -390,7 +390,7 @@ def _hand_over_to_streams(work: ExecutionContext, prepared: Prepared) -> None:
         # whose the rows were: a table that comes back has an id that no query knows yet
         item_id = state.shards[shard.source].item_id
         old, new = work.absolute(shard.source), work.absolute(shard.path)
-        work.retrying(work.streams.replaced, state, item_id, old, new)
+        work.retrying(work.streams.follow_copy, state, item_id, old, new)
         if item_id not in read:
             continue
         spec = shard_spec(shard.target.definition, work.absolute(shard.path))
@@ -407,7 +407,7 @@ def _verify_empty(
     """
     state = prepared.state
     approved = {name.lower() for name in migration.plan.approved}
-    for path, name in left_behind(state, migration).items():
+    for path, name in find_departing_tables(state, migration).items():
         if name.lower() in approved or path not in prepared.sealed:
             continue
         if state.items[state.shards[path].item_id].definition.is_derived:
@@ -453,7 +453,7 @@ def _never_filled(state: State, target: Target) -> bool:
     )
 
 
-def left_behind(state: State, migration: Migration) -> dict[str, str]:
+def find_departing_tables(state: State, migration: Migration) -> dict[str, str]:
     """Shard path -> name of each table that goes for good, or becomes a view under its id."""
     kinds = {target.item_id: target.definition.kind for target in migration.targets}
     paths: dict[str, str] = {}

@@ -19,12 +19,17 @@ from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import EngineFailure, MetastoreFailure, NotReconciled
 from catalog_migrate.migrations.actions import (
     Difference,
-    desired_names_only,
-    desired_world,
     difference,
+    find_desired_keys,
+    find_desired_names,
 )
-from catalog_migrate.migrations.cleanup import RETENTION_SECONDS, expired, remove_data, removing
-from catalog_migrate.migrations.commit import stored_program
+from catalog_migrate.migrations.cleanup import (
+    RETENTION_SECONDS,
+    find_expired,
+    remove_data,
+    removing,
+)
+from catalog_migrate.migrations.commit import read_stored_program
 from catalog_migrate.migrations.execution_context import ExecutionContext
 from catalog_migrate.migrations.failures import (
     EndReconcile,
@@ -45,14 +50,14 @@ from catalog_migrate.operations.kinds import FAILED
 from catalog_migrate.operations.steps import Step
 
 
-def shared_pending(
+def list_pending_work(
     state: State, given_up: Sequence[str] = (), *, session: bool = True
 ) -> list[str]:
     """What shared work the committed state still calls for, in words; empty when there is none.
 
     ``session`` False: without the names of a session, for which no start needs the lease.
     ``given_up`` are paths of shards whose retention is over
-    (:func:`~catalog_migrate.migrations.cleanup.expired`).
+    (:func:`~catalog_migrate.migrations.cleanup.find_expired`).
     """
     return list(_pending(state, given_up, session=session))
 
@@ -106,7 +111,7 @@ def schemas_of(state: State) -> list[str]:
 
 def names_complete(work: ExecutionContext, state: State) -> bool:
     """Whether every committed relation has a name: the cheap look of a start on a metastore."""
-    wanted = desired_names_only(state)
+    wanted = find_desired_keys(state)
     schemas = {mapping.schema for mapping in state.mappings.values()}
     standing: set[tuple[str, str]] = set()
     for schema in sorted(schemas):
@@ -121,7 +126,7 @@ def compare(
     repairs it; ``program`` and ``session`` are as for :func:`name_operations`."""
     observed = observe(work, state)
     with collector_paused():
-        found = difference(state, desired_world(state), observed, work.warehouse)
+        found = difference(state, find_desired_names(state), observed, work.warehouse)
         return found, name_operations(state, found, work.warehouse, program, session=session)
 
 
@@ -225,7 +230,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     names_last = work.engine.persistent_names
     sealed = [key for key, intent in state.intents.items() if intent.committed]
     try:
-        program, before = stored_program(state), state
+        program, before = read_stored_program(state), state
         state, evolved = change_in_place(work, state, program)
         if names_last:
             # a table that was copied after all is registered anew, which no program has
@@ -233,7 +238,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     except NotReconciled as error:
         record_failure(work, error)
         raise
-    given_up = expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
+    given_up = find_expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
     cleared = tuple(
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )

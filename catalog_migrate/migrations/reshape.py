@@ -117,7 +117,7 @@ def _not_barred(
     for target in migration.targets:
         if not target.reshape:
             continue
-        reason, shape = barred(work, state, target.item_id), None
+        reason, shape = find_obstacle(work, state, target.item_id), None
         path = state.items[target.item_id].shard
         if reason is not None:
             choice.barred.add(target.identity)
@@ -147,7 +147,7 @@ def _report(work: ExecutionContext, migration: Migration, choice: ReshapeDecisio
             )
 
 
-def barred(work: ExecutionContext, state: State, item_id: str) -> str | None:
+def find_obstacle(work: ExecutionContext, state: State, item_id: str) -> str | None:
     """Why the columns of a table must not change under those who use it; None when they may."""
     sessions = sessions_in_the_way(state, work.holder)
     if sessions is not None:

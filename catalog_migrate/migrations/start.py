@@ -35,7 +35,7 @@ from catalog_migrate.errors import (
     StalePlan,
 )
 from catalog_migrate.migrations import cleanup
-from catalog_migrate.migrations.cleanup import RETENTION_SECONDS, expired
+from catalog_migrate.migrations.cleanup import RETENTION_SECONDS, find_expired
 from catalog_migrate.migrations.commit import (
     bring_in_bundled,
     pending_bundled,
@@ -53,8 +53,8 @@ from catalog_migrate.migrations.options import BootstrapOptions
 from catalog_migrate.migrations.plan import (
     PlanningInputs,
     ReleaseToApply,
-    planned,
-    planned_from,
+    plan_from_baseline,
+    plan_release,
 )
 from catalog_migrate.migrations.prepare import (
     prepare,
@@ -64,24 +64,24 @@ from catalog_migrate.migrations.prepare import (
 )
 from catalog_migrate.migrations.reconcile import (
     finish_shared,
+    list_pending_work,
     names_complete,
     reconcile_names,
-    shared_pending,
 )
 from catalog_migrate.migrations.refill import refill
 from catalog_migrate.migrations.reshape import Rehearsed, rehearse
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.progress import Progress, silent
 from catalog_migrate.operations.steps import Executed, Step
-from catalog_migrate.planner.assembly import rebased
+from catalog_migrate.planner.assembly import rebase
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Migration, Plan
-from catalog_migrate.planner.plan_validation import ROWS_GONE, blocked
+from catalog_migrate.planner.plan_validation import ROWS_GONE, blocked_error
 from catalog_migrate.planner.planfile import same_plan, stale
 from catalog_migrate.planner.policy_evaluation import (
     POLICY_ASKS,
     POLICY_REFUSES,
-    fenced_out,
+    find_fence,
 )
 from catalog_migrate.retry import retry
 
@@ -156,9 +156,9 @@ def start(
                 engine, log, clock, "", streams, workers, options.on_progress or silent,
                 options.token or new_token, journal=journal,
             )
-            state, opening = opened(work, parts[0].release, options)
+            state, opening = open_catalog(work, parts[0].release, options)
             work = replace(work, warehouse=state.setting("warehouse"))
-            report = _started(work, parts, options, state, opening)
+            report = _start(work, parts, options, state, opening)
     finally:
         workers.close()
     if report.outcome != "fenced_out":
@@ -180,13 +180,13 @@ def look(
         state = read_state(log)
     except CatalogNotFound:
         _free_place(log, options.warehouse)
-        first = planned_from(Baseline.empty(), release, options)
+        first = plan_from_baseline(Baseline.empty(), release, options)
         return BootstrapReport("planned", first.plan, release.name, 0)
     require_warehouse(state, options.warehouse)
-    fenced = _fenced_out(state, release, options)
+    fenced = _report_fenced_out(state, release, options)
     if fenced is not None:
         return fenced
-    migration = planned(part, state, PlanningInputs(log, engine, streams), options)
+    migration = plan_release(part, state, PlanningInputs(log, engine, streams), options)
     work = ExecutionContext(
         engine, log, clock, state.setting("warehouse"), streams,
         on_progress=options.on_progress or silent,
@@ -206,7 +206,7 @@ def look(
 # -- read and plan -----------------------------------------------------------------------------
 
 
-def opened(
+def open_catalog(
     work: ExecutionContext, release: Release, options: BootstrapOptions
 ) -> tuple[State, Migration | None]:
     """The newest state, and the plan of the first release where the catalog is made for it now.
@@ -220,9 +220,9 @@ def opened(
         pass
     try:
         place = _free_place(log, options.warehouse)
-        first = planned_from(Baseline.empty(), release, options)
+        first = plan_from_baseline(Baseline.empty(), release, options)
         if not first.plan.applyable:
-            raise blocked(first.plan)
+            raise blocked_error(first.plan)
         first = validate(replace(work, warehouse=place), None, first)
         state = create_catalog(
             log, warehouse=place, sessions=options.sessions
@@ -231,7 +231,7 @@ def opened(
         if not log.exists():
             raise
         return read_state(log), None  # another process made it meanwhile: rows and names are of it
-    return state, rebased(first, Baseline.outline(state, uri=log.uri).base)
+    return state, rebase(first, Baseline.outline(state, uri=log.uri).base)
 
 
 def _free_place(log: CatalogLog, warehouse: str | None) -> str:
@@ -251,13 +251,13 @@ def _applyable(
 
     Raises MigrationBlocked, and StalePlan where another plan of the software was approved.
     """
-    migration = known or planned(
+    migration = known or plan_release(
         part, state, PlanningInputs(work.log, work.engine, work.streams), options
     )
     if part.owner == "release" and options.plan is not None:
         _require_approved(options.plan, migration.plan, part.release, state, work.log.uri)
     if not migration.plan.applyable:
-        raise blocked(migration.plan)
+        raise blocked_error(migration.plan)
     return migration
 
 
@@ -272,14 +272,14 @@ def _require_approved(
     ):
         return  # it was applied already: a second apply has nothing to do
     if any(entry.code in _OF_HERE for entry in plan.blocked):
-        raise blocked(plan)
+        raise blocked_error(plan)
     raise stale(approved, Baseline.from_state(state, owner="release", uri=uri), release)
 
 
-def _fenced_out(
+def _report_fenced_out(
     state: State, release: Release, options: BootstrapOptions
 ) -> BootstrapReport | None:
-    reason = fenced_out(state, release, options.policy)
+    reason = find_fence(state, release, options.policy)
     if reason is None:
         return None
     return BootstrapReport("fenced_out", None, release.name, state.serial, reason=reason)
@@ -293,7 +293,7 @@ def _manifest_in_force(state: State) -> str | None:
 # -- before, under and after the lease ---------------------------------------------------------
 
 
-def _started(
+def _start(
     work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
     state: State, opening: Migration | None,
 ) -> BootstrapReport | None:
@@ -301,15 +301,15 @@ def _started(
     part = parts[0]
     require_in_use(state, work.log)
     require_warehouse(state, options.warehouse)
-    fenced = _fenced_out(state, part.release, options)
+    fenced = _report_fenced_out(state, part.release, options)
     if fenced is not None:
         return fenced
     first = _applyable(work, part, options, state, opening)
     lasting = work.engine.persistent_names
-    if _shared_to_do(work, parts, options, state, first) or (
+    if _has_shared_work(work, parts, options, state, first) or (
         lasting and not names_complete(work, state)
     ):
-        done = _shared(work, parts, options, state, first)
+        done = _do_shared_work(work, parts, options, state, first)
         if isinstance(done, BootstrapReport):
             return done
         outcome, plan, state, found = done
@@ -317,7 +317,7 @@ def _started(
         if options.session or not lasting:
             newest = _newest_registered(work, part, options)
     else:
-        registered = _registered(work, part, options, state)
+        registered = _register_session(work, part, options, state)
         if registered is None:
             return None
         outcome, plan, state, newest = "unchanged", first.plan, registered, registered
@@ -332,10 +332,10 @@ def _started(
         if state is not made and outcome == "unchanged":
             outcome = "resumed"
         _report_users_of_session(work, state, found)
-    return _reported(work, parts, state, outcome, plan)
+    return _make_report(work, parts, state, outcome, plan)
 
 
-def _shared_to_do(
+def _has_shared_work(
     work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
     state: State, first: Migration,
 ) -> bool:
@@ -352,11 +352,11 @@ def _shared_to_do(
 def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
     if work.engine.persistent_names and state.is_users_look_due:
         return True
-    given_up = expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
-    return bool(shared_pending(state, given_up, session=work.engine.persistent_names))
+    given_up = find_expired(state, work.clock.wall(), RETENTION_SECONDS, work.streams)
+    return bool(list_pending_work(state, given_up, session=work.engine.persistent_names))
 
 
-def _shared(
+def _do_shared_work(
     work: ExecutionContext, parts: Sequence[ReleaseToApply], options: BootstrapOptions,
     before: State, first: Migration,
 ) -> tuple[Outcome, Plan, State, Found | None] | BootstrapReport:
@@ -370,10 +370,10 @@ def _shared(
         wait=options.timeout, clock=work.clock,
         on_wait=lambda *_: work.on_progress(Progress("wait for the lease", 0, 1)), known=before,
     )
-    with lease.kept():
+    with lease.keep():
         state = lease.read_state()
         work = work.at(state, lease)
-        fenced = _fenced_out(state, part.release, options)
+        fenced = _report_fenced_out(state, part.release, options)
         if fenced is not None:
             return fenced
         seen = _manifest_in_force(before)
@@ -384,9 +384,9 @@ def _shared(
         if any(each.owner == "system" for each in parts):
             _keep_audit(work)  # a view of our own reads it, so it must be there
         known = first if state.serial == before.serial and part.past is None else None
-        state, migration, commit, found = _brought_in(work, part, options, state, known)
+        state, migration, commit, found = _migrate_part(work, part, options, state, known)
         for other in parts[1:]:
-            state, *_ = _brought_in(work, other, options, state)
+            state, *_ = _migrate_part(work, other, options, state)
         state = bring_in_bundled(work, state, part.bundled)
         if options.populate is not None and state.unfilled_tables:
             state = refill(work, state, options.populate)
@@ -400,7 +400,7 @@ def _shared(
     return outcome, migration.plan, state, found
 
 
-def _brought_in(
+def _migrate_part(
     work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State,
     known: Migration | None = None,
 ) -> tuple[State, Migration, Literal["migration", "release"] | None, Found | None]:
@@ -426,7 +426,7 @@ def _brought_in(
             examination = _examine_users(work, options, state, migration)
             migration = _decide_on_users(work, options, migration, examination)
             if not migration.plan.applyable:
-                raise blocked(migration.plan)
+                raise blocked_error(migration.plan)
         else:  # a name of our own views that others hold keeps no release out
             migration = validate_views(work, migration)
         try:
@@ -549,7 +549,7 @@ def _look_at_users(
     try:
         return record_look(work.log, looked, work.held)
     except CatalogMigrateError as error:
-        _left_to_the_next_start(work, "users' objects", error)
+        _leave_to_the_next_start(work, "users' objects", error)
         return state
 
 
@@ -576,7 +576,7 @@ def _abandon(work: ExecutionContext) -> bool:
     try:
         cleanup.abandon(work)
     except CatalogMigrateError as error:
-        _left_to_the_next_start(work, "clean up", error)
+        _leave_to_the_next_start(work, "clean up", error)
         return False
     return True
 
@@ -586,10 +586,10 @@ def _keep_audit(work: ExecutionContext) -> None:
     try:
         work.log.keep_audit()
     except CatalogMigrateError as error:
-        _left_to_the_next_start(work, "audit", error)
+        _leave_to_the_next_start(work, "audit", error)
 
 
-def _left_to_the_next_start(
+def _leave_to_the_next_start(
     work: ExecutionContext, phase: str, error: CatalogMigrateError
 ) -> None:
     work.on_progress(Progress(phase, 0, 1, f"left to the next start: {error.message}"))
@@ -598,7 +598,7 @@ def _left_to_the_next_start(
 # -- this session ------------------------------------------------------------------------------
 
 
-def _registered(
+def _register_session(
     work: ExecutionContext, part: ReleaseToApply, options: BootstrapOptions, state: State
 ) -> State | None:
     """Leave word of this process before it makes names of ``state``; None when that is old."""
@@ -616,7 +616,7 @@ def _newest_registered(
     """The newest state, with word left of this process."""
     registered = None
     while registered is None:
-        registered = _registered(work, part, options, read_state(work.log))
+        registered = _register_session(work, part, options, read_state(work.log))
     return registered
 
 
@@ -647,7 +647,7 @@ def _session_names(
     return state
 
 
-def _reported(
+def _make_report(
     work: ExecutionContext, parts: Sequence[ReleaseToApply], state: State, outcome: Outcome,
     plan: Plan,
 ) -> BootstrapReport:

@@ -50,7 +50,7 @@ def complete(plan: Plan, *, unchanged: int) -> Plan:
     return replace(plan, plan_hash=plan_hash(plan))
 
 
-def rebased(migration: Migration, base: Base) -> Migration:
+def rebase(migration: Migration, base: Base) -> Migration:
     """A migration from nothing as one from an empty catalog that was created meanwhile."""
     plan = replace(migration.plan, base=base)
     return replace(migration, plan=replace(plan, plan_hash=plan_hash(plan)))

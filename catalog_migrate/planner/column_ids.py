@@ -26,7 +26,7 @@ from catalog_migrate.planner.diff import Compared, compare_columns
 from catalog_migrate.planner.rollback import GoingBack
 
 
-def planned_column_ids(
+def plan_column_ids(
     compared: Compared, movement: Movement, back: GoingBack | None
 ) -> ColumnIds | None:
     """The ids that an object of the release has behind the plan; None for what is no table.
@@ -37,20 +37,20 @@ def planned_column_ids(
     if definition.kind != "table":
         return None
     if old is None:
-        return ColumnIds.numbered(len(definition.columns))
+        return ColumnIds.number(len(definition.columns))
     standing = old.definition.columns
-    now = old.column_ids or ColumnIds.numbered(len(standing))
+    now = old.column_ids or ColumnIds.number(len(standing))
     then = None if back is None else back.column_ids.get(compared.identity)
     if then is not None:
         together = bool(movement.segments)
-        return restored(then, definition.columns, now, standing, together=together)
+        return restore_ids(then, definition.columns, now, standing, together=together)
     pairs = compared.delta.pairs
     if not pairs:
         return now
-    return continued(now, standing, pairs, compared.facts.decisions, old.applied)
+    return continue_ids(now, standing, pairs, compared.facts.decisions, old.applied)
 
 
-def continued(
+def continue_ids(
     before: ColumnIds,
     old: Sequence[Column],
     pairs: Iterable[tuple[Column, Column | None]],
@@ -80,7 +80,7 @@ def continued(
     return _ids(ids, values, before.last, taken)
 
 
-def restored(
+def restore_ids(
     then: ColumnIds,
     columns: Sequence[Column],
     now: ColumnIds,
@@ -156,7 +156,7 @@ def over(history: Sequence[Moment]) -> tuple[ItemRecord | None, ...]:
     newest = found[bare[-1]] if bare else None
     if newest is None:
         return tuple(found)
-    last = ColumnIds.numbered(len(newest.ids.ids)).last
+    last = ColumnIds.number(len(newest.ids.ids)).last
     ids, values = _first_numbers(newest, bare, history, found)
     for number in bare:
         item = found[number]
@@ -175,7 +175,7 @@ def _first_numbers(
 ) -> tuple[dict[int, int], dict[int, int]]:
     """What the columns and values of ``newest``, the last without ids, got as their first numbers.
     """
-    ids, values = _pairs(newest.ids, ColumnIds.numbered(len(newest.ids.ids)))
+    ids, values = _pairs(newest.ids, ColumnIds.number(len(newest.ids.ids)))
     for moment in history[bare[-1] + 1 :]:
         then = _went_back_to(moment, found)
         if then is not None and moment.item is not None and moment.back in bare:
@@ -196,13 +196,13 @@ def _ids_at(
     old, new = before.definition.columns, item.definition.columns
     then = _went_back_to(moment, found)
     if then is not None:
-        return restored(then.ids, new, before.ids, old, together=moment.together)
+        return restore_ids(then.ids, new, before.ids, old, together=moment.together)
     if old == new:
         return before.ids
     decisions = decision_hashes(item.definition)
     ran = restamped_decisions(history[len(found) - 1].applied, item.definition)
     pairs = compare_columns(old, new, decisions, ran).pairs
-    return continued(before.ids, old, pairs, decisions, ran)
+    return continue_ids(before.ids, old, pairs, decisions, ran)
 
 
 def _went_back_to(moment: Moment, found: Sequence[ItemRecord | None]) -> ItemRecord | None:

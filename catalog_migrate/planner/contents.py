@@ -81,7 +81,7 @@ class _Decided(msgspec.Struct, frozen=True):
     risk: Risk | None = None
 
 
-def created_contents(definition: ObjectDefinition) -> Contents:
+def contents_of_new(definition: ObjectDefinition) -> Contents:
     """What a new object starts with: a new retained table is empty."""
     return "derived" if definition.kind == "table" and definition.is_derived else "none"
 
@@ -198,7 +198,7 @@ def _retypes_in_place(compared: Compared, column: Column, before: Column) -> boo
     if old is None or changes_values(column, before, compared.facts.decisions, old.applied):
         return False
     if is_longer_text(before.type, column.type):
-        return before.name.lower() not in _held_on_to(old.definition, compared.definition)
+        return before.name.lower() not in _fixed_columns(old.definition, compared.definition)
     return bool(added_fields(before.type, column.type)) and _gains_fields(compared, column)
 
 
@@ -222,7 +222,7 @@ def list_continued(compared: Compared) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _held_on_to(*definitions: ObjectDefinition) -> set[str]:
+def _fixed_columns(*definitions: ObjectDefinition) -> set[str]:
     """Folded names that a CHECK, a generated column or the partitioning mentions."""
     from catalog_migrate.sql.tokens import tokenise
 
@@ -263,12 +263,12 @@ def _layout_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
         if before == tuple(earlier.get(name) for name in after):
             for was, name in zip(getattr(old, field), getattr(new, field), strict=True):
                 if was.lower() != name.lower():
-                    yield f"{word} column {_renamed(was, name)}"
+                    yield f"{word} column {_rename_note(was, name)}"
         else:
             yield f"the {word} changes"
 
 
-def _generated_reasons(compared: Compared, _: ObjectDefinition) -> Iterator[str]:
+def _find_generated_reasons(compared: Compared, _: ObjectDefinition) -> Iterator[str]:
     for column, held in compared.delta.pairs:
         if held is None:
             if column.generated is not None:
@@ -277,7 +277,7 @@ def _generated_reasons(compared: Compared, _: ObjectDefinition) -> Iterator[str]
         if held.generated != column.generated:
             yield f"how column {quote_part(column.name)} is generated changes"
         elif column.generated is not None and held.name.lower() != column.name.lower():
-            yield f"generated column {_renamed(held.name, column.name)}"
+            yield f"generated column {_rename_note(held.name, column.name)}"
     for column in compared.delta.removed:
         if column.generated is not None:
             yield f"generated column {quote_part(column.name)} is dropped"
@@ -297,11 +297,11 @@ def _check_reasons(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
             yield f"CHECK {quote_part(check.name)} is new, and every row has to meet it"
 
 
-_STORAGE_RULES = (_layout_reasons, _generated_reasons, _property_reasons, _check_reasons)
+_STORAGE_RULES = (_layout_reasons, _find_generated_reasons, _property_reasons, _check_reasons)
 """Each yields why its part of the new definition needs a new table."""
 
 
-def _renamed(before: str, after: str) -> str:
+def _rename_note(before: str, after: str) -> str:
     return f"{quote_part(before)} is renamed to {quote_part(after)}"
 
 
@@ -362,7 +362,7 @@ def _list_obstacles(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
     layout = {name.lower() for name in old.partitioned_by}
     if all(before is None or before.name.lower() in layout for _, before in pairs):
         yield "only partition columns would stay"
-    held = _held_on_to(old, new)
+    held = _fixed_columns(old, new)
     use = "and a CHECK, a generated column or the partitioning uses that name"
     for column, before in pairs:
         if before is None:
@@ -374,7 +374,7 @@ def _list_obstacles(compared: Compared, old: ObjectDefinition) -> Iterator[str]:
             )
         names = {before.name.lower(), column.name.lower()}
         if len(names) > 1 and names & held:
-            yield f"column {_renamed(before.name, column.name)}, {use}"
+            yield f"column {_rename_note(before.name, column.name)}, {use}"
     for removed in compared.delta.removed:
         if removed.name.lower() in held:
             yield f"column {quote_part(removed.name)} is dropped, {use}"
@@ -458,7 +458,7 @@ class _Conversion(msgspec.Struct, frozen=True):
             instead = "NULL" if self.default is None else self.default
             text = f"{quote_part(column.name)}: values that are no {column.type} become {instead}"
             return _Decided(fitted, risk=Risk("convert", text, column.name))
-        return _Decided(source, _undecided_retype(self.key, column, before))
+        return _Decided(source, _block_retype(self.key, column, before))
 
     def _without_null(self, decided: _Decided) -> _Decided:
         column, name = self.column, quote_part(self.column.name)
@@ -470,7 +470,7 @@ class _Conversion(msgspec.Struct, frozen=True):
             expression = f"COALESCE({decided.expression}, CAST({self.default} AS {column.type}))"
             return _Decided(expression, risk=decided.risk or risk)
         if is_tightened and not self.approvals.cover("not_null", self.key, column.name):
-            blocked = _undecided_null(self.key, column, self.before)
+            blocked = _block_null(self.key, column, self.before)
             return _Decided(quote_sql(self.before.name), blocked)
         risk = Risk("not_null", f"{name}: fails if a row holds NULL", column.name)
         return _Decided(decided.expression, risk=decided.risk or risk)
@@ -493,7 +493,7 @@ def _decide_removal(
     if is_given_up or approvals.cover("drop_column", compared.key, removed.name):
         risk = Risk("drop_column", f"drops column {quote_part(removed.name)}", removed.name)
         return _Decided("", risk=risk)
-    return _Decided("", _undecided_removal(compared.key, removed))
+    return _Decided("", _block_removal(compared.key, removed))
 
 
 def changes_values(
@@ -541,7 +541,7 @@ def _decide_new(key: ItemKey, column: Column, fill: str | None) -> _Decided:
     )
 
 
-def _undecided_retype(key: ItemKey, column: Column, before: Column) -> Blocked:
+def _block_retype(key: ItemKey, column: Column, before: Column) -> Blocked:
     return Blocked(
         str(key),
         LOSSY_RETYPE,
@@ -553,7 +553,7 @@ def _undecided_retype(key: ItemKey, column: Column, before: Column) -> Blocked:
     )
 
 
-def _undecided_null(key: ItemKey, column: Column, before: Column) -> Blocked:
+def _block_null(key: ItemKey, column: Column, before: Column) -> Blocked:
     name = quote_part(column.name)
     return Blocked(
         str(key),
@@ -564,7 +564,7 @@ def _undecided_null(key: ItemKey, column: Column, before: Column) -> Blocked:
     )
 
 
-def _undecided_removal(key: ItemKey, column: Column) -> Blocked:
+def _block_removal(key: ItemKey, column: Column) -> Blocked:
     name = quote_part(column.name)
     return Blocked(
         str(key),
@@ -575,7 +575,7 @@ def _undecided_removal(key: ItemKey, column: Column) -> Blocked:
     )
 
 
-def ignored_rename(rename: IgnoredRename) -> Blocked:
+def block_ignored_rename(rename: IgnoredRename) -> Blocked:
     """The refusal of a rename that would come to nothing, without a word."""
     key, earlier = rename.key, rename.earlier.item_name
     return Blocked(
@@ -586,7 +586,7 @@ def ignored_rename(rename: IgnoredRename) -> Blocked:
     )
 
 
-def undecided_drop(key: ItemKey, *, in_release: bool = True) -> Blocked:
+def block_drop(key: ItemKey, *, in_release: bool = True) -> Blocked:
     """The missing decision on a retained table that the release no longer has.
 
     ``in_release``: the release itself may say so as well.
@@ -600,7 +600,7 @@ def undecided_drop(key: ItemKey, *, in_release: bool = True) -> Blocked:
     )
 
 
-def _declared(column: Column) -> str:
+def _declare(column: Column) -> str:
     """A column as the release writes it: name, type and NOT NULL."""
     return f"{quote_part(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}"
 
@@ -609,8 +609,8 @@ def _continuing(column: Column) -> str:
     """A column as the release writes it, with the names that it had."""
     names = ", ".join(map(quote_part, column.earlier_names))
     if not names:
-        return _declared(column)
-    return f"{_declared(column)} RENAMED FROM {f'({names})' if ', ' in names else names}"
+        return _declare(column)
+    return f"{_declare(column)} RENAMED FROM {f'({names})' if ', ' in names else names}"
 
 
 def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
@@ -637,7 +637,7 @@ def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
     return tuple(
         Question(
             str(compared.key), column.name, new.name,
-            f"{_declared(new)} RENAMED FROM {quote_part(column.name)}",
+            f"{_declare(new)} RENAMED FROM {quote_part(column.name)}",
         )
         for column, (_, new) in pair_by_rank(gone, added, rank)
     )

@@ -215,7 +215,7 @@ def _earlier_objects(
     """
     if held is not None and decision_hashes(definition)["renamed_from"] in held.applied:
         return []
-    names = [name for name in _named_before(definition) if name != identity]
+    names = [name for name in _earlier_identities(definition) if name != identity]
     listed = [name for name in names if name in old]
     if held is not None:
         own: Identity | None = identity
@@ -224,7 +224,7 @@ def _earlier_objects(
         own = next((name for name in listed if name[2] == identity[2]), None)
     if own is None:
         return listed
-    led_to_it = set(_named_before(old[own].definition))
+    led_to_it = set(_earlier_identities(old[own].definition))
     new = _new_names(listed, led_to_it)
     return new if own == identity or own in new else [*new, own]
 
@@ -244,7 +244,7 @@ def _of_other_kinds(
     ]
 
 
-def _named_before(definition: ObjectDefinition) -> list[Identity]:
+def _earlier_identities(definition: ObjectDefinition) -> list[Identity]:
     """The identities of an object's earlier names."""
     space = namespace_of(definition.was or definition.kind)
     return [

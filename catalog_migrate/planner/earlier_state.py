@@ -158,10 +158,10 @@ class _Walk:
                 origins[row.identity] = origin
         return GoingBack(
             self._serial, predecessors, columns, origins, applied,
-            self._adopted(frozenset(predecessors.values())), column_ids,
+            self._find_adopted(frozenset(predecessors.values())), column_ids,
         )
 
-    def _adopted(self, kept: frozenset[Identity]) -> frozenset[Identity]:
+    def _find_adopted(self, kept: frozenset[Identity]) -> frozenset[Identity]:
         """Tables that lie outside of the warehouse and were not there then."""
         shards = {
             row.identity: self._now.items[row.item_id].shard
@@ -366,7 +366,7 @@ class _Rows:
         self._has = () if present is None else rows_of(present, self._shards)
         self._since = self._find_since()
         self._apart = self._held.isdisjoint(self._has)
-        self._gone = next(map(_gone, filter(self._is_gone, (base, *self._since))), None)
+        self._gone = next(map(_deleted_note, filter(self._is_gone, (base, *self._since))), None)
 
     def origin(self) -> Origin:
         converted, returned = self._find_converted()
@@ -482,5 +482,5 @@ def _is_filled(record: ShardRecord) -> bool:
     return record.source is None and bool(record.version)
 
 
-def _gone(path: str) -> str:
+def _deleted_note(path: str) -> str:
     return f"the files of the shard {path} were deleted when its retention was over"

@@ -23,7 +23,7 @@ FILL_SOURCE_MISSING = "CM0334"
 _READ = ("table", "view", "function")
 
 
-def filled_movement(
+def plan_filling(
     compared: Compared,
     old: Mapping[Identity, BaselineObject],
     new: Mapping[Identity, Compared],
@@ -40,7 +40,7 @@ def filled_movement(
     query = compared.definition.filled_from
     if query is None or not old:
         return Movement()
-    continued = _continued(new)
+    continued = _names_in_force(new)
     found: set[Identity] = set()
     missing: list[str] = []
     pieces: list[tuple[int, int, str | None]] = []
@@ -77,7 +77,7 @@ def _whole_table(query: str, old: Mapping[Identity, BaselineObject]) -> Identity
     return found if found is not None and old[found].definition.kind == "table" else None
 
 
-def _continued(new: Mapping[Identity, Compared]) -> dict[Identity, Identity]:
+def _names_in_force(new: Mapping[Identity, Compared]) -> dict[Identity, Identity]:
     """The name in force of each renamed object, by the name that it gets and those it had."""
     found: dict[Identity, Identity] = {}
     for identity, compared in new.items():

@@ -164,7 +164,7 @@ def with_proofs(migration: Migration, proofs: Sequence[Proof]) -> Migration:
     validations = [
         Validation(proof.name, proof.reason is None, proof.reason) for proof in proofs
     ]
-    found = _extended(migration, blocked, validations, bound=True)
+    found = _extend(migration, blocked, validations, bound=True)
     unproven = tuple(
         Unproven(proof.name, proof.kind, f"{proof.expression.label} ({proof.expression.written})")
         for proof in proofs if not proof.proven and proof.expression is not None
@@ -187,7 +187,7 @@ def with_rows(migration: Migration, found: Sequence[RowsFound]) -> Migration:
         for each in found if each.refused is None
     )
     if blocked:
-        migration = _extended(migration, blocked, (), bound=migration.plan.bound)
+        migration = _extend(migration, blocked, (), bound=migration.plan.bound)
     left = migration.plan.unproven if migration.plan.bound else ()
     return replace(migration, plan=replace(migration.plan, unproven=(*left, *unseen)))
 
@@ -206,7 +206,7 @@ def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
         for each in held
     ]
     validations = [Validation(each.name, False, each.reason) for each in held]
-    return _extended(migration, blocked, validations, bound=migration.plan.bound)
+    return _extend(migration, blocked, validations, bound=migration.plan.bound)
 
 
 def with_sinks_asked(
@@ -225,7 +225,7 @@ def with_sinks_asked(
         Blocked(name=name, code=SCHEMA_REFUSED, reason=line, remedy=remedy)
         for name, line, remedy in said if remedy is not None
     ]
-    return _extended(told, blocked, (), bound=told.plan.bound) if blocked else told
+    return _extend(told, blocked, (), bound=told.plan.bound) if blocked else told
 
 
 def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Migration:
@@ -236,14 +236,14 @@ def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Mig
     blocked = _by_missing_data(migration.plan, found)
     if not blocked:
         return migration
-    return _extended(migration, blocked, (), bound=migration.plan.bound)
+    return _extend(migration, blocked, (), bound=migration.plan.bound)
 
 
 def with_unsupported_tables(migration: Migration, found: Sequence[Blocked]) -> Migration:
     """The migration with every table that it changes and that has what is not supported."""
     if not found:
         return migration
-    return _extended(migration, found, (), bound=migration.plan.bound)
+    return _extend(migration, found, (), bound=migration.plan.bound)
 
 
 def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
@@ -277,7 +277,7 @@ def _by_missing_data(plan: Plan, found: Sequence[MissingData]) -> list[Blocked]:
     ]
 
 
-def _extended(
+def _extend(
     migration: Migration,
     blocked: Sequence[Blocked],
     validations: Sequence[Validation],
@@ -311,7 +311,7 @@ def _plan_extended(
 _WRITE = "write what is listed into the release, or approve it at the call"
 
 
-def blocked(plan: Plan) -> MigrationBlocked:
+def blocked_error(plan: Plan) -> MigrationBlocked:
     """The error for ``plan``, its decisions told apart from what no approval cures."""
     back = plan.target.serial is not msgspec.UNSET
     decisions = {entry.code for entry in plan.blocked} & DECISION_CODES

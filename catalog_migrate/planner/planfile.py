@@ -224,11 +224,11 @@ def explain_staleness(plan: Plan, baseline: Baseline) -> tuple[str, ...]:
         lines.append(
             f"release {now.release or 'none'} is in force, it was {base.release or 'none'}"
         )
-    lines.extend(_moved_objects(plan, baseline))
+    lines.extend(_list_moved_objects(plan, baseline))
     return tuple(lines)
 
 
-def _moved_objects(plan: Plan, baseline: Baseline) -> list[str]:
+def _list_moved_objects(plan: Plan, baseline: Baseline) -> list[str]:
     by_item = {held.item_id: held for held in baseline.objects.values()}
     planned = {
         change.item_id: change for change in plan.changes

@@ -14,19 +14,19 @@ from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.operations.steps import Step
 from catalog_migrate.planner.assembly import complete, empty_plan, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
-from catalog_migrate.planner.column_ids import planned_column_ids
+from catalog_migrate.planner.column_ids import plan_column_ids
 from catalog_migrate.planner.contents import (
     ENOUGH_ALIKE,
     NAME_TAKEN,
     VIEW_WITHOUT_SQL,
     Movement,
-    created_contents,
-    ignored_rename,
+    block_drop,
+    block_ignored_rename,
+    contents_of_new,
     likeness,
     movement_of,
     pair_by_rank,
     pending,
-    undecided_drop,
 )
 from catalog_migrate.planner.diff import (
     Compared,
@@ -37,7 +37,7 @@ from catalog_migrate.planner.diff import (
     roots_of,
     signature,
 )
-from catalog_migrate.planner.filling import filled_movement
+from catalog_migrate.planner.filling import plan_filling
 from catalog_migrate.planner.plan import (
     Action,
     Blocked,
@@ -52,7 +52,12 @@ from catalog_migrate.planner.plan import (
     Target,
     Validation,
 )
-from catalog_migrate.planner.policy_evaluation import Approvals, Risk, ruled, undecided
+from catalog_migrate.planner.policy_evaluation import (
+    Approvals,
+    Risk,
+    apply_policy,
+    risks_of_missing_decisions,
+)
 from catalog_migrate.planner.program import program
 from catalog_migrate.planner.proofs import unproven
 from catalog_migrate.planner.record_format import find_record_format
@@ -60,7 +65,7 @@ from catalog_migrate.planner.rollback import (
     GoingBack,
     behind_adoption,
     movement_back,
-    revived,
+    revive,
 )
 from catalog_migrate.release.release import is_same_definition
 
@@ -179,8 +184,8 @@ class _Planning:
              for name, held in self._baseline.objects.items()},
             order.drops, order.creates, (self._old_graph, self._new_graph),
         )
-        self._blocked.extend(map(ignored_rename, difference.ignored))
-        plan = self._finished_plan(
+        self._blocked.extend(map(block_ignored_rename, difference.ignored))
+        plan = self._finish_plan(
             order, [decided[identity] for identity in topological], steps, targets
         )
         heirs = {
@@ -245,7 +250,7 @@ class _Planning:
             cause = "dependency"
             because = tuple(self._names[step] for step in paths[identity])
         elif action == "redefine":
-            cause, because = "dependency", self._recreated_because(identity, actions)
+            cause, because = "dependency", self._find_recreation_path(identity, actions)
         return _Decided(
             compared,
             action,
@@ -256,7 +261,7 @@ class _Planning:
             global_id,
         )
 
-    def _recreated_because(
+    def _find_recreation_path(
         self, identity: Identity, actions: Mapping[Identity, Action | None]
     ) -> tuple[str, ...]:
         """The path from the redefined object whose recreation this one is drawn into."""
@@ -274,11 +279,11 @@ class _Planning:
             return self._movement_back(self._back, compared, action)
         if compared.old is None:
             if compared.definition.filled_from is not None:
-                return filled_movement(
+                return plan_filling(
                     compared, self._baseline.objects, self._difference.objects, self._old_graph,
                     self._approvals,
                 )
-            return Movement(created_contents(compared.definition))
+            return Movement(contents_of_new(compared.definition))
         if action is None:
             return Movement()
         if action == "migrate" and compared.definition.is_derived:
@@ -290,7 +295,7 @@ class _Planning:
     ) -> Movement:
         origin = back.origins.get(compared.identity)
         if compared.old is None:
-            return revived(compared.definition, origin, self._approvals)
+            return revive(compared.definition, origin, self._approvals)
         if action is None:
             return Movement()
         rows = _if_known(self._size(compared.old).rows)
@@ -317,7 +322,7 @@ class _Planning:
             segments=decided.movement.segments,
             reshape=decided.movement.reshape,
             sets_properties=decided.movement.sets_properties,
-            column_ids=planned_column_ids(compared, decided.movement, self._back),
+            column_ids=plan_column_ids(compared, decided.movement, self._back),
             fill=decided.movement.fill,
             reads=compared.old.definition.columns
             if compared.old is not None and decided.movement.projection
@@ -330,18 +335,18 @@ class _Planning:
             ),
         )
 
-    def _finished_plan(
+    def _finish_plan(
         self, order: Order, decided: Sequence[_Decided], steps: tuple[Step, ...],
         targets: Sequence[Target],
     ) -> Plan:
-        changes = [self._drop_change(identity) for identity in self._gone(order)]
+        changes = [self._drop_change(identity) for identity in self._list_removed(order)]
         for one in decided:
             if one.action is not None:
                 changes.append(self._change(one))
                 self._blocked.extend(one.movement.blocked)
                 self._risks.extend(_risks_of(one))
                 self._questions.extend(one.movement.questions)
-        self._blocked = ruled(self._risks, self._blocked, self._approvals)
+        self._blocked = apply_policy(self._risks, self._blocked, self._approvals)
         self._block_taken_names(decided)
         without_text = _views_without_text(decided)
         self._blocked.extend(map(_no_text, without_text))
@@ -425,7 +430,7 @@ class _Planning:
     def _old(self, identity: Identity) -> BaselineObject:
         return self._baseline.objects[identity]
 
-    def _gone(self, order: Order) -> list[Identity]:
+    def _list_removed(self, order: Order) -> list[Identity]:
         removed = set(self._difference.removed)
         return [identity for identity in order.drops if identity in removed]
 
@@ -443,10 +448,10 @@ class _Planning:
             risk = "drops the table and its rows"
             self._risks.append((key, Risk("drop_table", risk)))
             if identity not in self._given_up and not self._approvals.cover("drop_table", key):
-                self._blocked.append(undecided_drop(key, in_release=self._back is None))
+                self._blocked.append(block_drop(key, in_release=self._back is None))
         else:
             if key.kind == "table":
-                self._approvals.given(key)  # not needed, and yet meant: rows may come until then
+                self._approvals.is_given(key)  # not needed, and yet meant: rows may come until then
             self._risks.append((key, Risk("drop", f"drops the {key.kind}")))
         return Change(
             name=str(key),
@@ -588,7 +593,7 @@ def _risks_of(decided: _Decided) -> list[tuple[ItemKey, Risk]]:
     """What a policy may have a word about in the change of one object, decided or not."""
     key, movement = decided.compared.key, decided.movement
     risks = [(key, risk) for risk in movement.risks]
-    risks.extend(undecided(key, movement.blocked))
+    risks.extend(risks_of_missing_decisions(key, movement.blocked))
     if movement.contents == "copy":
         risks.append((key, Risk("copy", "copies the rows of the table")))
     elif movement.contents == "derived" and decided.compared.old is not None:

@@ -71,7 +71,7 @@ class Approvals:
 
         ``risk`` is its kind, for the policy.
         """
-        if self.given(key, column):
+        if self.is_given(key, column):
             return True
         names = names_of(key, column)
         if not self.policy.says("allow", risk, *names):
@@ -87,9 +87,9 @@ class Approvals:
         rule = self.policy.judge(risk, *names_of(key, column))
         if rule is None or rule.action == "allow":
             return True
-        return rule.action == "approve" and self.given(key, column)
+        return rule.action == "approve" and self.is_given(key, column)
 
-    def given(self, key: ItemKey, column: str | None = None) -> bool:
+    def is_given(self, key: ItemKey, column: str | None = None) -> bool:
         """Whether the caller approved it; notes the use."""
         name = (key.schema.lower(), key.name.lower())
         if name in self._entries:
@@ -117,7 +117,7 @@ def approval_parts(entry: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def ruled(
+def apply_policy(
     risks: Iterable[tuple[ItemKey, Risk]], blocked: Iterable[Blocked], approvals: Approvals
 ) -> list[Blocked]:
     """What is blocked once the policy had its say.
@@ -140,7 +140,9 @@ def ruled(
     return [*kept, *found.values()]
 
 
-def undecided(key: ItemKey, blocked: Iterable[Blocked]) -> Iterator[tuple[ItemKey, Risk]]:
+def risks_of_missing_decisions(
+    key: ItemKey, blocked: Iterable[Blocked]
+) -> Iterator[tuple[ItemKey, Risk]]:
     """The risks that the missing decisions on one object are about."""
     for entry in blocked:
         kind = UNDECIDED.get(entry.code)
@@ -160,7 +162,7 @@ def find_rule_against(key: ItemKey, risk: Risk, approvals: Approvals) -> Blocked
             "leave it as it is in the release, or have the owner of the policy change the rule",
             risk.column,
         )
-    if approvals.given(key, risk.column):
+    if approvals.is_given(key, risk.column):
         return None
     return Blocked(
         str(key), POLICY_ASKS, f"{risk.text}: needs an approval by {rule}",
@@ -168,7 +170,7 @@ def find_rule_against(key: ItemKey, risk: Risk, approvals: Approvals) -> Blocked
     )
 
 
-def fenced_out(state: State, release: Release, policy: Policy) -> str | None:
+def find_fence(state: State, release: Release, policy: Policy) -> str | None:
     """Why this release must not be brought in force by a start, or None when it may.
 
     A name that was in force once and is not any more is fenced out, so that processes of two
@@ -205,7 +207,7 @@ def with_fence(
     migration: Migration, state: State, release: Release, policy: Policy | None
 ) -> Migration:
     """The migration whose plan says so when its release is fenced out."""
-    refusal = fenced_out(state, release, policy or Policy())
+    refusal = find_fence(state, release, policy or Policy())
     if refusal is None:
         return migration
     return replace(migration, plan=replace(migration.plan, fenced_out=refusal))

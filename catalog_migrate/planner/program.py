@@ -41,22 +41,22 @@ def program(
     directory stays is never dropped.
     """
     changed = [target for target in targets if target.action is not None]
-    sealed = list(_sealed(changed, targets, old, drops))
+    sealed = list(_seal_steps(changed, targets, old, drops))
     closed = {operation.id for operation in sealed}
     read = dict.fromkeys(
         name for target in changed if target.fill is not None for name in target.fill.tables
     )
     waves = [
         *(_wave(changed, *each) for each in _FILLS),
-        [*sealed, *(_gone("seal", old[name]) for name in read if old[name][1] not in closed)],
+        [*sealed, *(_drop_step("seal", old[name]) for name in read if old[name][1] not in closed)],
         *(sorted(_wave(changed, *each), key=_by_name) for each in _CHANGES),
         [_on("unseal", target) for target in targets if target.old in read and _stays(target)],
         *_names(changed, old, drops, creates, graphs),
     ]
-    return _numbered(filter(None, waves))
+    return _number(filter(None, waves))
 
 
-def _numbered(waves: Iterable[Iterable[Step]]) -> tuple[Step, ...]:
+def _number(waves: Iterable[Iterable[Step]]) -> tuple[Step, ...]:
     return tuple(
         replace(operation, wave=number)
         for number, wave in enumerate(waves, start=1) for operation in wave
@@ -68,7 +68,7 @@ def _on(op: Op, target: Target) -> Step:
     return Step(op, key.kind, str(key), target.item_id)
 
 
-def _gone(op: Op, held: Held) -> Step:
+def _drop_step(op: Op, held: Held) -> Step:
     key, item_id = held
     return Step(op, key.kind, str(key), item_id)
 
@@ -83,19 +83,19 @@ def _by_name(step: Step) -> str:
     return step.name.lower()
 
 
-def _sealed(
+def _seal_steps(
     changed: Sequence[Target], targets: Sequence[Target], old: Mapping[Identity, Held],
     drops: Collection[Identity],
 ) -> Iterator[Step]:
     """What is copied from a table in force, and what goes for good or becomes another kind."""
     for target in changed:
         if target.contents == "copy" and target.old is not None:
-            yield _gone("seal", old[target.old])
+            yield _drop_step("seal", old[target.old])
     tables = {target.item_id for target in targets if target.definition.kind == "table"}
     for identity in drops:
         key, item_id = old[identity]
         if key.kind == "table" and item_id not in tables:
-            yield _gone("seal", old[identity])
+            yield _drop_step("seal", old[identity])
 
 
 def _stays(target: Target) -> bool:
@@ -132,7 +132,7 @@ def _names(
     graphs: tuple[DependencyGraph, DependencyGraph],
 ) -> Iterator[list[Step]]:
     by_identity = {target.identity: target for target in changed}
-    kept = _kept_names(changed, old)
+    kept = _find_kept_names(changed, old)
     moved = {identity for identity, moves in kept.items() if moves}
     replaced = _list_replaced(changed, creates)
     for wave in order_waves(
@@ -148,14 +148,16 @@ def _names(
         redefines=replaced, renames=_renames(changed),
     ):
         yield [
-            _gone("drop", old[identity]) if op == "drop"
+            _drop_step("drop", old[identity]) if op == "drop"
             else replaced[identity] if op == "redefine"
             else _on("create", by_identity[identity])
             for op, identity in wave
         ]
 
 
-def _kept_names(changed: Sequence[Target], old: Mapping[Identity, Held]) -> dict[Identity, bool]:
+def _find_kept_names(
+    changed: Sequence[Target], old: Mapping[Identity, Held]
+) -> dict[Identity, bool]:
     """The names that tables keep, and whether each leads to another directory from now on."""
     return {
         target.identity: target.contents in _MOVES for target in changed

@@ -97,7 +97,7 @@ def rows_at_risk(target: Target, before: Collection[Check]) -> RowsAtRisk:
     if target.action is None or target.contents != "copy" or not target.reads:
         return RowsAtRisk((), ())
     given = dict(target.projection)
-    kept = _kept_columns(target, given)
+    kept = _find_kept_columns(target, given)
     changed = any(kept[name] is None for name in given)
     standing = {check.folded for check in before}
     return RowsAtRisk(
@@ -109,19 +109,19 @@ def rows_at_risk(target: Target, before: Collection[Check]) -> RowsAtRisk:
     )
 
 
-def _kept_columns(target: Target, given: Mapping[str, str]) -> dict[str, Column | None]:
+def _find_kept_columns(target: Target, given: Mapping[str, str]) -> dict[str, Column | None]:
     """By each column of a copy: the one of OLD that has all of its values, if any.
 
     A generated one keeps them where every other does.
     """
     columns = target.definition.columns
     kept = {
-        column.name: _kept(given[column.name], column, target.reads)
+        column.name: _find_kept(given[column.name], column, target.reads)
         for column in columns if column.name in given
     }
     if None not in kept.values():
         kept.update(
-            (column.name, _kept_generated(column, target.reads))
+            (column.name, _find_kept_generated(column, target.reads))
             for column in columns if column.name not in given
         )
     return kept
@@ -134,14 +134,14 @@ def _may_fail(column: Column, expression: str | None, source: Column | None) -> 
     return source is None or source.nullable
 
 
-def _kept_generated(column: Column, reads: Iterable[Column]) -> Column | None:
+def _find_kept_generated(column: Column, reads: Iterable[Column]) -> Column | None:
     return next((
         old for old in reads
         if (old.name, old.type, old.generated) == (column.name, column.type, column.generated)
     ), None)
 
 
-def _kept(expression: str, column: Column, reads: Iterable[Column]) -> Column | None:
+def _find_kept(expression: str, column: Column, reads: Iterable[Column]) -> Column | None:
     """The column of OLD whose every value an expression keeps; None where it is none such."""
     for old in reads:
         name = quote_sql(old.name)

@@ -188,16 +188,16 @@ class _Losses:
         )
 
     def table_approved(self) -> bool:
-        return self._approvals.given(self.key)
+        return self._approvals.is_given(self.key)
 
 
-def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Approvals) -> Movement:
+def revive(definition: ObjectDefinition, origin: Origin | None, approvals: Approvals) -> Movement:
     """The rows of a table that is not there now: those of its retired shards."""
     if definition.kind != "table":
         return Movement()
     origin = origin or Origin()
     if definition.is_derived:
-        return _derived_back(definition, origin)
+        return _restore_derived(definition, origin)
     if origin.readable is not None:
         return _from_then(definition, origin, approvals)
     losses = _Losses(definition.key, approvals)
@@ -228,13 +228,13 @@ def movement_back(
     if stays is not None and not origin.converted:
         return stays
     if definition.is_derived:
-        return _derived_back(definition, origin)
+        return _restore_derived(definition, origin)
     if origin.readable is not None and not origin.rewritten:
         return _from_then(definition, origin, approvals)
     return _from_now(compared, old, origin, approvals, stays, empty=rows == 0)
 
 
-def _derived_back(definition: ObjectDefinition, origin: Origin) -> Movement:
+def _restore_derived(definition: ObjectDefinition, origin: Origin) -> Movement:
     base = origin.readable
     if base is None or not base.whole(definition):
         return Movement("derived")
@@ -264,7 +264,7 @@ def _whole(base: Source, definition: ObjectDefinition) -> Segment:
     )
 
 
-def _changed_in_place(base: Source, definition: ObjectDefinition, losses: _Losses) -> None:
+def _note_changes_in_place(base: Source, definition: ObjectDefinition, losses: _Losses) -> None:
     """What the shard of then has lost since, or got, before it was replaced."""
     if base.rows == 0:
         return
@@ -294,7 +294,7 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
         losses.block(
             IRREVERSIBLE, "its rows were changed or removed before it was dropped", _ROWS_CHANGED
         )
-    _changed_in_place(origin.base, definition, losses)
+    _note_changes_in_place(origin.base, definition, losses)
     segments = [_whole(origin.base, definition)]
     for tail in origin.tails:
         segments.append(_tail(definition, tail, losses))
@@ -312,7 +312,7 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
         for column in definition.columns if column.generated is None
     }
     if None in values.values():
-        return _left_behind(definition, tail, losses)
+        return _segment_left_behind(definition, tail, losses)
     for other in tail.others:
         noted.lose(
             "drop_column", COLUMN_REMOVED,
@@ -340,7 +340,7 @@ def _carry(column: Column, tail: Source, losses: _Losses) -> str | None:
     return f"CAST(NULL AS {column.type})"
 
 
-def _left_behind(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segment:
+def _segment_left_behind(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segment:
     """Rows written since that have no value for a column which wants one."""
     missing = ", ".join(
         quote_part(column.name) for column in definition.columns
@@ -368,7 +368,7 @@ class _Silent(_Losses):
 
     def lose(self, kind: str, code: str, text: str, column: str) -> bool:  # noqa: ARG002
         """Allowed: there is no value. One that was approved may come until then."""
-        self._approvals.given(self.key, column)
+        self._approvals.is_given(self.key, column)
         return True
 
 

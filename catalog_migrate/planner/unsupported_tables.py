@@ -18,7 +18,7 @@ _ACTS = {"copy": "copied", "evolve": "changed in place", "seal": "sealed"}
 """Operations on shards in force, and what the table cannot be."""
 
 
-def unsupported_tables(
+def find_unsupported_tables(
     plan: Plan, state: State, look: Callable[[str], Unsupported | None]
 ) -> Iterator[Blocked]:
     """An entry for each table that ``plan`` does something to which it cannot bear, by name.

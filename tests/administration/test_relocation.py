@@ -33,9 +33,9 @@ from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import CatalogMoved, RelocationRefused
 from catalog_migrate.migrations.actions import is_ours, own_views_place, shard_at
-from catalog_migrate.migrations.cleanup import clean_up, expired, remove_data
+from catalog_migrate.migrations.cleanup import clean_up, find_expired, remove_data
 from catalog_migrate.migrations.execution_context import ExecutionContext
-from catalog_migrate.migrations.reconcile import shared_pending
+from catalog_migrate.migrations.reconcile import list_pending_work
 from catalog_migrate.migrations.rollback import plan_rollback, read_past
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import External, ObjectDefinition
@@ -196,8 +196,8 @@ class TestCopy:
         for path in (in_force, retired):
             assert len(list(Path(path).glob("*.parquet"))) == 1
             assert state.shards[path].state == "gone"
-        assert expired(state, SystemClock().wall() + 1e9, 0.0, MigratedStreams()) == []
-        assert not [each for each in shared_pending(state) if "removal" in each]
+        assert find_expired(state, SystemClock().wall() + 1e9, 0.0, MigratedStreams()) == []
+        assert not [each for each in list_pending_work(state) if "removal" in each]
 
     @pytest.mark.parametrize("step", ["mark", "commit"])
     def test_killed_in_between_is_finished_by_the_same_call(self, place: Place, step: str) -> None:
@@ -409,7 +409,7 @@ def test_a_link_to_the_original_counts_while_its_disk_is_away(tmp_path: Path) ->
     changes.put("shard", "s/t/x", ShardRecord(item_id="i1", global_id="s1", state="live"))
     (tmp_path / "disk").rename(tmp_path / "away")
     found = shared(
-        state.changed(state.version, changes.effective(state)), str(tmp_path / "former"),
+        state.apply_edits(state.version, changes.effective(state)), str(tmp_path / "former"),
         str(tmp_path / "copy"), {str(rows)},
     )
     assert list(found) == [str(link)]

@@ -232,7 +232,7 @@ def test_what_is_passed_over_was_sound(log: MemoryLog, build: Any, name: str) ->
         assert decoded  # and handed on to the state after it
     edit(changes, before, build)
     check(before)
-    after = before.changed(before.version + 1, changes.effective(before))
+    after = before.apply_edits(before.version + 1, changes.effective(before))
     assert any(after.items.get(key) is item for key, item in before.items.items())
     found = problems(after, before)
     whole = problems(State(after.version, after.raw), State(before.version, before.raw))

@@ -16,9 +16,9 @@ from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.history import (
     MANY,
     entries,
+    list_touched_items,
     object_history,
     state_at,
-    touched_items,
     version_of_serial,
 )
 from catalog_migrate.catalog.log import CatalogLog
@@ -108,8 +108,8 @@ class TestEntries:
     def test_many_items(self) -> None:
         """A commit lists the items that it touches, or says that they are many."""
         edits = {("item", f"i{n}"): "" for n in range(4)} | {("mapping", "m"): ""}
-        assert touched_items(edits) == "i0,i1,i2,i3"
-        assert touched_items(edits, limit=3) == "*"
+        assert list_touched_items(edits) == "i0,i1,i2,i3"
+        assert list_touched_items(edits, limit=3) == "*"
 
 
 class TestStateAt:
@@ -183,7 +183,7 @@ class TestObjects:
             return changes
 
         with monkeypatch.context() as few:
-            few.setattr(commits, "touched_items", lambda _: MANY)
+            few.setattr(commits, "list_touched_items", lambda _: MANY)
             commit(log, build.tables("a"), kind="migrate")
         commit(log, one, kind="migrate")
         key = identity_text(("relation", "s", "b"))
@@ -387,5 +387,5 @@ class TestAudit:
 def test_who_cannot_write_a_table_beside_the_log_is_told_why(tmp_path: Path) -> None:
     """The store's own words; without any, that others were faster."""
     table = side_tables.Renewals(str(tmp_path / "beats"), Storage())
-    assert "no space left" in table.refused(OSError("no space left")).message
-    assert "faster every time" in table.refused(None).message
+    assert "no space left" in table.write_refused(OSError("no space left")).message
+    assert "faster every time" in table.write_refused(None).message

@@ -284,7 +284,7 @@ def test_answers_are_those_of_the_collections(kinds: list[str]) -> None:
             state="retired" if kind == "retired" else "live",
         ))
         state.answers  # noqa: B018 - what was asked before must not be told afterwards
-        state = state.changed(number, edits)
+        state = state.apply_edits(number, edits)
     release = [kind for kind in kinds if kind != "user"]
     expected = {
         "release": {"1": len(release) - kinds.count("old"), "0": kinds.count("old")},

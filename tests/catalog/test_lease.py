@@ -385,7 +385,7 @@ class TestEnsure:
     def test_kept_through_a_long_act(self, memory: MemoryLog) -> None:
         """It is renewed however long one act is, so nobody takes it; at the end it is free."""
         lease = acquire(memory, holder="a", clock=SystemClock(), ttl=3, margin=1)
-        with lease.kept(), pytest.raises(LeaseHeld):  # told by the next heartbeat
+        with lease.keep(), pytest.raises(LeaseHeld):  # told by the next heartbeat
             acquire(memory.attach(), holder="b", clock=SystemClock(), ttl=3, margin=1)
         assert (row(memory).holder, row(memory).epoch) == ("", 1)
         assert not [each for each in threading.enumerate() if each.name == "lease heartbeat"]
@@ -405,13 +405,13 @@ class TestEnsure:
             again.set()
 
         monkeypatch.setattr(Lease, "ensure", failing)
-        with lease.kept():
+        with lease.keep():
             assert again.wait(60)
         assert row(memory).holder == ""
 
     def test_kept_by_nobody_once_it_failed(self, memory: MemoryLog, clock: Any) -> None:
         """An error inside is raised, and the lease is free."""
-        with pytest.raises(ValueError, match="x"), acquire(memory, holder="a", clock=clock).kept():
+        with pytest.raises(ValueError, match="x"), acquire(memory, holder="a", clock=clock).keep():
             raise ValueError("x")
         assert row(memory).holder == ""
 

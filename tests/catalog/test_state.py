@@ -248,7 +248,7 @@ class TestSum:
                     changes.put("allocator", key, AllocatorRecord(next=value))
             effective = changes.effective(state)
             log += rows_of(state, effective)
-            state = state.changed(state.version + 1, effective) if effective else state
+            state = state.apply_edits(state.version + 1, effective) if effective else state
             old = dict(model)
             for key, value in edit.items():
                 if value is None:
@@ -365,7 +365,7 @@ class TestState:
         [
             ("mapping", lambda state: state.has_streams),
             ("mapping", lambda state: state.has_owner("user")),
-            ("item", lambda state: state.quarantined()),
+            ("item", lambda state: state.list_quarantined()),
             ("item", lambda state: state.shards_of_kind("log")),
             ("shard", lambda state: state.has_pending_changes),
         ],
@@ -381,7 +381,7 @@ class TestState:
         rows = [("config", "format_version", '{"value":"1"}'), ("audit", "k", "{}")]
         state = State.from_rows(3, rows)
         assert state.raw["audit"] == {"k": "{}"}
-        assert state.changed(4, {("config", "x"): '{"value":"1"}'}).raw["audit"] == {"k": "{}"}
+        assert state.apply_edits(4, {("config", "x"): '{"value":"1"}'}).raw["audit"] == {"k": "{}"}
 
     def test_two_values(self) -> None:
         """Two values under one key are corruption."""
@@ -406,7 +406,7 @@ class TestState:
         state = _state(allocator={"i": AllocatorRecord(1)})
         with pytest.raises(TypeError):
             state.allocators["i"] = AllocatorRecord(2)  # type: ignore[index]
-        state.changed(1, {("allocator", "i"): '{"next":5}'})
+        state.apply_edits(1, {("allocator", "i"): '{"next":5}'})
         assert state.allocators["i"].next == 1
 
 
@@ -459,7 +459,7 @@ def test_changed_while_another_thread_asks(memory: MemoryLog) -> None:
             state = State(1, raw)
             state.release_in_force()
             shown[:] = [state]
-            state.changed(2, edits)
+            state.apply_edits(2, edits)
     finally:
         sys.setswitchinterval(interval)
         ended.set()

@@ -182,7 +182,7 @@ def test_a_plan_says_that_a_start_has_not_finished(call: Call, tmp_path: Path) -
 
     where = ("status", "--catalog", str(tmp_path / "c"))
     finish = "catalog-migrate bootstrap, or start the application"
-    with acquire(open_log(str(tmp_path / "c")), holder="p", clock=SystemClock()).kept():
+    with acquire(open_log(str(tmp_path / "c")), holder="p", clock=SystemClock()).keep():
         assert call(*where).out.splitlines()[-1] == (
             f"next       wait for the holder of the lease; if it is gone, {finish}"
         )

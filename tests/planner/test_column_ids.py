@@ -7,7 +7,7 @@ import pytest
 from catalog_migrate.catalog.records import ColumnIds, ItemRecord
 from catalog_migrate.model.hashes import decision_hashes
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.planner.column_ids import Moment, continued, over, restored
+from catalog_migrate.planner.column_ids import Moment, continue_ids, over, restore_ids
 from catalog_migrate.planner.diff import compare_columns
 
 A, B = Column("a", "INT"), Column("b", "STRING")
@@ -21,7 +21,7 @@ def after(before: ColumnIds, old: tuple[Column, ...], *new: Column) -> ColumnIds
     """The ids behind a release that has the columns ``new``."""
     decisions = decision_hashes(table(*new).definition)
     pairs = compare_columns(old, new, decisions).pairs
-    return continued(before, old, pairs, decisions, ())
+    return continue_ids(before, old, pairs, decisions, ())
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def after(before: ColumnIds, old: tuple[Column, ...], *new: Column) -> ColumnIds
 def test_a_change(new: tuple[Column, ...], ids: tuple[int, ...], values: tuple[int, ...]) -> None:
     """A column keeps its id under any name, a new one has a new id, and where a decision replaces
     the values they have another number."""
-    found = after(ColumnIds.numbered(2), (A, B), *new)
+    found = after(ColumnIds.number(2), (A, B), *new)
     assert (found.ids, found.values) == (ids, values)
 
 
 def test_a_name_given_again() -> None:
     """An id never comes back to another column, however often a name does."""
-    without = after(ColumnIds.numbered(2), (A, B), A)
+    without = after(ColumnIds.number(2), (A, B), A)
     assert without == ColumnIds((1,), 2)
     assert after(without, (A,), A, B) == ColumnIds((1, 3), 3)
 
@@ -55,8 +55,8 @@ def test_a_name_given_again() -> None:
 def test_a_rollback() -> None:
     """The columns are those of then; one that goes means the same when a release brings it again,
     with values of its own."""
-    now = after(ColumnIds.numbered(1), (A,), A, B)
-    back = restored(ColumnIds.numbered(1), (A,), now, (A, B), together=False)
+    now = after(ColumnIds.number(1), (A,), A, B)
+    back = restore_ids(ColumnIds.number(1), (A,), now, (A, B), together=False)
     assert back == ColumnIds((1,), 2, taken={"b": 2})
     assert after(back, (A,), A, B) == ColumnIds((1, 2), 3, (1, 3))
     given_up = after(after(back, (A,), A, B), (A, B), A)
@@ -67,8 +67,8 @@ def test_a_rollback() -> None:
 def test_values_after_a_rollback(together: bool) -> None:
     """Those of then where the rows come from the shards of then, else those of now."""
     text = Column("a", "STRING", using="f(a)")
-    now = after(ColumnIds.numbered(2), (A, B), text, B)
-    back = restored(ColumnIds.numbered(2), (A, B), now, (text, B), together=together)
+    now = after(ColumnIds.number(2), (A, B), text, B)
+    back = restore_ids(ColumnIds.number(2), (A, B), now, (text, B), together=together)
     assert (back.ids, back.values) == ((1, 2), () if together else (4, 2))
 
 
@@ -99,7 +99,7 @@ def test_a_history_without_ids_that_a_rollback_went_back_to() -> None:
     old = [Moment(table(A, B)), Moment(table(B))]
     then = over(old)[0]
     assert then is not None
-    given = restored(then.ids, (A, B), ColumnIds.numbered(1), (B,), together=True)
+    given = restore_ids(then.ids, (A, B), ColumnIds.number(1), (B,), together=True)
     assert given == ColumnIds((2, 1), 2)
     again = [*old, Moment(table(A, B, ids=given), back=0, together=True)]
     assert numbers(again) == [([2, 1], [2, 1]), ([1], [1]), ([2, 1], [2, 1])]

@@ -16,7 +16,7 @@ from catalog_migrate.operations.steps import Step
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Validation
 from catalog_migrate.planner.plan_validation import Proof
-from catalog_migrate.planner.plan_validation import blocked as refusal
+from catalog_migrate.planner.plan_validation import blocked_error as refusal
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.report import render

@@ -9,7 +9,7 @@ import pytest
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.plan import Blocked, Plan
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.planner.policy_evaluation import fenced_out
+from catalog_migrate.planner.policy_evaluation import find_fence
 from catalog_migrate.policy import RISKS, Policy, Rule, read_rules
 
 
@@ -142,10 +142,10 @@ def test_a_downgrade_is_refused_or_allowed_by_rule(make: Any, committed: Any) ->
     """An unknown older release is fenced out, unless allowed; a refusal stands above the flag."""
     state = committed(make.baseline(make.table("t")))
     older = make.release(make.table("t"), name="0.9")
-    assert fenced_out(state, older, Policy()) == "release 0.9 is older than 1, which is in force"
-    assert fenced_out(state, older, Policy(rules=(allow("downgrade", "0.*"),))) is None
-    assert fenced_out(state, older, Policy(allow_downgrade=True)) is None
-    refused = fenced_out(state, older, Policy(allow_downgrade=True, rules=(refuse("any"),)))
+    assert find_fence(state, older, Policy()) == "release 0.9 is older than 1, which is in force"
+    assert find_fence(state, older, Policy(rules=(allow("downgrade", "0.*"),))) is None
+    assert find_fence(state, older, Policy(allow_downgrade=True)) is None
+    refused = find_fence(state, older, Policy(allow_downgrade=True, rules=(refuse("any"),)))
     assert refused == (
         "release 0.9 is older than 1, which is in force, and test: refuse any of *"
     )

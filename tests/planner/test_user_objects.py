@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.planner.plan import Blocked, Migration, Plan, UserObject
-from catalog_migrate.planner.plan_validation import blocked
+from catalog_migrate.planner.plan_validation import blocked_error
 from catalog_migrate.planner.planfile import decode_plan, encode_plan
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.user_objects import describe_break, with_users, without_decisions
@@ -76,7 +76,7 @@ def test_what_breaks_is_asked_for_by_name(migration: Migration) -> None:
 
 def test_the_error_says_to_approve(migration: Migration) -> None:
     """There is nothing to write into the release for what a user built."""
-    error = blocked(judged(migration))
+    error = blocked_error(judged(migration))
     assert (error.message, error.remedy) == (
         "2 decisions are missing; nothing was touched", "approve what is listed at the call",
     )

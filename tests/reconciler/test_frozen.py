@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.errors import StalePlan
-from catalog_migrate.migrations.reconcile import shared_pending
+from catalog_migrate.migrations.reconcile import list_pending_work
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planfile import decode_plan, plan_hash
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -38,10 +38,10 @@ def rows(place: Place) -> list[object]:
 def test_it_finishes_upgrades_and_goes_back(name: str) -> None:
     """What was pending is finished by its old records; then release 3, and back to release 2."""
     place = thawed(name)
-    pending = shared_pending(read_state(place.log))
+    pending = list_pending_work(read_state(place.log))
     assert bool(pending) == (name != "rest")
     assert place.start(TWO, "2").outcome == OUTCOMES[name]
-    assert shared_pending(read_state(place.log)) == []
+    assert list_pending_work(read_state(place.log)) == []
     assert rows(place) == [{"id": 1, "amount": 2, "remark": "kept"}]
     third = place.start(THREE, "3")
     assert third.plan is not None

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import BindRequest, BindResult, Engine
 from catalog_migrate.engine.workers import Workers
 from catalog_migrate.migrations.execution_context import ExecutionContext
-from catalog_migrate.migrations.look_at_rows import _refused
+from catalog_migrate.migrations.look_at_rows import _find_refused_parts
 from catalog_migrate.migrations.prepare import bind, bind_requests
 from catalog_migrate.migrations.reshape import _shadow_of
 from catalog_migrate.model.names import ItemName
@@ -82,7 +82,7 @@ def test_rows_of_a_shard_that_cannot_be_seen(version: int | None, refused: objec
     engine = SimpleNamespace(
         shard_version=lambda _: version, shard_size=lambda _: TableSize(0, 0),
     )
-    assert _refused(work(engine), target, RowsAtRisk(("a",), ()), "/w/s/t/1") == refused
+    assert _find_refused_parts(work(engine), target, RowsAtRisk(("a",), ()), "/w/s/t/1") == refused
 
 
 def test_a_shadow_lies_beside_the_table() -> None:

@@ -312,7 +312,7 @@ class FaultyLog(MemoryLog):
 
     def read(self) -> State:
         state = super().read()
-        return state.changed(state.version, self.shown(state))
+        return state.apply_edits(state.version, self.shown(state))
 
     def append(
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
@@ -330,7 +330,7 @@ class FaultyLog(MemoryLog):
         }
         return super().append(
             rows_of(before, edits), follows=follows, commit_id=commit_id, metadata=metadata,
-            state=before.changed(follows + 1, edits),
+            state=before.apply_edits(follows + 1, edits),
         )
 
 
@@ -496,7 +496,7 @@ class GoesBackByNames(FaultyLog):
             values = tuple(now.ids.values_of.get(number, number) for number in ids)
             shown = replace(item, column_ids=ColumnIds(ids, 2000, values))
             edits["item", key] = encode_record(shown)
-        return then.changed(version, edits)
+        return then.apply_edits(version, edits)
 
 
 class NumbersByPlace(FaultyLog):
@@ -506,7 +506,7 @@ class NumbersByPlace(FaultyLog):
         def numbered(_: str, item: ItemRecord) -> ItemRecord:
             if item.column_ids is None:
                 return item
-            ids = ColumnIds.numbered(len(item.definition.columns))
+            ids = ColumnIds.number(len(item.definition.columns))
             return replace(item, column_ids=ids)
 
         return change_kept(edits, "item", numbered)

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import RECONCILE
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.migrations.commit import stored_program
+from catalog_migrate.migrations.commit import read_stored_program
 from catalog_migrate.model.names import Identity, ItemName, parse_reference
 from catalog_migrate.model.objects import Column
 from catalog_migrate.operations.steps import NAMES
@@ -176,7 +176,7 @@ class ProgramWatch:
         self._seen = text
         self._places = {
             (_ACTS[step.op], parse_reference(step.name)): place
-            for place, step in enumerate(stored_program(state)) if step.phase == NAMES
+            for place, step in enumerate(read_stored_program(state)) if step.phase == NAMES
         }
         self._done.clear()
         self._reached.clear()

@@ -159,7 +159,7 @@ class Sinks:
         if state is None or not self.made:
             return
         self.check(state)
-        for line in state.quarantined():
+        for line in state.list_quarantined():
             require("I8", line in report.outstanding, f"{line!r} is not in the report")
         in_force = table_shards(state)
         for sink in self.made:

@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
-from catalog_migrate.catalog.operation_states import declared_state, state_of
+from catalog_migrate.catalog.operation_states import find_declared_state, state_of
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import Outcome
 from catalog_migrate.operations.kinds import (
@@ -357,7 +357,7 @@ class StreamWatch(Watch):
             if was is not None and was[1] != now:
                 self.reach(follows(row.kind, was[1], now))
                 self.reach(self.taken.pop(key, ""))
-            if declared_state(row).leads_to:
+            if find_declared_state(row).leads_to:
                 self.open[key] = row.kind, now
         lease = next((each for key, each in state.leases.items() if key != MIGRATION), None)
         epoch = 0 if lease is None or not lease.holder else lease.epoch

@@ -118,7 +118,7 @@ class Sources:
         self.check(state)
         draft = self._run.ledger.in_force
         there = draft is not None and NUMBER in draft.tables
-        for line in state.quarantined():
+        for line in state.list_quarantined():
             require("I8", line in report.outstanding, f"{line!r} is not in the report")
         for source in self.made:
             item = state.items[source.item_id]

@@ -16,7 +16,7 @@ from typing import Literal, cast
 import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
-from catalog_migrate.catalog.operation_states import attempt_state, committed_state
+from catalog_migrate.catalog.operation_states import attempt_state, find_committed_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import Outcome
 from catalog_migrate.operations.kinds import (
@@ -128,7 +128,7 @@ def migration_state(state: State) -> str | None:
     """The most urgent state of migrations and rollbacks; None when nothing is left of any."""
     attempts = [attempt_state(intent) for intent in state.intents.values()]
     order = [*KINDS[MIGRATE].states].index
-    return min(attempts, key=order, default=None) or committed_state(state)
+    return min(attempts, key=order, default=None) or find_committed_state(state)
 
 
 def _is_at(name: str, state: State) -> bool:

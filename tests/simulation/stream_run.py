@@ -20,7 +20,7 @@ from pathlib import Path
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.catalog.operation_states import declared_state
+from catalog_migrate.catalog.operation_states import find_declared_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors.kafka.positions import KafkaCodec
@@ -592,7 +592,7 @@ class StreamRun:
 
     def _is_quiet(self) -> bool:
         state = self.state()
-        if any(declared_state(row).leads_to for row in state.operations.values()):
+        if any(find_declared_state(row).leads_to for row in state.operations.values()):
             return False
         return self.has_all_rows(state) and all(
             self.came(state, name) or self.stuck(state, name) for name in self.sources
@@ -675,7 +675,7 @@ class StreamRun:
         open_rows = {
             key: row.state for key, row in state.operations.items()
             # what was skipped cannot be read where nothing answers
-            if declared_state(row).leads_to and (works or row.state != BACKFILLING)
+            if find_declared_state(row).leads_to and (works or row.state != BACKFILLING)
         }
         require("I6", not open_rows, f"operations are left open: {open_rows}")
         # without a runtime a definition is committed untried; the next start shows what it is worth

@@ -5,7 +5,7 @@ from __future__ import annotations
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.model.names import ItemName, parse_reference
-from catalog_migrate.planner.assembly import rebased
+from catalog_migrate.planner.assembly import rebase
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.testing.bodies import analyse, read_body
@@ -74,7 +74,7 @@ def test_a_plan_from_nothing_is_the_plan_of_an_empty_catalog() -> None:
         state = create_catalog(MemoryLog(), warehouse="/warehouse")
         empty = Baseline.from_state(state, uri="memory")
         made = plan_migration(Baseline.empty(), release)
-        assert rebased(made, empty.base) == plan_migration(empty, release)
+        assert rebase(made, empty.base) == plan_migration(empty, release)
 
 
 def test_every_kind_of_thing_occurs() -> None:

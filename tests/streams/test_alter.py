@@ -104,7 +104,7 @@ class TestFanOut:
         def after(**known: Any) -> State:
             changes = Changes()
             changes.put("stream", source, StreamRecord("c", **known))
-            return state().changed(9, changes.effective(state()))
+            return state().apply_edits(9, changes.effective(state()))
 
         old = after(topics={"t": "1"})
         again = after(topics={"t": "1"}, generation=1)

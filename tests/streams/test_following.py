@@ -19,7 +19,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.table import make_append_only, shard_version
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, PositionLost
-from catalog_migrate.migrations.cleanup import expired
+from catalog_migrate.migrations.cleanup import find_expired
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.catalog import dependencies
@@ -245,10 +245,10 @@ def test_through_two_retired_shards(place: Place) -> None:
     third = place.migrated()
     place.read(first, last)
     assert shard_handover.still_read(place.state) == {first, second, third}
-    assert expired(place.state, 100.0, 1.0, MigratedStreams()) == []
+    assert find_expired(place.state, 100.0, 1.0, MigratedStreams()) == []
     assert place.step()
     assert place.stream.reads == second
-    assert expired(place.state, 100.0, 1.0, MigratedStreams()) == [first]
+    assert find_expired(place.state, 100.0, 1.0, MigratedStreams()) == [first]
     # the row between the two migrations is still to be read
     assert not place.step()
     newest = place.checkpoint.latest_offsets
@@ -261,7 +261,7 @@ def test_through_two_retired_shards(place: Place) -> None:
     assert place.step()
     assert (place.stream.reads, place.stream.generation) == (third, 2)
     assert place.positions() == [place.target(third)] * 2
-    assert set(expired(place.state, 100.0, 1.0, MigratedStreams())) == {first, second}
+    assert set(find_expired(place.state, 100.0, 1.0, MigratedStreams())) == {first, second}
 
 
 def test_cut_off_between_commit_and_edit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

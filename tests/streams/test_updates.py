@@ -211,7 +211,7 @@ def test_a_statement_is_planned_again_on_a_newer_state(place: Place) -> None:
     other = plan_statement(
         place.state, parse_one("CREATE CONNECTION first TO KAFKA (BROKER 'n.example.com:9092')")
     )
-    newer = place.state.changed(place.state.version + 1, {}).changed(
+    newer = place.state.apply_edits(place.state.version + 1, {}).apply_edits(
         place.state.version + 1, find_effects(place.state, other.updates)
     )
     after = preview(newer, [planned])

@@ -384,7 +384,7 @@ class TestColumnsThatChange:
             changes.put("item", found.item_id, replace(
                 found.item, owner="release", definition=definition, column_ids=ids
             ))
-            return state().changed(state().version + 1, changes.effective(state()))
+            return state().apply_edits(state().version + 1, changes.effective(state()))
 
         def taken(now: State) -> list[tuple[int, str]]:
             table = spec_of(now, source).tables[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.catalog.operation_states import declared_state, is_open
+from catalog_migrate.catalog.operation_states import find_declared_state, is_open
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Edit, Put, RaiseSerial
@@ -144,7 +144,7 @@ class MoveOperation(msgspec.Struct, frozen=True):
     def _hold(self, state: State, row: OperationRecord) -> Iterator[Edit]:
         """Hold the queries while the row's state says so; else lift this hold, no other's."""
         holder = f"{OPERATION}{self.key}"
-        if declared_state(row).held:
+        if find_declared_state(row).held:
             reason = f"{'unsafe ' * (row.kind == UNSAFE)}operation {self.key} is under way"
             for item_id in row.dependents:
                 if item_id in state.items:

@@ -38,7 +38,7 @@ class MigratedStreams:
 
         return still_read(state)
 
-    def replaced(self, state: State, item_id: str, old: str, new: str) -> None:
+    def follow_copy(self, state: State, item_id: str, old: str, new: str) -> None:
         """The copy of a table that a source writes beside its own knows which batches it has."""
         from catalog_migrate.streams.runtime.shard_handover import carry_transactions
 

@@ -14,7 +14,7 @@ import msgspec
 
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.operation_states import declared_state
+from catalog_migrate.catalog.operation_states import find_declared_state
 from catalog_migrate.catalog.process import this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
@@ -110,7 +110,7 @@ class UnsafeClient(OperationClient):
             at=moment(self.clock), limit=self.limit,
         )
         key = key or operation_key(self.clock)
-        left = any(declared_state(each).alone for _, each in pending(state, cluster))
+        left = any(find_declared_state(each).alone for _, each in pending(state, cluster))
         if left and not runtime_lives(state, cluster):
             self.end_here(cluster, _not_alone)  # what somebody left half-way is ended first
         self.ask(row, key, "unsafe request", reason, Bound(request), Allowed(row))

@@ -20,7 +20,7 @@ from catalog_migrate.catalog.commits import commit
 from catalog_migrate.catalog.lease import HEARTBEAT, Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.operation_states import declared_state, is_open, phase_of
+from catalog_migrate.catalog.operation_states import find_declared_state, is_open, phase_of
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
@@ -127,7 +127,7 @@ class OperationClient:
                 state = read_state(self.log)  # it may have ended the operation first
                 row = state.operations[key]
                 if is_open(row) and not runtime_lives(state, row.cluster):
-                    if not declared_state(row).alone:
+                    if not find_declared_state(row).alone:
                         raise unfinished(state, "its runtime ended in the middle")
                     after = self.end_here(row.cluster, fence)
                     if after is not None:
@@ -151,7 +151,7 @@ class OperationClient:
                     self.on_progress,
                 )
                 for key, row in runner.pending(read_state(self.log)):
-                    if declared_state(row).alone:
+                    if find_declared_state(row).alone:
                         runner.carry_out(key, inherited=row.state != "requested")
                 return read_state(self.log)
         except LeaseHeld:
@@ -168,7 +168,7 @@ class OperationClient:
             self.log, holder="statement", clock=self.clock, key=cluster_key(cluster), wait=0,
             fence=fence,
         )
-        with lease.kept():
+        with lease.keep():
             yield Supervisor(
                 log=self.log, lease=lease, engine=engine, clock=self.clock, cluster=cluster,
                 ensure_shards=self.make_shards, ports=self.ports,

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from catalog_migrate.catalog.commits import Commit
-from catalog_migrate.catalog.operation_states import declared_state, is_open, state_of
+from catalog_migrate.catalog.operation_states import find_declared_state, is_open, state_of
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Update
@@ -225,7 +225,7 @@ class OperationRun(ABC):
 
     def refused_as(self, _error: CatalogMigrateError) -> str:
         """The state in which an error ends an operation that changed nothing yet."""
-        return declared_state(self.row).refused
+        return find_declared_state(self.row).refused
 
     def run(self) -> None:
         """Take it to its end; its queries are nobody else's meanwhile."""
@@ -246,7 +246,7 @@ class OperationRun(ABC):
             self.inherited = False
 
     def _leave(self, row: OperationRecord) -> None:
-        now = declared_state(row)
+        now = find_declared_state(row)
         try:
             if now.refused and self.inherited:
                 raise self.abandoned()
@@ -256,7 +256,7 @@ class OperationRun(ABC):
         except CatalogMigrateError as error:
             if not now.refused:
                 raise
-            if declared_state(self.row).refused:  # else its commit landed, only the reply was lost
+            if find_declared_state(self.row).refused:  # else it landed, the reply was lost
                 self.refuse(error)
 
     # -- the row -------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class OperationRun(ABC):
         if self.row.unsafe is not None:
             seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
             act = {"seconds": seconds, "prepared": ""}
-            if declared_state(self.row).refused:  # what was to be committed after a RESTORE
+            if find_declared_state(self.row).refused:  # what was to be committed after a RESTORE
                 act["commit"] = None
         why = "; ".join(filter(None, (reason, *map(str, findings))))
         about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
@@ -309,7 +309,7 @@ class OperationRun(ABC):
         """Nothing was changed: the holds go, and the row says why, for the caller to raise."""
         self.end(
             self.refused_as(error), error.message, listed_findings(error),
-            kind=declared_state(self.row).refused or "refused",
+            kind=find_declared_state(self.row).refused or "refused",
             detail={"outcome": error.code, **({"remedy": error.remedy} if error.remedy else {})},
         )
 

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
-from catalog_migrate.migrations.cleanup import expired
+from catalog_migrate.migrations.cleanup import find_expired
 from catalog_migrate.migrations.execution_context import ExecutionContext
 from catalog_migrate.migrations.reconcile import finish_shared
 from catalog_migrate.streams.catalog import dependencies
@@ -333,7 +333,7 @@ def test_three_releases(
     ]
     state = pipeline.catalog.state()
     assert still_read(state) == frozenset()
-    assert set(expired(state, time.time() + 1, 0.0, MigratedStreams())) == {first, second}
+    assert set(find_expired(state, time.time() + 1, 0.0, MigratedStreams())) == {first, second}
     remove_expired(pipeline, spark)
     state = pipeline.catalog.state()
     assert [state.shards[each].state for each in (first, second)] == ["gone", "gone"]

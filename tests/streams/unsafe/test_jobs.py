@@ -44,7 +44,7 @@ def test_how_each_takes_it(log: MemoryLog, do: Callable[[str], Any]) -> None:
         changes.put("item", item_id, msgspec.structs.replace(
             source.item, definition=definition, uses=(reads,), links={}, shard=None
         ))
-    state = state.changed(state.version, changes.effective(state))
+    state = state.apply_edits(state.version, changes.effective(state))
     assert dependent_jobs(state, source.item_id) == (
         Job("sink", "default.k", "keyed"), Job("sink", "default.p", "append"),
         Job("derived table", "default.totals", "stateful"),
