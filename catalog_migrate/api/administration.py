@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from catalog_migrate.administration.export import Exported
     from catalog_migrate.administration.rebuild import Rebuilt
     from catalog_migrate.administration.relocation import Relocation
+    from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.engine.port import Engine, Registration
 
 
@@ -55,9 +56,7 @@ def adopt(
     if not is_remote(uri):
         uri = os.path.abspath(local_path(uri))
     log = open_log(uri, settings.storage)
-    warehouse = configured_rows(settings) or rows_address(
-        default_warehouse(log), settings.untried_stores
-    )
+    warehouse = _warehouse(settings, log)
     release = read_release(settings)
     wanted, left = _looked_up(settings, schemas, tables, on_note)
     if dry_run:
@@ -168,12 +167,15 @@ def rebuild(
                 standing += engine.observe(schema)
     log = DeltaLog(os.path.abspath(given))
     return rebuilding.rebuild(
-        log, read_release(settings),
-        warehouse=configured_rows(settings) or rows_address(
-        default_warehouse(log), settings.untried_stores
-    ),
+        log, read_release(settings), warehouse=_warehouse(settings, log),
         answers=rebuilding.Answers(places, missing, lineage), registrations=standing,
         sessions=sessions, dry_run=dry_run,
+    )
+
+
+def _warehouse(settings: Settings, log: CatalogLog) -> str:
+    return configured_rows(settings) or rows_address(
+        default_warehouse(log), settings.untried_stores
     )
 
 

@@ -12,6 +12,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import (
     ConfigRecord,
+    ItemRecord,
     LeaseRecord,
     OperationRecord,
     SessionRecord,
@@ -28,8 +29,10 @@ from catalog_migrate.catalog.updates import (
     Update,
     edits_of,
     preview,
+    put_object,
 )
 from catalog_migrate.errors import CommitConflict, LeaseHeld, LeaseLost, UnknownSession
+from catalog_migrate.model.objects import Hashes, ObjectDefinition
 
 ROW = OperationRecord(kind="k", state="s")
 OTHER = OperationRecord(kind="k", state="other")
@@ -162,3 +165,15 @@ def test_all_updates_see_the_newest_state(memory: MemoryLog, state: State) -> No
     ))
     assert commit(memory, wanted).operations["o"] == OperationRecord(kind="second", state="s")
     assert state.operations["o"] == ROW
+
+
+def test_an_object_is_put_with_its_name(state: State) -> None:
+    """The mapping has the item's owner, ids and hashes, under its folded name."""
+    hashes = Hashes("1:f", "2:d", "1:s", "1:c", "1:t")
+    item = ItemRecord("user", "s4", ObjectDefinition("Shop", "view", "Big"))
+    after = preview(state, put_object("i3", item, hashes, applied=("1:x",)))
+    mapping = after.mappings["relation:shop.big"]
+    assert after.items["i3"] == item
+    assert (mapping.owner, mapping.item_id, mapping.global_id) == ("user", "i3", "s4")
+    assert (str(mapping.key), mapping.hashes) == ("Shop.Big", hashes)
+    assert mapping.applied == ("1:x",)
