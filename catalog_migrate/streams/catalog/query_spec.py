@@ -15,8 +15,8 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connectors import secrets
-from catalog_migrate.connectors.base import require_installed
-from catalog_migrate.connectors.options import override_connection, section_of
+from catalog_migrate.connectors.base import find_if_installed, require_installed
+from catalog_migrate.connectors.options import override_connection
 from catalog_migrate.connectors.postgres.survey import survey_from
 from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.connectors.resolved import Resolved
@@ -78,13 +78,14 @@ def plain_secrets(state: State) -> tuple[PlainSecret, ...]:
 
 
 def options_of(external: External) -> tuple[str, ...]:
-    """The options of an item whose plain text is a secret."""
+    """The options of an item whose plain text is a secret, all of a connector that is missing."""
     if not external.overrides:
         return ()
-    section = section_of(external.connector or "", "connection")
+    connector = find_if_installed(external.connector)
     return tuple(
         name for name, value in external.overrides.items()
-        if isinstance(value, str) and section.holds_secret(name)
+        if isinstance(value, str)
+        and (connector is None or connector.connection.holds_secret(name))
     )
 
 
@@ -124,8 +125,9 @@ def resolved_connection(
     """The effective options of a connection with its secrets' values.
 
     The options of the tunnel that it goes through stand beside its own, as ``SSH TUNNEL HOST``.
-    Raises :class:`UnresolvedSecret` that names option, connection and secret.
+    Raises :class:`UnresolvedSecret` that names option, connection and secret, and ConnectorMissing.
     """
+    require_installed(dependencies.external_of(state.items[connection_id]))
     whole = dependencies.effective(state, connection_id)
     options = _resolved(state, connection_id, whole, resolve)
     for option, used in whole.uses.items():

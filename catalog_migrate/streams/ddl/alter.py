@@ -13,6 +13,7 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Delete, Put, Update, preview
+from catalog_migrate.connectors.base import require_installed
 from catalog_migrate.connectors.options import (
     alterable,
     apply_actions,
@@ -59,6 +60,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, "connection", statement.name)
+    require_installed(found.external)
     external = dependencies.as_called_now(state, found.item)
     if statement.connector is not None and statement.connector.upper() != external.connector:
         raise RefusedStatement(
@@ -203,6 +205,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
+    require_installed(found.external)
     external = dependencies.as_called_now(state, found.item)
     connector = external.connector or ""
     alterable(connector, statement.kind, _touched(statement), where=found.text)

@@ -22,7 +22,7 @@ from catalog_migrate.errors import (
     UpstreamChanged,
     ValidationFailed,
 )
-from catalog_migrate.model.findings import Finding, findings_of
+from catalog_migrate.model.findings import MISSING, Finding, findings_of
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import resolved_connection, spec_of
@@ -129,16 +129,14 @@ def probe_queries(
             specs[item_id] = spec_of(state, item_id, resolve=ports.resolve)
         except CatalogMigrateError as error:
             verdicts[item_id] = [refusal(state, item_id, error)]
-    shared = share_clients(state, [spec for spec in specs.values() if _shares_client(spec)])
-    alone = [spec for spec in specs.values() if not _shares_client(spec)]
+    shared = share_clients(state, list(specs.values()))
     with ports.threads.pool(16, "probe") as pool:
         schemas = {
             item_id: pool.submit(ports.upstreams.check_schemas, spec, timeout=timeout)
             for item_id, spec in specs.items() if spec.registry is not None
         }
         groups = [
-            *(pool.submit(ask_together, group, ports.upstreams, timeout) for group in shared),
-            *(pool.submit(_alone, spec, ports.upstreams, timeout) for spec in alone),
+            pool.submit(ask_together, group, ports.upstreams, timeout) for group in shared
         ]
         for group in groups:
             for item_id, (findings, upstream, whole) in group.result().items():
@@ -158,9 +156,13 @@ def _shares_client(spec: QuerySpec) -> bool:
 
 def share_clients(state: State, specs: Sequence[QuerySpec]) -> list[list[QuerySpec]]:
     """Group queries by what one client can ask for: those on one connection, with the same options
-    of their own and the same values of what a query may put in the place of its connection's."""
+    of their own and the same values of what a query may put in the place of its connection's. One
+    whose connector shares no client is a group of its own."""
     groups: dict[object, list[QuerySpec]] = {}
     for spec in specs:
+        if not _shares_client(spec):
+            groups[spec.item_id] = [spec]
+            continue
         own = tuple(sorted(spec.external.overrides.items(), key=lambda option: option[0]))
         replaced = tuple(
             option_of(spec.connection, spec.external.connector or "", name)
@@ -179,6 +181,8 @@ def ask_together(
     specs: Sequence[QuerySpec], upstreams: Upstreams, timeout: float = 10.0
 ) -> dict[str, Answered]:
     """Ask for the queries of one group of :func:`share_clients`; the answers by item id."""
+    if not _shares_client(specs[0]):
+        return _alone(specs[0], upstreams, timeout)
     wanted = [
         Access(
             spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE"
@@ -210,12 +214,13 @@ def _alone(spec: QuerySpec, upstreams: Upstreams, timeout: float) -> dict[str, A
     """A query that shares nothing."""
     findings = upstreams.check_query(spec, timeout=timeout)
     upstream: Upstream | None = None
-    if all(finding.ok for finding in findings):
+    whole = all(finding.ok for finding in findings)
+    if all(finding.ok or finding.code == MISSING for finding in findings):
         try:
             upstream = upstreams.identify(spec)
         except CatalogMigrateError as error:
             findings = (*findings, *findings_of(error, ""))
-    return {spec.item_id: (findings, upstream, upstream is not None)}
+    return {spec.item_id: (findings, upstream, whole and upstream is not None)}
 
 
 def _judged(
