@@ -258,7 +258,7 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
         definition.identity for definition in creation_order(release)
         if definition.kind == "view" and not definition.columns
     ]
-    missing = {identity for identity in undeclared if not columns.get(identity)}
+    missing = set(undeclared).difference(identity for identity, known in columns.items() if known)
     columns |= {identity: [("missing", "STRING", True)] for identity in missing}
     fresh = {
         entry.identity: entry
@@ -268,13 +268,19 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
         identity for identity in compiled.keys() | fresh.keys()
         if not _says_the_same(compiled.get(identity), fresh.get(identity), release)
     }
-    for identity in undeclared:  # in order of creation, so that it goes on to what is far off
+    _add_readers(stale, undeclared, release)
+    given_up = set(written.dropped) ^ set(release.dropped)
+    entries = compiled | fresh
+    return tuple(sorted({*given_up, *(str(entries[identity].key) for identity in stale)}))
+
+
+def _add_readers(
+    stale: set[Identity], views: Iterable[Identity], release: Release
+) -> None:
+    """Add the views that read what is stale, however far off; they come in order of creation."""
+    for identity in views:
         if not stale.isdisjoint(release.uses.get(identity, ())):
             stale.add(identity)
-    given_up = set(written.dropped) ^ set(release.dropped)
-    return tuple(
-        sorted({*given_up, *(str((fresh.get(one) or compiled[one]).key) for one in stale)})
-    )
 
 
 def _says_the_same(

@@ -486,14 +486,17 @@ def whole_relation(sql: str) -> tuple[str, str] | None:
     schema, bare = found[0].name or (None, "")
     if schema is None or tokens[1].is_word("distinct"):
         return None
-    before = [token for token in tokens if token.end <= found[0].start]
+    before = (token.text for token in tokens if token.end <= found[0].start)
     behind = [token for token in tokens if token.start >= found[0].end]
-    if any(token.text in ("(", "|>") for token in before) or not (
-        all(token.is_name for token in behind)
-        and sum(not token.is_word("as") for token in behind) < 2
-    ):
-        return None
-    return schema, bare
+    plain = {"(", "|>"}.isdisjoint(before)
+    return (schema, bare) if plain and _is_alias(behind) else None
+
+
+def _is_alias(tokens: Sequence[Token]) -> bool:
+    """Whether there is an alias, or nothing."""
+    return all(token.is_name for token in tokens) and (
+        sum(not token.is_word("as") for token in tokens) < 2
+    )
 
 
 # -- how many columns a query gives ----------------------------------------------------------------
