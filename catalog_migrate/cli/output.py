@@ -361,7 +361,7 @@ def asking_unsafe() -> Callable[[UnsafePlan], bool]:
     """
     from catalog_migrate.report import lay_out
     from catalog_migrate.report.unsafe import report_unsafe
-    from catalog_migrate.streams.positions.client import nobody
+    from catalog_migrate.streams.positions.client import never_confirm
 
     yes = options.is_given("--yes")
 
@@ -374,4 +374,4 @@ def asking_unsafe() -> Callable[[UnsafePlan], bool]:
         name = plan.items[0].name
         return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
 
-    return ask if yes or _is_asked() else nobody
+    return ask if yes or _is_asked() else never_confirm

@@ -69,7 +69,7 @@ def run(cluster: str, wait: float | None, http: str | None) -> int:
 
         before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
-            note(f"cluster {cluster}: ready when its lease is ours")
+            note(f"cluster {cluster}: waiting for the cluster's lease")
             runtime.run(on_wait=_waiting)
         finally:
             for each, handler in before.items():

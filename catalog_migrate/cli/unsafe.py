@@ -281,10 +281,10 @@ def list_(operation: str | None, format_: str) -> int:
     if format_ == "json":
         emit(as_json(entries))
     elif entries:
-        emit(as_columns([_LISTED, *(tuple(_told(each[name]) for name in _LISTED)
+        emit(as_columns([_LISTED, *(tuple(_cell(each[name]) for name in _LISTED)
                                     for each in entries)]))
     else:
-        emit("there was no unsafe operation\n")
+        emit("no unsafe operations\n")
     return 0
 
 
@@ -297,10 +297,10 @@ _LISTED = (
 def _in_lines(value: Any) -> list[tuple[bool, str]]:
     """A value as text, each element of a list on a line of its own; whether it is the first."""
     listed = value if isinstance(value, list) else [value]
-    return [(number == 0, _told(each)) for number, each in enumerate(listed)]
+    return [(number == 0, _cell(each)) for number, each in enumerate(listed)]
 
 
-def _told(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict):

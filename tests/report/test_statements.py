@@ -198,7 +198,9 @@ def test_what_has_the_options_already(stage: Stage) -> None:
     """Nothing to do is said as that, with nothing else."""
     report = report_of(stage, "ALTER CONNECTION c SET (BROKER 'a:9092')")
     assert report.verdict.kind == "nothing"
-    assert report.verdict.line.startswith("NOTHING TO DO: connection default.c is so already")
+    assert report.verdict.line.startswith(
+        "NOTHING TO DO: connection default.c is unchanged: it already has these options"
+    )
     assert (report.sections, report.waves) == ((), ())
 
 

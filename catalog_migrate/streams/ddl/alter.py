@@ -167,7 +167,7 @@ def _altered(
     if definition == found.item.definition and links == found.item.links:
         return Effect(
             f"{found.text} unchanged", (),
-            (f"{found.text} is so already; nothing changes and nothing restarts",),
+            (f"{found.text} is unchanged: it already has these options; nothing restarts",),
         )
     draft = Draft(state)
     draft.redefine(found, definition, links=links)

@@ -44,7 +44,7 @@ from catalog_migrate.streams.ddl.plans import (
     requirements_of,
 )
 from catalog_migrate.streams.ddl.show import show, show_create
-from catalog_migrate.streams.positions.client import Confirm, Outcome, UnsafeClient, nobody
+from catalog_migrate.streams.positions.client import Confirm, Outcome, UnsafeClient, never_confirm
 from catalog_migrate.streams.positions.render import kept_by_sinks, sentence
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.runtime.client import OperationClient, operation_key
@@ -91,7 +91,7 @@ class Executor(OperationClient):
     ``confirm`` is asked before an unsafe operation begins (nobody else may say yes).
     """
 
-    confirm: Confirm = nobody
+    confirm: Confirm = never_confirm
 
     def run(
         self, sql: str | Sequence[Parsed], on_result: Callable[[Result], None] | None = None

@@ -21,6 +21,7 @@ from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import (
+    Move,
     findings_in,
     kind_of,
     moved_ranges,
@@ -89,41 +90,59 @@ def uncounted(state: State) -> list[tuple[str, OperationRecord]]:
 def actual(
     state: State, row: OperationRecord, tables: Tables
 ) -> tuple[int, int] | None:
-    """(doubled, skipped) records as the shards have them; None until the sources are past it.
+    """Count (doubled, skipped) records as the shards have them; None until the sources are past it.
 
     Doubled are those that the shard had at the stop and has once more since; skipped is what the
     operation passed over without what had expired before it or was not written yet. None for good
-    where somebody else moved a source meanwhile. A topic that is another one by now is left out:
-    its offsets say nothing about the old one's.
+    where another operation moved a source meanwhile. A topic that is another one by now is left
+    out: its offsets say nothing about the old one's.
     """
     doubled = skipped = 0
     for move in moves_in(row):
-        item, stream = state.items.get(move.item_id), state.streams.get(move.item_id)
-        if item is None or stream is None or item.shard is None or not move.target:
+        item = state.items.get(move.item_id)
+        if item is None or item.shard is None or item.definition.kind != "source":
             continue
-        if item.definition.kind != "source":
+        if not move.target or move.item_id not in state.streams:
             continue
-        if has_tables(item.definition):
-            return None  # its tables tell changes by _lsn, of which no record is numbered
-        if stream.generation != move.generation:
+        found = _count_move(state, move, item.shard, tables)
+        if found is None:
             return None
-        same = {topic for topic, known in move.topics.items() if stream.topics.get(topic) == known}
-        back = [each for each in moved_ranges(move, back=True) if each.topic in same]
-        over = [each for each in moved_ranges(move, back=False) if each.topic in same]
-        checkpoint = Checkpoint(dependencies.location(state, stream.checkpoint))
-        now = next_records(dependencies.external_of(item), checkpoint) or {}
-        if any(now.get(each.topic_partition, -1) < each.until for each in back):
-            return None
-        path = dependencies.location(state, item.shard)
-        rows = tables.rows_in(path, [*back, *over], None)
-        base = tables.rows_in(path, back, move.base) if back and move.base is not None else {}
-        doubled += sum(_more(rows, each) - _more(base, each) for each in back)
-        skipped += sum(
-            max(0, each.until - each.first - rows.get(each.topic_partition, (0, 0))[1]
-                - move.expired.get(split_of(each.topic_partition), 0))
-            for each in over
-        )
+        doubled, skipped = doubled + found[0], skipped + found[1]
     return doubled, skipped
+
+
+def _count_move(
+    state: State, move: Move, shard: str, tables: Tables
+) -> tuple[int, int] | None:
+    item, stream = state.items[move.item_id], state.streams[move.item_id]
+    # tables of PostgreSQL tell changes by _lsn, of which no record is numbered
+    if has_tables(item.definition) or stream.generation != move.generation:
+        return None
+    back, over = (
+        [
+            each for each in moved_ranges(move, back=is_back)
+            if stream.topics.get(each.topic, "") == move.topics.get(each.topic)
+        ]
+        for is_back in (True, False)
+    )
+    checkpoint = Checkpoint(dependencies.location(state, stream.checkpoint))
+    now = next_records(dependencies.external_of(item), checkpoint) or {}
+    if any(now.get(each.topic_partition, -1) < each.until for each in back):
+        return None
+    path = dependencies.location(state, shard)
+    rows = tables.rows_in(path, [*back, *over], None)
+    base = tables.rows_in(path, back, move.base) if back and move.base is not None else {}
+    doubled = sum(_more(rows, each) - _more(base, each) for each in back)
+    return doubled, sum(_missing(rows, each, move.expired) for each in over)
+
+
+def _missing(
+    rows: Mapping[Partition, tuple[int, int]], each: OffsetRange, expired: Mapping[str, int]
+) -> int:
+    _, distinct = rows.get(each.topic_partition, (0, 0))
+    return max(
+        0, each.until - each.first - distinct - expired.get(split_of(each.topic_partition), 0)
+    )
 
 
 def _more(rows: Mapping[Partition, tuple[int, int]], each: OffsetRange) -> int:

@@ -48,8 +48,8 @@ Confirm = Callable[[UnsafePlan], bool]
 """Whether the plan shown is really meant; asked last."""
 
 
-def nobody(_plan: UnsafePlan) -> bool:
-    """Where nobody can say yes: it is told with all else that is missing, before anything."""
+def never_confirm(_plan: UnsafePlan) -> bool:
+    """Refuse, where there is no terminal: it is reported with all else that is missing, first."""
     return False
 
 
@@ -87,7 +87,7 @@ class UnsafeClient(OperationClient):
         if key is not None and key in state.operations:
             return self.awaited(key)
         what, kind = "the unsafe operation", request.parts[0].after.kind
-        asked = confirm is not nobody
+        asked = confirm is not never_confirm
         require(
             list_missing(state, cluster, reason=reason, confirmed=asked, said=said, kind=kind), what
         )

@@ -62,13 +62,7 @@ class Forecast:
 
     def predict(self) -> Forecast:
         """Count records; return itself."""
-        part, contents, before = self.part, self.contents, self.standing or {}
-        known = {
-            partition: offset for partition, offset in before.items()
-            if partition[0] not in self.foreign and partition[0] in contents.topic_ids
-        }
-        origin = PartitionCodec().read(part.origin or START) or {}
-        known.update((each, at) for each, at in origin.items() if each[0] in self.foreign)
+        contents, known = self.contents, self._find_known()
         chosen = self._choose(known)
         later = _ask_times(chosen, contents, self.now)
         for partition in sorted(contents.bounds):
@@ -77,11 +71,11 @@ class Forecast:
             )
             if partition in chosen:
                 self._put(partition, chosen[partition], bounds)
-            elif bounds.current is not None and not part.only:
+            elif bounds.current is not None and not self.part.only:
                 self._add(partition, bounds, bounds.current)
         self.rows += [
             Row(*partition, current=offset, note="no longer read")
-            for partition, offset in before.items()
+            for partition, offset in (self.standing or {}).items()
             if partition not in self.positions and partition not in chosen
         ]
         self.rows.sort(key=lambda row: (row.topic, row.partition))
@@ -91,6 +85,15 @@ class Forecast:
             self.notes.append(UPPER_BOUNDS)
         self.totals = Totals.of(self.rows, exact=exact)
         return self
+
+    def _find_known(self) -> dict[Partition, int]:
+        """The positions that count for the topics of now."""
+        known = {
+            partition: offset for partition, offset in (self.standing or {}).items()
+            if partition[0] not in self.foreign and partition[0] in self.contents.topic_ids
+        }
+        origin = PartitionCodec().read(self.part.origin or START) or {}
+        return known | {each: at for each, at in origin.items() if each[0] in self.foreign}
 
     def _choose(self, known: Mapping[Partition, int]) -> dict[Partition, Target]:
         """The target of each partition that gets one."""

@@ -250,25 +250,10 @@ def plan_unsafe(
     verdicts = validated(state, request, ports=ports)
     surveys = surveys_of(state, request, ports=ports, now=now)
     found = survey_parts(surveys, sends=partial(sends, state))
-    items = []
-    for survey, item in zip(surveys, found, strict=True):
-        unread, unknown = left_unread(state, item, ports=ports)
-        refusing = [each for each in verdicts if each.item_id == item.item_id and not each.ok]
-        by_id = dependencies.by_id(after, item.item_id)
-        items.append(msgspec.structs.replace(
-            item,
-            notes=(*item.notes, *unknown, *_notes(survey, item)),
-            rows=_with_times(survey, item.rows) if with_times else item.rows,
-            jobs=dependent_jobs(state, item.item_id),
-            findings=tuple(map(str, refusing)),
-            refusals=tuple(Refusal(each.text, each.remedy or "") for each in refusing)
-            or msgspec.UNSET,
-            definition=create_statement(after, by_id) if survey.part.redefines else "",
-            unread=unread or msgspec.UNSET,
-            edited=bool(item.recorded.target) or msgspec.UNSET,
-            problems=msgspec.UNSET,
-            move=msgspec.UNSET,
-        ))
+    items = [
+        _plan_item(survey, item, verdicts, with_times=with_times)
+        for survey, item in zip(surveys, found, strict=True)
+    ]
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
     plan = UnsafePlan(
         state.lineage, at, reason, cluster, request, tuple(items),
@@ -280,6 +265,32 @@ def plan_unsafe(
     first, *others = items
     said = msgspec.structs.replace(first, notes=(*first.notes, raised.notice))
     return msgspec.structs.replace(plan, items=(said, *others))
+
+
+def _plan_item(
+    survey: Survey, item: ItemPlan, verdicts: Iterable[Finding], *, with_times: bool
+) -> ItemPlan:
+    """The plan of an item that was surveyed, with what else is to be known of it."""
+    unread, unknown = left_unread(survey.state, item, ports=survey.ports)
+    refusing = [each for each in verdicts if each.item_id == item.item_id and not each.ok]
+    definition = ""
+    if survey.part.redefines:
+        entry = dependencies.by_id(survey.after, item.item_id)
+        definition = create_statement(survey.after, entry)
+    refusals = tuple(Refusal(each.text, each.remedy or "") for each in refusing)
+    return msgspec.structs.replace(
+        item,
+        notes=(*item.notes, *unknown, *_notes(survey, item)),
+        rows=_with_times(survey, item.rows) if with_times else item.rows,
+        jobs=dependent_jobs(survey.state, item.item_id),
+        findings=tuple(map(str, refusing)),
+        refusals=refusals or msgspec.UNSET,
+        definition=definition,
+        unread=unread or msgspec.UNSET,
+        edited=bool(item.recorded.target) or msgspec.UNSET,
+        problems=msgspec.UNSET,
+        move=msgspec.UNSET,
+    )
 
 
 def _notes(survey: Survey, item: ItemPlan) -> Iterator[str]:

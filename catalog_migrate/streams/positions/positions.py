@@ -170,16 +170,22 @@ def _survey_slot(survey: Survey) -> ItemPlan:
     with survey.ports.databases.slot(spec, standing) as slot:
         if part.everywhere is not None:
             return _inject(survey, item, slot, lsn_target(part.everywhere))
-        tables = part.reset or ()
-        if waits:
-            tables = still_to_copy(spec, tables)
-        listed = [
-            table for table in spec.tables if not tables or table.upstream.full_name in tables
-        ]
-        require_copyable(survey, listed)
-        if tables:
-            return _copy_some(survey, item, slot, listed, tables)
-        return _copy_all(survey, item, slot, listed)
+        tables = still_to_copy(spec, part.reset or ()) if waits else part.reset or ()
+        return _copy(survey, item, slot, tables)
+
+
+def _copy(
+    survey: Survey, item: ItemPlan, slot: SlotContents, tables: tuple[str, ...]
+) -> ItemPlan:
+    """Take a snapshot of some tables, () of all of them."""
+    listed = [
+        table for table in survey.spec.tables
+        if not tables or table.upstream.full_name in tables
+    ]
+    require_copyable(survey, listed)
+    if tables:
+        return _copy_some(survey, item, slot, listed, tables)
+    return _copy_all(survey, item, slot, listed)
 
 
 def _inject(

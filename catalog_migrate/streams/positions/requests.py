@@ -100,6 +100,11 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return has_records(self.after)
 
     @property
+    def has_positions(self) -> bool:
+        """Whether it is on a source that has positions to inject: not one that lists files."""
+        return source_of(self.after.external or External()).codec is not None
+
+    @property
     def begins_anew(self) -> bool:
         """Whether a POSTGRES source takes a new snapshot of all of its tables."""
         return self.is_postgres and self.reset == ()
@@ -357,21 +362,26 @@ def _positions(
     found: dependencies.CatalogEntry, actions: Sequence[st.UnsafeAction]
 ) -> dict[str, Any]:
     """What the actions say of positions, merged: fields of a part."""
-    resets = [action.splits for action in actions if isinstance(action, st.ResetSplits)]
-    offsets = [action for action in actions if isinstance(action, st.InjectOffsets)]
+    resets: list[tuple[str, ...]] = []
+    offsets: list[st.InjectOffsets] = []
+    fields: dict[str, Any] = {}
+    for action in actions:
+        if isinstance(action, st.ResetSplits):
+            resets.append(action.splits)
+        elif isinstance(action, st.InjectOffsets):
+            offsets.append(action)
+    fields["targets"] = _targets(found, offsets)
     versions = [action.version for action in actions if isinstance(action, st.InjectVersion)]
     everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
-    fields: dict[str, Any] = {"targets": _targets(found, offsets)}
-    if len(everywhere) > 1 or len(versions) > 1:
-        raise InvalidPosition(
-            f"{found.text}: two targets for everything", remedy="leave one of them out"
-        )
+    for name, given in (("everywhere", everywhere), ("version", versions)):
+        if len(given) > 1:
+            raise InvalidPosition(
+                f"{found.text}: two targets for everything", remedy="leave one of them out"
+            )
+        if given:
+            fields[name] = given[0]
     if resets:
         fields["reset"] = () if () in resets else tuple(dict.fromkeys(chain(*resets)))
-    if everywhere:
-        fields["everywhere"] = everywhere[0]
-    if versions:
-        fields["version"] = versions[0]
     return fields
 
 
@@ -525,7 +535,7 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
         raise UnsafeBlocked(
             f"{found.text} has no version", remedy="write INJECT OFFSETS ('topic:0' = 123)"
         )
-    if kind == "source" and given and source_of(found.external).codec is None:
+    if given and not part.has_positions:
         raise UnsafeBlocked(
             f"{found.text} reads files and has no positions to inject: it remembers each file "
             "by its path",
