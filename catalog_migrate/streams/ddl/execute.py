@@ -27,7 +27,7 @@ from catalog_migrate.operations.steps import Executed, stored
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import Parsed, parse
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import failing_queries, moment, runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import moment, runtime_lives
 from catalog_migrate.streams.catalog.operation_records import Totals, findings_in, sick_in
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.requirements import NoRuntime
@@ -42,13 +42,14 @@ from catalog_migrate.streams.ddl.plans import (
     plan_statement,
     program_of_effect,
     requirements_of,
+    validate_effect,
 )
 from catalog_migrate.streams.ddl.show import show, show_create
 from catalog_migrate.streams.positions.client import Confirm, Outcome, UnsafeClient, never_confirm
 from catalog_migrate.streams.positions.render import kept_by_sinks, sentence
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.runtime.client import OperationClient, operation_key
-from catalog_migrate.streams.runtime.judgement import broken, judge, pause_remedy, sick, sick_notice
+from catalog_migrate.streams.runtime.judgement import broken, pause_remedy, sick, sick_notice
 from catalog_migrate.streams.runtime.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.runtime.operations import Program
 from catalog_migrate.streams.runtime.probes import (
@@ -218,13 +219,10 @@ class Executor(OperationClient):
         what a new source or sink cannot reach; ValidationFailed for a connection that does not
         work, and for what an alteration breaks."""
         change = effect.alteration
+        if change is not None and change.after.kind == "secret" and not effect.affected:
+            return
+        found = validate_effect(before, after, effect, ports=self.ports)
         if change is not None:
-            if change.after.kind == "secret" and not effect.affected:
-                return
-            found = judge(
-                before, after, change.item_id, effect.affected, ports=self.ports,
-                find_failing=lambda: failing_queries(before),
-            )
             # the secrets of queries are there where they run
             late = [each for each in broken(found) if each.unresolved and effect.affected]
             name = dependencies.by_id(after, change.item_id).text
@@ -236,19 +234,12 @@ class Executor(OperationClient):
             yield from (f"not validated from here: {each}" for each in late)
         for item_id in effect.created:
             kind = after.items[item_id].definition.kind
-            if kind == "connection":
-                require_valid(
-                    validate(after, item_id, (), ports=self.ports),
-                    dependencies.by_id(after, item_id).text,
-                )
-            elif kind in ("source", "sink"):
-                verdicts = validate(after, item_id, (item_id,), ports=self.ports)
-                if dependencies.external_of(after.items[item_id]).tables:
-                    text = dependencies.by_id(after, item_id).text
-                    require_valid(verdicts, text, may_skip=False)
-                yield from (str(verdict) for verdict in verdicts if not verdict.ok)
-                if all(verdict.ok for verdict in verdicts):
-                    self._start_offsets(after, item_id)
+            its = [each for each in found if each.item_id == item_id]
+            text = dependencies.by_id(after, item_id).text
+            require_valid(its, text, may_skip=kind == "connection")
+            yield from (str(each) for each in its if not each.ok)
+            if kind in ("source", "sink") and all(each.ok for each in its):
+                self._start_offsets(after, item_id)
 
     def _start_offsets(self, after: State, item_id: str) -> None:
         """EngineFailure for START OFFSETS that are not there: a CREATE alone can say them."""

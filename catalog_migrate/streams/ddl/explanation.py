@@ -12,20 +12,20 @@ from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.steps import describe_interruption, interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import failing_queries, runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import runtime_lives
 from catalog_migrate.streams.catalog.create_statement import create_statement
 from catalog_migrate.streams.catalog.statement_changes import Effect
-from catalog_migrate.streams.ddl.plans import plan_statement, program_of_effect
+from catalog_migrate.streams.ddl.plans import plan_statement, program_of_effect, validate_effect
 from catalog_migrate.streams.ddl.validation import explain_validation
 from catalog_migrate.streams.positions.operation_row import Missing, list_missing, unsafe_program
 from catalog_migrate.streams.positions.plan import UnsafePlan
 from catalog_migrate.streams.positions.planning import plan_unsafe
 from catalog_migrate.streams.positions.render import render
 from catalog_migrate.streams.positions.requests import request_of
-from catalog_migrate.streams.runtime.judgement import broken, judge, sick
+from catalog_migrate.streams.runtime.judgement import broken, sick
 from catalog_migrate.streams.runtime.operations import Program, lines_of
 from catalog_migrate.streams.runtime.ports import Ports
-from catalog_migrate.streams.runtime.probes import validate, with_upstream
+from catalog_migrate.streams.runtime.probes import with_upstream
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> Explanati
     after = preview(state, effect.updates)
     return Explanation(
         statement, state, after, effect, program_of_effect(state, effect),
-        _judge(state, after, effect, ports),
+        validate_effect(state, after, effect, ports=ports, held=True),
     )
 
 
@@ -108,32 +108,6 @@ def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> Explanation:
     return Explanation(
         statement, state, state, program=program, unsafe=plan, lacking=lacking
     )
-
-
-def _judge(before: State, after: State, effect: Effect, ports: Ports) -> tuple[Finding, ...]:
-    """What validation says; a new source or sink that works later is created all the same."""
-    change = effect.alteration
-    if effect.validate is False:
-        return ()
-    if change is not None:
-        return judge(
-            before, after, change.item_id, effect.affected or _own(after, change.item_id),
-            ports=ports, find_failing=lambda: failing_queries(before),
-        )
-    found: list[Finding] = []
-    for root in effect.created:
-        item = after.items[root]
-        if item.definition.kind in ("connection", "source", "sink"):
-            refuses = item.definition.kind == "connection" or dependencies.external_of(item).tables
-            found += [
-                each if each.ok or refuses else msgspec.structs.replace(each, severity="warning")
-                for each in validate(after, root, _own(after, root), ports=ports)
-            ]
-    return tuple(found)
-
-
-def _own(state: State, item_id: str) -> tuple[str, ...]:
-    return (item_id,) if dependencies.is_query(state.items[item_id]) else ()
 
 
 # -- as text ---------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""From a writing statement to its effect: RENAME, DROP, COMMENT, and who plans the others."""
+"""From a writing statement to its effect, and what validation finds of that: RENAME, DROP, COMMENT,
+and the functions that plan the others."""
 
 from __future__ import annotations
 
@@ -12,15 +13,19 @@ from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, RaiseFormat, edits_of, find_effects, preview
 from catalog_migrate.errors import RefusedStatement
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.names import split_name
 from catalog_migrate.operations.kinds import ALTER
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import failing_queries, runtime_lives
 from catalog_migrate.streams.catalog.requirements import NoOperationOn, Unaltered
 from catalog_migrate.streams.catalog.statement_changes import Draft, Effect
 from catalog_migrate.streams.ddl import alter, create
+from catalog_migrate.streams.runtime.judgement import judge
 from catalog_migrate.streams.runtime.operations import Program, alter_program
+from catalog_migrate.streams.runtime.ports import Ports
+from catalog_migrate.streams.runtime.probes import validate
 from catalog_migrate.streams.runtime.slots import put_slot, refuse_slot_in_use
 
 
@@ -192,6 +197,36 @@ def program_of_effect(state: State, effect: Effect) -> Program:
         preview(state, effect.updates), change.item_id, effect.affected,
         validate=effect.validate is not False,
     )
+
+
+def validate_effect(
+    before: State, after: State, effect: Effect, *, ports: Ports, held: bool = False
+) -> tuple[Finding, ...]:
+    """Check from this process what a statement gives a definition; a new source or sink that works
+    later is created all the same. ``held``: an altered query that is held is asked about, too."""
+    change = effect.alteration
+    if effect.validate is False:
+        return ()
+    if change is not None:
+        queries = effect.affected or (_own(after, change.item_id) if held else ())
+        return judge(
+            before, after, change.item_id, queries, ports=ports,
+            find_failing=lambda: failing_queries(before),
+        )
+    found: list[Finding] = []
+    for root in effect.created:
+        item = after.items[root]
+        if item.definition.kind in ("connection", "source", "sink"):
+            refuses = item.definition.kind == "connection" or dependencies.external_of(item).tables
+            found += [
+                each if each.ok or refuses else msgspec.structs.replace(each, severity="warning")
+                for each in validate(after, root, _own(after, root), ports=ports)
+            ]
+    return tuple(found)
+
+
+def _own(state: State, item_id: str) -> tuple[str, ...]:
+    return (item_id,) if dependencies.is_query(state.items[item_id]) else ()
 
 
 class Planned(msgspec.Struct, frozen=True):
