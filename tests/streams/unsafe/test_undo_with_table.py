@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from catalog_migrate.catalog.records import ShardRecord
+from catalog_migrate.catalog.records import ConfigRecord, OperationRecord, ShardRecord
 from catalog_migrate.connectors.kafka.positions import KafkaCodec
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.operation_records import commit_in, moves_in
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.tables import DeltaTables
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
@@ -329,6 +330,71 @@ def test_killed_at_every(
             undo(stage, key)
             assert (filled.ids, now(stage)) == (list(range(8)), {0: 8})
     assert outcomes == {"done", "refused", "restored"}
+
+
+def as_of_format_5(row: OperationRecord) -> OperationRecord:
+    """The row as a version of format 5 has it while the table goes back."""
+    act, commit = row.unsafe, commit_in(row)
+    assert act is not None
+    (move,) = commit.moves
+    assert move.restore is not None
+    image = {
+        "item_id": move.item_id, "definition": move.definition, "links": move.links,
+        "line": move.line, "lines": [move.line], "batch": 3, "generation": move.generation,
+        "target": move.target, "upstream": move.upstream, "topics": move.topics,
+        "version": move.version, "shard": move.shard, "restored": move.restore.version,
+    }
+    prepared = {
+        "images": [image], "edits": {move.item_id: move.edit},
+        "upstreams": {move.item_id: move.upstream_after},
+        "topics": {move.item_id: move.topics_after}, "totals": commit.totals,
+        "injected": commit.injected, "snapshots": {move.item_id: move.snapshot},
+        "restore": move.restore, "chunks": [], "expired": [], "partitions": commit.moved,
+        "retaken": {},
+    }
+    return msgspec.structs.replace(row, unsafe=msgspec.structs.replace(
+        act, request=msgspec.json.encode(act.request).decode(), commit=None,
+        prepared=msgspec.json.encode(prepared).decode(),
+    ))
+
+
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_begun_by_an_earlier_version(
+    stage: Stage, filled: Table, monkeypatch: pytest.MonkeyPatch, is_restored: bool
+) -> None:
+    """What it has on record is committed where its table went back, else it changed nothing."""
+    key = stage.unsafe("INJECT OFFSETS (TO 'shift 2')").operation
+    assert key is not None
+    filled.append(range(10, 12), batch=3)
+    asked, real = undo_request(stage.state, key, restore_table=True), restore.restore_table
+
+    def die(*arguments: Any) -> None:
+        if is_restored:
+            real(*arguments)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore, "restore_table", die)
+        with pytest.raises(Died):
+            stage.executor().unsafe.run(asked, "back", confirm=lambda _: True, key="undo")
+    for lease_key, lease in stage.state.leases.items():
+        stage.put("lease", lease_key, msgspec.structs.replace(lease, holder="", host=""))
+    left = stage.state.operations["undo"]
+    assert left.state == "restoring"
+    stage.put("operation", "undo", as_of_format_5(left))
+    stage.put("config", "format_version", ConfigRecord(value="5"))
+    client = stage.executor().unsafe
+    if not is_restored:
+        with pytest.raises(UnsafeBlocked, match="stopped before its table was restored"):
+            client.run(asked, "back", confirm=lambda _: True, key="undo")
+        assert (filled.ids, now(stage)) == ([*range(8), 10, 11], {0: 12})
+        assert stage.state.setting("format_version") == "5"
+        return
+    client.run(asked, "back", confirm=lambda _: True, key="undo")
+    assert (filled.ids, now(stage)) == (list(range(8)), {0: 8})
+    (before,), (after,) = commit_in(left).moves, moves_in(stage.state.operations["undo"])
+    assert after == before
+    assert stage.state.setting("format_version") == "6"
 
 
 def test_counted_from_the_stop_on(stage: Stage, filled: Table) -> None:
