@@ -365,7 +365,7 @@ class _Loading:
         if value is not None:
             self.settings[given.path] = Setting(value, given.origin)
             return
-        wanted = _wanted(key)
+        wanted = _describe_value(key)
         self.problems.append(Problem(
             "CM0600", f"{given.name} is {given.raw!r}, which is not {wanted}", file=given.file,
             remedy=f"write {wanted}",
@@ -516,7 +516,7 @@ def _fit_number(key: Key, raw: Any) -> int | float | None:
     return number if whole and number >= key.minimum else None
 
 
-def _wanted(key: Key) -> str:
+def _describe_value(key: Key) -> str:
     if key.choices:
         return "one of " + ", ".join(key.choices)
     return {

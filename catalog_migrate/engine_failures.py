@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
-from catalog_migrate.store.address import hidden, plainly, shown_cause
+from catalog_migrate.store.address import hide_options, plainly, show_cause
 from catalog_migrate.store.object_store import remedy_of_refusal
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _metastore_failure(doing: str, error: BaseException) -> MetastoreFailure | N
             condition=METASTORE_AWAY,
             remedy="start it, or correct hive.metastore.uris, and run this again",
         )
-    reason = f"the metastore {address} refuses: {hidden(short_message(error))}"
+    reason = f"the metastore {address} refuses: {hide_options(short_message(error))}"
     return MetastoreFailure(
         f"cannot {doing}: {reason}", reason=reason, metastore=address,
         condition=METASTORE_REFUSED,
@@ -188,7 +188,7 @@ def _metastore_address() -> str | None:
     if context is None:
         return None
     found = context._jsc.hadoopConfiguration().get("hive.metastore.uris")
-    return hidden(str(found)) if found else None
+    return hide_options(str(found)) if found else None
 
 
 @contextmanager
@@ -219,10 +219,10 @@ def failing(doing: str) -> Iterator[None]:
             raise
         of_metastore = _metastore_failure(doing, error)
         if of_metastore is not None:
-            raise of_metastore from shown_cause(error)
-        condition, reason = condition_of(error), hidden(short_message(error))
+            raise of_metastore from show_cause(error)
+        condition, reason = condition_of(error), hide_options(short_message(error))
         raise EngineFailure(
             f"cannot {doing}: {reason}", reason=reason,
             condition=condition or type(error).__name__,
             transient=is_transient(error, condition), remedy=_remedy_of_store(error), doing=doing,
-        ) from shown_cause(error)
+        ) from show_cause(error)

@@ -39,7 +39,7 @@ from catalog_migrate.model.progress import Progress, silent
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.release import Release
-from catalog_migrate.store.address import TRIED, Storage, is_remote, spelled
+from catalog_migrate.store.address import TRIED, Storage, is_remote, normalise
 from catalog_migrate.store.object_store import require_fit
 from catalog_migrate.streams.ddl.migrations import MigratedStreams
 
@@ -284,7 +284,7 @@ def address_for_spark(uri: str, warehouse: str) -> str | None:
     schemes = [address.partition("://")[0].lower() for address in (uri, warehouse)]
     if not is_remote(warehouse) or not {*schemes} <= {*TRIED}:
         return None
-    return f"{schemes[1]}://{spelled(uri).partition('://')[2]}"
+    return f"{schemes[1]}://{normalise(uri).partition('://')[2]}"
 
 
 def _own_views(engine: Engine, log: CatalogLog, read_at: str) -> ReleaseToApply:

@@ -44,7 +44,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.requirements import SerialIs
 from catalog_migrate.catalog.updates import Put, RaiseSerial, Update
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.delta.table import unsupported_at
+from catalog_migrate.delta.table import find_unsupported
 from catalog_migrate.errors import (
     AdoptedElsewhere,
     AdoptionRefused,
@@ -306,7 +306,7 @@ class _Asked(msgspec.Struct, frozen=True):
         self, each: AdoptionRequest, table: SurveyedTable, state: State | None
     ) -> Iterator[Problem]:
         """Say why the table cannot be adopted as it is."""
-        lacking = unsupported_at(each.path)
+        lacking = find_unsupported(each.path)
         if lacking is not None:
             yield each.problem(UNWRITABLE, lacking.reason, lacking.remedy)
             return

@@ -73,7 +73,7 @@ from catalog_migrate.release.validation import SYSTEM_SCHEMA, is_our_schema
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import (
     is_same_place,
-    moved_along,
+    move_address,
     resolved,
     rows_address,
 )
@@ -234,7 +234,7 @@ def _aim(
     is_away, old = not is_at_home(state, log), state.setting("warehouse")
     place = warehouse
     if place is None:
-        place = moved_along(old, str(state.home), str(log.home)) if is_away else old
+        place = move_address(old, str(state.home), str(log.home)) if is_away else old
     if not is_same_place(place, old):
         require_rows_address(log, place)
     shards = {_adopted_shard(state, name): path for name, path in tables.items()}

@@ -41,7 +41,7 @@ from catalog_migrate.model.objects import Check, Column, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.sizes import TableSize
 from catalog_migrate.release.release import facts_of
-from catalog_migrate.store.address import hidden, is_remote, is_within, plainly, resolved
+from catalog_migrate.store.address import hide_options, is_remote, is_within, plainly, resolved
 
 
 class SurveyedTable(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def survey_table(path: str) -> SurveyedTable:
     try:
         return read_table(path) if has_log(path) else SurveyedTable(path)
     except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - reported as what it is
-        return SurveyedTable(path, unread=hidden(plainly(error)) or type(error).__name__)
+        return SurveyedTable(path, unread=hide_options(plainly(error)) or type(error).__name__)
 
 
 def read_table(path: str) -> SurveyedTable:

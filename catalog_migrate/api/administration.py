@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
-    configured_rows,
-    configured_spark,
     engine_on,
+    find_rows_location,
     open_catalog,
+    open_spark,
     read_release,
     unheard,
 )
@@ -58,7 +58,7 @@ def adopt(
     log = open_log(uri, settings.storage)
     warehouse = _warehouse(settings, log)
     release = read_release(settings)
-    wanted, left = _looked_up(settings, schemas, tables, on_note)
+    wanted, left = _look_up(settings, schemas, tables, on_note)
     if dry_run:
         return adoption.propose(
             log, release, wanted, warehouse=warehouse, forgotten=forget, left_alone=left
@@ -87,7 +87,7 @@ def export(
     from catalog_migrate.administration.export import export_catalog
 
     catalog = open_catalog(settings, write=True)
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             raise UsageError(
@@ -161,7 +161,7 @@ def rebuild(
     places = _places(tables, settings.untried_stores)
     standing: list[Registration] = []
     if schemas:
-        with configured_spark(settings, on_note) as spark:
+        with open_spark(settings, on_note) as spark:
             engine = engine_on(spark, settings)
             for schema in schemas:
                 standing += engine.observe(schema)
@@ -174,12 +174,12 @@ def rebuild(
 
 
 def _warehouse(settings: Settings, log: CatalogLog) -> str:
-    return configured_rows(settings) or rows_address(
+    return find_rows_location(settings) or rows_address(
         default_warehouse(log), settings.untried_stores
     )
 
 
-def _looked_up(
+def _look_up(
     settings: Settings, schemas: Sequence[str], tables: Sequence[str], on_note: OnNote
 ) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
     """The tables that were asked for, with where they lie; Spark starts only for names."""
@@ -199,7 +199,7 @@ def _looked_up(
     if not schemas and not named:
         return wanted, left
     problems: list[Problem] = []
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         for schema in schemas:
             found, others = registered(engine.observe(schema), asked=False)

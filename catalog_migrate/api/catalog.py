@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from catalog_migrate.api.status import Status, described, status_of, unknown_object
+from catalog_migrate.api.status import Status, describe_object, status_of, unknown_object
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
@@ -188,7 +188,7 @@ class Catalog:
         """
         from catalog_migrate.planner.missing_data import missing_data
 
-        return missing_data(state, self._shard_logs(state).why_no_shard)
+        return missing_data(state, self._shard_logs(state).find_shard_problem)
 
     def _planning_inputs(self, state: State, options: BootstrapOptions) -> PlanningInputs:
         """What planning sees from here, without Spark; UsageError as a start says it."""
@@ -434,7 +434,7 @@ class Catalog:
         ``serial`` asks for what it was then. ``name`` is ``schema.name`` or ``kind:schema.name``;
         UnknownObject with the nearest names.
         """
-        return described(self.state(serial), name)
+        return describe_object(self.state(serial), name)
 
     def graph(self, *, system: bool = True) -> DependencyGraph:
         """What uses what, in force now; our own built-ins too unless ``system`` is False."""

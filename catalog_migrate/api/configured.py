@@ -61,12 +61,12 @@ def need(settings: Settings, path: str, flag: str) -> str:
     return value
 
 
-def configured_options(
+def make_options(
     settings: Settings, **arguments: Unpack[CallArguments]
 ) -> BootstrapOptions:
     """How a start is to be done: as configured, and as the call says.
 
-    But for the warehouse (:func:`configured_rows`), which concerns what leads to a release alone.
+    But for the warehouse (:func:`find_rows_location`), which only concerns what leads to a release.
     """
     return read_call(
         BootstrapOptions(
@@ -82,7 +82,7 @@ def configured_options(
     )
 
 
-def configured_rows(settings: Settings) -> str | None:
+def find_rows_location(settings: Settings) -> str | None:
     """Where rows are to be as configured; UsageError where they cannot be."""
     warehouse = settings.text("catalog.warehouse")
     return None if warehouse is None else rows_address(warehouse, settings.untried_stores)
@@ -147,7 +147,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     state = opened.state()
     with suppress(CatalogExported, CatalogMoved):
         require_in_use(state, opened.log)
-        require_warehouse(state, configured_rows(settings))
+        require_warehouse(state, find_rows_location(settings))
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
@@ -155,7 +155,7 @@ def _refuse_lost(uri: str, settings: Settings) -> None:
     from catalog_migrate.catalog.opening import default_warehouse, open_log
 
     log = open_log(uri, settings.storage)
-    rows = configured_rows(settings)
+    rows = find_rows_location(settings)
     if rows is not None or not is_remote(uri):
         refuse_lost(log, rows or default_warehouse(log))
 
@@ -166,7 +166,7 @@ def asking_spark(settings: Settings, on_note: OnNote) -> FindContracts:
     def find(release: Release) -> Mapping[Identity, Sequence[Column] | str]:
         from catalog_migrate.migrations.contracts import find_contracts
 
-        with configured_spark(settings, on_note) as spark:
+        with open_spark(settings, on_note) as spark:
             return find_contracts(engine_on(spark, settings), release)
 
     return find
@@ -224,7 +224,7 @@ def address_in(text: str | None) -> str | None:
     return text[len(COMMITTED):] or None
 
 
-def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
+def read_committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
     """The release in force as ``catalog:`` (configured) or ``catalog:URI`` names it."""
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.planner.baseline import Baseline
@@ -241,12 +241,12 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
         manifest_hash=in_force.manifest_hash if in_force else "",
         uses={identity: entry.uses for identity, entry in baseline.objects.items()},
         places={},
-        statements=_bundled(state),
+        statements=_list_bundled(state),
     )
     return release, baseline
 
 
-def _bundled(state: State) -> tuple[str, ...]:
+def _list_bundled(state: State) -> tuple[str, ...]:
     if not state.has_owner("shipped"):
         return ()
     from catalog_migrate.streams.ddl.bundled_streams import bundled_statements
@@ -273,7 +273,7 @@ def has_lasting_names(settings: Settings) -> bool:
 
 
 @contextmanager
-def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
+def open_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
     """A session on the server of spark.remote, closed in the end; :func:`local_spark` without one.
 
     Raises ServerUnreachable where the server does not answer.
@@ -284,9 +284,9 @@ def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[
             yield spark
         return
 
-    from catalog_migrate.engine.spark.connect import remote_session, shown_server
+    from catalog_migrate.engine.spark.connect import remote_session, show_server
 
-    on_note(f"opening a session on {shown_server(remote)}")
+    on_note(f"opening a session on {show_server(remote)}")
     with remote_session(remote) as spark:
         # those of a whole server, secrets among them, are not a client's to set
         for name, setting in settings.spark_conf.items():
@@ -388,13 +388,13 @@ def engine_on(spark: Any, settings: Settings) -> Engine:
     """The engine of a session."""
     from catalog_migrate.engine.spark.engine import SparkEngine
 
-    return SparkEngine(spark, threads=configured_options(settings).threads)
+    return SparkEngine(spark, threads=make_options(settings).threads)
 
 
 def refuse_remote(settings: Settings, doing: str) -> None:
     """UnsuitableSession where the session would be a server's; ``doing`` needs one of our own."""
     remote = settings.text("spark.remote")
     if remote is not None:
-        from catalog_migrate.engine.spark.connect import shown_server, unsuitable
+        from catalog_migrate.engine.spark.connect import show_server, unsuitable
 
-        raise unsuitable(doing, f"spark.remote is {shown_server(remote)}")
+        raise unsuitable(doing, f"spark.remote is {show_server(remote)}")

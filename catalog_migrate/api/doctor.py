@@ -13,10 +13,10 @@ from typing import Any
 from catalog_migrate.api.configured import (
     OnNote,
     addresses_of,
-    configured_options,
-    configured_spark,
     engine_on,
+    make_options,
     open_catalog,
+    open_spark,
     unheard,
     warehouse_of,
 )
@@ -145,7 +145,7 @@ def _secrets(settings: Settings) -> str:
 
 def _spark(settings: Settings, on_note: OnNote) -> Iterator[Finding]:
     """The session itself, and what its catalog can do."""
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         yield from run_check(says("spark", partial(_delta, spark)), settings, "spark")
         yield from run_check(says("names", partial(probed, engine)), settings, "names")
@@ -186,7 +186,7 @@ def safe_commits(spark: Any, settings: Settings) -> str:
 
     notes: list[str] = []
     used = require_safe_commits(
-        spark, warehouse, storage=settings.storage, options=configured_options(settings),
+        spark, warehouse, storage=settings.storage, options=make_options(settings),
         on_note=notes.append,
     )
     if notes:

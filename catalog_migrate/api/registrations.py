@@ -9,11 +9,11 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
-    configured_options,
-    configured_spark,
     engine_on,
     has_lasting_names,
+    make_options,
     open_catalog,
+    open_spark,
     unheard,
 )
 from catalog_migrate.config import Settings
@@ -69,7 +69,7 @@ def compare_registrations(
     if not has_lasting_names(settings):
         on_note(_NO_NAMES)
         return None
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             on_note(_NO_NAMES)
@@ -99,10 +99,10 @@ def query(
 
     only = reading(statement)
     catalog = open_catalog(settings, write=True)
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if SYSTEM_SCHEMA in only.lower():
-            catalog.make_own_views(spark, threads=configured_options(settings).threads)
+            catalog.make_own_views(spark, threads=make_options(settings).threads)
         if not engine.persistent_names:
             catalog.repair(engine)
         return collect(spark, only, limit)

@@ -18,13 +18,13 @@ from catalog_migrate.api.configured import (
     COMMITTED,
     OnNote,
     asking_spark,
-    committed,
-    configured_options,
-    configured_spark,
     engine_on,
     has_lasting_names,
+    make_options,
     need,
     open_catalog,
+    open_spark,
+    read_committed,
     read_release,
     refuse_other_warehouse,
     release_digest,
@@ -137,10 +137,10 @@ def compare_releases(
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan_validation import with_bodies
 
-    known = committed(settings, old) if old.startswith(COMMITTED) else None
+    known = read_committed(settings, old) if old.startswith(COMMITTED) else None
     former = read_release(settings, old, former=True) if known is None else known[0]
     if new.startswith(COMMITTED):
-        release = committed(settings, new)[0]
+        release = read_committed(settings, new)[0]
     else:
         release = read_release(settings, new)
     differs = former.manifest_hash != release.manifest_hash
@@ -164,7 +164,7 @@ def plan_rollback(
 
     ``bind`` is that of :func:`plan_release`.
     """
-    catalog, options = open_catalog(settings), configured_options(settings, approve=approve)
+    catalog, options = open_catalog(settings), make_options(settings, approve=approve)
     migration = catalog.rollback_migration(to, options)
     plan = _bind_in(catalog, migration, settings, options, bind=bind, on_note=on_note)
     note_unmet(plan, approve, on_note)
@@ -217,7 +217,7 @@ def _plan(
         return known
     release = release or read_release(settings)
     options = replace(
-        configured_options(settings, approve=approve),
+        make_options(settings, approve=approve),
         policy=applying_policy(settings, release, allow_downgrade=allow_downgrade),
     )
     migration = catalog.migration(release, options, views=not bind)
@@ -233,7 +233,7 @@ def _bind_in(
     """The plan as it is, or with all that Spark can prove of it and of users' objects."""
     plan = migration.plan
     if bind:
-        with configured_spark(settings, on_note) as spark:
+        with open_spark(settings, on_note) as spark:
             return catalog.bind(migration, engine_on(spark, settings), options)
     if plan.is_empty or plan.base.release is None or not has_lasting_names(settings):
         return plan
@@ -246,14 +246,14 @@ def _migration(
     """From a baseline that is no catalog's."""
     from catalog_migrate.migrations.plan import plan_from_baseline
 
-    return plan_from_baseline(baseline, release, configured_options(settings, approve=approve))
+    return plan_from_baseline(baseline, release, make_options(settings, approve=approve))
 
 
 def _bind_release(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
     """The plan with every view bound against stand-ins, where there is no catalog."""
     from catalog_migrate.migrations.prepare import prove
 
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine: Engine = engine_on(spark, settings)
         return prove(migration, engine.bind).plan
 
@@ -340,7 +340,7 @@ def compile_manifest(settings: Settings, *, on_note: OnNote = unheard) -> tuple[
     from catalog_migrate.release.manifest import compile_release
 
     release = _load(settings, on_note)
-    data = compile_release(release, lambda _: _analysed(settings, release, on_note))
+    data = compile_release(release, lambda _: _analyse(settings, release, on_note))
     return release, data
 
 
@@ -424,7 +424,7 @@ def _load(settings: Settings, on_note: OnNote) -> Release:
     return release
 
 
-def _analysed(settings: Settings, release: Release, on_note: OnNote) -> Analysed:
+def _analyse(settings: Settings, release: Release, on_note: OnNote) -> Analysed:
     """The columns of the views without a typed list.
 
     Views that do not analyse are left out and noted with Spark's reason; ``compile_release``

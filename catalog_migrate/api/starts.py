@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
-    configured_options,
-    configured_rows,
-    configured_spark,
+    find_rows_location,
+    make_options,
     open_catalog,
+    open_spark,
     read_release,
     refuse_other_warehouse,
     unheard,
@@ -67,7 +67,7 @@ def apply_release(
     Raises MigrationBlocked with the plan, StalePlan before Spark is started when catalog or release
     are not those of the plan, FencedOut, and what :func:`~catalog_migrate.hook.bootstrap` raises.
     """
-    options = configured_options(settings, **arguments)
+    options = make_options(settings, **arguments)
     saved = None if plan_file is None else read_plan(plan_file)
     if saved is not None and saved.target.serial is not msgspec.UNSET:
         return roll_back(
@@ -88,7 +88,7 @@ def apply_release(
             release=release,
         )
     remedy = "write what the report asks for into the release, or approve it"
-    if not _confirmed(plan, confirm, remedy):
+    if not _confirm(plan, confirm, remedy):
         return None
     options = replace(
         options, policy=policy, approve=(*plan.approved, *options.approve),
@@ -107,7 +107,7 @@ def start_release(
     ``plan_file`` is an approved plan, anything else is refused then; ``read_only`` plans and writes
     nothing. Raises as :func:`apply_release`; nothing goes back to an earlier release.
     """
-    options = configured_options(settings, **arguments)
+    options = make_options(settings, **arguments)
     if plan_file is not None:
         options = replace(options, plan=read_plan(plan_file))
     release = read_release(settings)
@@ -124,11 +124,11 @@ def roll_back(
     ``approve`` counts for users' objects beside what the plan has. Raises FencedOut where a rule of
     the policy refuses to go back, MigrationBlocked with the plan.
     """
-    options = configured_options(settings, **arguments)
+    options = make_options(settings, **arguments)
     if plan.fenced_out is not None:
         raise FencedOut(plan.fenced_out, remedy=_RULE)
     remedy = "approve what the report lists at `rollback`, or choose another serial"
-    if not _confirmed(plan, confirm, remedy):
+    if not _confirm(plan, confirm, remedy):
         return None
     options = replace(options, plan=plan, asks_for_users=True)
     return _start(
@@ -202,7 +202,7 @@ def _refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:
     )
 
 
-def _confirmed(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
+def _confirm(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
     """Whether ``plan`` is to be carried out; MigrationBlocked where it may not be.
 
     A plan that changes nothing, the release in force included, is not asked for.
@@ -225,15 +225,15 @@ def _start(
     from catalog_migrate.hook import bring_in
 
     if part.past is None:
-        options = replace(options, warehouse=configured_rows(settings))
+        options = replace(options, warehouse=find_rows_location(settings))
     log = open_log(catalog_uri(settings), settings.storage)
     # what is no catalog, and what says not where its rows are to be, is told before Spark starts
     if not log.exists() and options.warehouse is None:
         default_warehouse(log)
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         report = bring_in(spark, log, part, options)
     if report.outcome == "fenced_out":
-        raise _fenced_out(report.reason or "", part, options.policy)
+        raise _fenced_error(report.reason or "", part, options.policy)
     return report
 
 
@@ -247,10 +247,10 @@ def _refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> 
         return
     refusal = find_fence(state, release, policy)
     if refusal is not None:
-        raise _fenced_out(refusal, ReleaseToApply(release), policy)
+        raise _fenced_error(refusal, ReleaseToApply(release), policy)
 
 
-def _fenced_out(reason: str, part: ReleaseToApply, policy: Policy) -> FencedOut:
+def _fenced_error(reason: str, part: ReleaseToApply, policy: Policy) -> FencedOut:
     if part.past is not None:
         return FencedOut(reason, remedy=_RULE)
     way = "to bring this one in force again: catalog-migrate apply --allow-downgrade"

@@ -126,7 +126,7 @@ def _facts_of_streams(state: State) -> dict[str, Any]:
     return found
 
 
-def described(state: State, name: str) -> dict[str, Any]:
+def describe_object(state: State, name: str) -> dict[str, Any]:
     """One object; see :meth:`~catalog_migrate.api.catalog.Catalog.show`."""
     key = identity_text(parse_reference(name))
     mapping = state.mappings.get(key)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from catalog_migrate.api.configured import (
     OnNote,
-    configured_options,
     local_spark,
+    make_options,
     open_catalog,
     refuse_remote,
     unheard,
@@ -81,7 +81,7 @@ def cluster_runtime(
             local_spark(settings, on_note, jars=_login_jars(state, on_note))
         )
         runtime = catalog.runtime(
-            spark, cluster, options=options, on_event=on_note, start=configured_options(settings)
+            spark, cluster, options=options, on_event=on_note, start=make_options(settings)
         )
         if endpoint is not None:
             endpoint.runtime = runtime

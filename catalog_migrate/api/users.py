@@ -8,11 +8,11 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
-    configured_options,
-    configured_spark,
     engine_on,
     has_lasting_names,
+    make_options,
     open_catalog,
+    open_spark,
     unheard,
 )
 from catalog_migrate.errors import CatalogMigrateError
@@ -47,13 +47,13 @@ def look_at_users(settings: Settings, *, on_note: OnNote = unheard) -> UserObjec
     if not has_lasting_names(settings):
         on_note(_NO_NAMES)
         return UserObjects()
-    with configured_spark(settings, on_note) as spark:
+    with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             on_note(_NO_NAMES)
             return UserObjects()
         state = catalog.state()
-        found = find(engine, state, configured_options(settings).users)
+        found = find(engine, state, make_options(settings).users)
         looked = bind_again(engine, state, found, now=SystemClock().wall())
     try:
         record_look(catalog.log, looked)

@@ -47,9 +47,9 @@ from catalog_migrate.store.address import (
 )
 from catalog_migrate.store.object_store import (
     PROBES,
-    refused,
     remedy_of_refusal,
     require_fit,
+    store_error,
 )
 
 if TYPE_CHECKING:
@@ -507,7 +507,7 @@ class DeltaLog:
         """Raise the most telling error for a table that was opened and cannot be read."""
         self._refuse_other_columns(table, error)
         if self._is_remote:
-            raise refused(self._path, error, self._storage) from self._storage.cause(error)
+            raise store_error(self._path, error, self._storage) from self._storage.cause(error)
         actions = table.get_add_actions(flatten=True)
         sizes = zip(
             actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(),

@@ -17,7 +17,7 @@ from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit, note, pick
 from catalog_migrate.config import SPARK_CONF, STORAGE, Settings
 from catalog_migrate.errors import PrerequisiteMissing
-from catalog_migrate.store.address import HIDDEN, shown_address
+from catalog_migrate.store.address import HIDDEN, show_address
 from catalog_migrate.version import __version__
 
 
@@ -69,7 +69,7 @@ Row = tuple[str, "str | float | None", str]
 
 def _keys(settings: Settings) -> Iterator[Row]:
     for path, setting in settings.settings.items():
-        yield path, _shown(path, setting.value), setting.origin
+        yield path, _show(path, setting.value), setting.origin
 
 
 def _open(settings: Settings) -> Iterator[Row]:
@@ -80,11 +80,11 @@ def _open(settings: Settings) -> Iterator[Row]:
         yield f"{SPARK_CONF}.{name}", setting.value, setting.origin
 
 
-def _shown(path: str, value: str | float | None) -> str | float | None:
+def _show(path: str, value: str | float | None) -> str | float | None:
     """A value as it may be printed: an address that is refused for its login is looked at here."""
     if not isinstance(value, str):
         return value
-    shown = shown_address(value)
+    shown = show_address(value)
     if path == "spark.remote":  # its parameters stand behind a semicolon, a token among them
         server, parameters, _ = shown.partition(";")
         return f"{server};{HIDDEN}" if parameters else server

@@ -117,7 +117,7 @@ def command(
         found = administration.adopt(
             settings, schemas=schemas, tables=tables, forget=forget, dry_run=dry_run, on_note=note
         )
-        emit_value(found, format_, _adopted, _adoption_text)
+        emit_value(found, format_, _adoption_record, _adoption_text)
         return
     if schemas or tables or forget or dry_run:
         raise UsageError(
@@ -171,7 +171,7 @@ def _make_empty(settings: Settings, format_: str) -> None:
          "catalog-migrate run\n")
 
 
-def _adopted(found: Adoption) -> dict[str, object]:
+def _adoption_record(found: Adoption) -> dict[str, object]:
     """An adoption for programs."""
     return {
         "adopted": found.serial is not None,
@@ -222,12 +222,12 @@ def configuration() -> str:
         if key.section != section:
             section = key.section
             lines += ["", f"[{section}]"]
-        lines += _documented(key)
+        lines += _document(key)
     lines += ["", *(f"# {line}".rstrip() for line in POLICY_SAMPLE.splitlines())]
     return "\n".join(lines) + "\n"
 
 
-def _documented(key: Key) -> list[str]:
+def _document(key: Key) -> list[str]:
     about = [f"# {key.about.replace('`', '')}"]
     if key.path in _SET:
         return [*about, f"{key.name} = {_SET[key.path]}"]

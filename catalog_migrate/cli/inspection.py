@@ -513,13 +513,13 @@ def drift(
     """
     from catalog_migrate.report.registrations import report_drift
 
-    def wanted(count: int) -> bool:
+    def confirm_repair(count: int) -> bool:
         return confirm(f"Mend {count}?")
 
     settings = options.settings()
     with progress() as on_progress:
         found = compare_registrations(
-            settings, repair=repair, confirm=wanted, on_progress=on_progress, on_note=note,
+            settings, repair=repair, confirm=confirm_repair, on_progress=on_progress, on_note=note,
         )
     report = report_drift(found, catalog=settings.text("catalog.uri"), at=now())
     forms = make_forms(report, settings, lambda: as_json(drift_document(found)))

@@ -72,7 +72,7 @@ def _verb(args: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - each is told
-        return _failed(error, args)
+        return _report_error(error, args)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -109,7 +109,7 @@ def _describe_interrupt(args: list[str]) -> str:
     return NOTHING_BEGUN if verb in LOOKING else INTERRUPT
 
 
-def _failed(error: BaseException, args: list[str]) -> int:
+def _report_error(error: BaseException, args: list[str]) -> int:
     """Tell an error as configured; its exit code. What is no error of ours is a defect."""
     import logging
 
@@ -180,7 +180,7 @@ class Printed:
             try:
                 self._stream.write(text)
             except OSError as error:
-                self._failed(error)
+                self._discard_output(error)
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -195,7 +195,7 @@ class Printed:
         try:
             self._stream.flush()
         except OSError as error:
-            self._failed(error)
+            self._discard_output(error)
 
     def isatty(self) -> bool:
         """Whether a terminal reads it."""
@@ -207,7 +207,7 @@ class Printed:
             raise OSError("stdout is closed")
         return self._stream.fileno()
 
-    def _failed(self, error: OSError) -> None:
+    def _discard_output(self, error: OSError) -> None:
         left = isinstance(error, BrokenPipeError)
         self._end(None if left else error.strerror or str(error))
         # what is still held back would fail once more when the interpreter ends, and be told then

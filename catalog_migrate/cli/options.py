@@ -37,7 +37,7 @@ def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
     return found
 
 
-def _configured(path: str, flag: str, **attributes: Any) -> Callable[[Function], Function]:
+def _configured_flag(path: str, flag: str, **attributes: Any) -> Callable[[Function], Function]:
     """A flag for a key of the configuration: no parameter of the verb, :func:`settings` has it."""
 
     def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
@@ -46,19 +46,19 @@ def _configured(path: str, flag: str, **attributes: Any) -> Callable[[Function],
     return click.option(flag, expose_value=False, callback=keep, **attributes)
 
 
-catalog = _configured(
+catalog = _configured_flag(
     "catalog.uri", "--catalog", metavar="URI",
     help="The durable catalog (configuration: catalog.uri).",
 )
-warehouse = _configured(
+warehouse = _configured_flag(
     "catalog.warehouse", "--warehouse", metavar="DIR",
     help="Where a new catalog keeps its rows (configuration: catalog.warehouse).",
 )
-release = _configured(
+release = _configured_flag(
     "release.path", "--release", metavar="PATH",
     help="Directory of *.sql files or manifest .json (configuration: release.path).",
 )
-timeout = _configured(
+timeout = _configured_flag(
     "bootstrap.timeout", "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
     help="How long to wait for another process (configuration: bootstrap.timeout).",
 )
@@ -127,7 +127,7 @@ serial = click.option(
 )
 
 
-def _given_reason(_: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _check_reason(_: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """What was given, without blanks around it; UsageError where that is nothing."""
     if value is not None and not value.strip():
         raise UsageError(
@@ -137,7 +137,7 @@ def _given_reason(_: click.Context, param: click.Parameter, value: str | None) -
 
 
 reason = click.option(
-    "--reason", metavar="TEXT", callback=_given_reason,
+    "--reason", metavar="TEXT", callback=_check_reason,
     help="Why; kept in the history with what is changed.",
 )
 

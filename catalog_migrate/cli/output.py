@@ -124,7 +124,7 @@ def use_color(settings: Settings) -> bool:
 
 
 @contextmanager
-def blocked_plan_printed(format_: str, settings: Settings) -> Iterator[None]:
+def print_blocked_plan(format_: str, settings: Settings) -> Iterator[None]:
     """A plan that may not be applied is printed before its MigrationBlocked goes on."""
     try:
         yield
@@ -249,7 +249,7 @@ def save(out: str, text: str, *, remedy: str = _OTHER_PLACE) -> None:
         target = path.resolve() if path.is_symlink() else path
         partial = target.with_name(f".{target.name[:100]}.{uuid4().hex}")
     except OSError as error:
-        raise _failed(out, error, remedy) from error
+        raise _output_error(out, error, remedy) from error
     try:
         with partial.open("x", encoding="utf-8") as stream:
             if standing is not None:
@@ -259,7 +259,7 @@ def save(out: str, text: str, *, remedy: str = _OTHER_PLACE) -> None:
     except OSError as error:
         with suppress(OSError):  # on a read-only disk even what is not there cannot be removed
             partial.unlink()
-        raise _failed(out, error, remedy) from error
+        raise _output_error(out, error, remedy) from error
 
 
 def _mode_of(path: Path) -> int | None:
@@ -270,7 +270,7 @@ def _mode_of(path: Path) -> int | None:
         return None
 
 
-def _failed(out: str, error: OSError, remedy: str) -> OutputFailed:
+def _output_error(out: str, error: OSError, remedy: str) -> OutputFailed:
     return OutputFailed(f"{out} cannot be written: {error.strerror}", remedy=remedy)
 
 

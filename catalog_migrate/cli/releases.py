@@ -29,13 +29,13 @@ from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import (
     as_json,
     asking,
-    blocked_plan_printed,
     emit,
     emit_plan,
     emit_start,
     form_of,
     note,
     pick,
+    print_blocked_plan,
     render_plan,
     save,
 )
@@ -235,11 +235,11 @@ def check(
             raise found
         emit(_invalid(found, format_), out)
         return found.exit_code
-    emit(_checked(found, format_, settings), out)
+    emit(_render_check(found, format_, settings), out)
     return exit_code(found.plan, detailed=detailed_exitcode)
 
 
-def _checked(found: Check, format_: str, settings: Settings) -> str:
+def _render_check(found: Check, format_: str, settings: Settings) -> str:
     if format_ == "json":
         return as_json(_check_document(found))
     return _check_text(found) if format_ == "text" else render_plan(found.plan, format_, settings)
@@ -250,16 +250,16 @@ def _trouble(entry: Blocked) -> str:
 
 
 def _warnings(plan: Plan) -> list[str]:
-    from catalog_migrate.report.verdict import unparsed_lines
+    from catalog_migrate.report.verdict import list_unparsed
 
-    return [*([] if plan.locks_out is None else [plan.locks_out]), *unparsed_lines(plan)]
+    return [*([] if plan.locks_out is None else [plan.locks_out]), *list_unparsed(plan)]
 
 
 def _list_refused(plan: Plan) -> list[str]:
     """What Spark has refused."""
-    from catalog_migrate.report.verdict import failed_proofs
+    from catalog_migrate.report.verdict import list_failed_proofs
 
-    return [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
+    return [f"{proof.name}: {proof.reason}" for proof in list_failed_proofs(plan)]
 
 
 def _check_document(found: Check) -> dict[str, object]:
@@ -417,7 +417,7 @@ def apply(
     from catalog_migrate.api.starts import apply_release
 
     settings = options.settings()
-    with blocked_plan_printed(format_, settings), progress() as on_progress:
+    with print_blocked_plan(format_, settings), progress() as on_progress:
         report = apply_release(
             settings, plan_file, approve=approve, allow_downgrade=allow_downgrade,
             confirm=asking(settings), reason=reason,
@@ -455,7 +455,7 @@ def bootstrap(
     from catalog_migrate.api.starts import start_release
 
     settings = options.settings()
-    with blocked_plan_printed(format_, settings), progress() as on_progress:
+    with print_blocked_plan(format_, settings), progress() as on_progress:
         report = start_release(
             settings, plan_file, approve=approve, read_only=read_only, reason=reason,
             on_progress=on_progress, on_note=note,
@@ -514,7 +514,7 @@ def rollback(
         return exit_code(plan, detailed=False)
     from catalog_migrate.api.starts import roll_back
 
-    with blocked_plan_printed(format_, settings), progress() as on_progress:
+    with print_blocked_plan(format_, settings), progress() as on_progress:
         report = roll_back(
             settings, plan, approve=approve,
             confirm=asking(settings), reason=reason,

@@ -63,14 +63,14 @@ def _field(field: Field) -> dict[str, Any]:
     }
 
 
-def _sized_text(tree: Type) -> str:
+def _write_type(tree: Type) -> str:
     """The type as Spark's ``CharVarcharUtils`` writes it into metadata."""
     if isinstance(tree, Array):
-        return f"array<{_sized_text(tree.element)}>"
+        return f"array<{_write_type(tree.element)}>"
     if isinstance(tree, Map):
-        return f"map<{_sized_text(tree.key)},{_sized_text(tree.value)}>"
+        return f"map<{_write_type(tree.key)},{_write_type(tree.value)}>"
     if isinstance(tree, Struct):
-        fields = ",".join(f"{f.name}:{_sized_text(f.type)}" for f in tree.fields)
+        fields = ",".join(f"{f.name}:{_write_type(f.type)}" for f in tree.fields)
         return f"struct<{fields}>"
     return str(tree).lower()
 
@@ -123,7 +123,7 @@ def column_metadata(column: Column) -> dict[str, str]:
         metadata["comment"] = column.comment
     tree = parse_type(column.type)
     if holds(tree, "CHAR", "VARCHAR"):
-        metadata[SIZED_KEY] = _sized_text(tree)
+        metadata[SIZED_KEY] = _write_type(tree)
     if column.generated is not None:
         metadata[GENERATED_KEY] = escape_doubled_quotes(column.generated)
     return metadata

@@ -82,7 +82,7 @@ def rows_added(path: str, first: int, upto: int) -> int:
     return sum(rows_brought(read_actions(path, version)) for version in range(first, upto))
 
 
-def added_at(path: str, version: int) -> Sequence[Mapping[str, Any]]:
+def list_added_files(path: str, version: int) -> Sequence[Mapping[str, Any]]:
     """The ``add`` action of each data file of a version of the table at ``path``.
 
     EngineFailure where a commit that is needed is missing or cannot be read.
@@ -90,7 +90,7 @@ def added_at(path: str, version: int) -> Sequence[Mapping[str, Any]]:
     table = store_at(path)
     since, names = newest_checkpoint(table.names(LOG), version)
     files: dict[DataFile, dict[str, Any]] = {}
-    reconcile(files, checkpointed(table, names), dict)
+    reconcile(files, read_checkpoint(table, names), dict)
     for each in range(since + 1, version + 1):
         reconcile(files, read_actions(path, each), dict)
     return tuple(files.values())
@@ -107,7 +107,7 @@ def newest_actions(path: str, kind: str) -> Iterator[Mapping[str, Any]]:
     since, checkpoint = newest_checkpoint(names, max([*commits, *checkpoints], default=-1))
     for version in sorted((each for each in commits if each > since), reverse=True):
         yield from (each[kind] for each in read_actions(path, version) if kind in each)
-    yield from (each[kind] for each in checkpointed(table, checkpoint) if kind in each)
+    yield from (each[kind] for each in read_checkpoint(table, checkpoint) if kind in each)
 
 
 def newest_checkpoint(names: Iterable[str], version: int) -> tuple[int, tuple[str, ...]]:
@@ -131,7 +131,7 @@ def newest_checkpoint(names: Iterable[str], version: int) -> tuple[int, tuple[st
     return -1, ()
 
 
-def checkpointed(table: Store, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+def read_checkpoint(table: Store, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     """The actions of a checkpoint's files: ``add``, those in its sidecars included, ``protocol``
     and ``domainMetadata``."""
     for name in names:

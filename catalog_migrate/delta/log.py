@@ -105,7 +105,7 @@ def is_in_log(path: str) -> bool:
     return LOG in PurePath(path).parts
 
 
-def why_no_log(path: str) -> str | None:
+def find_log_problem(path: str) -> str | None:
     """Why no Delta log is seen at ``path``; None where one is: the look that costs next to nothing.
 
     Nothing is read. A directory that may not be read, or a mount that does not answer, shows none;
@@ -250,7 +250,7 @@ def put_commit(
             if _put(table, path, version, data):
                 return version
             if version - follows == _RACES:
-                raise lost(path, "DELTA_CONCURRENT_APPEND", "others took every version")
+                raise lost_race_error(path, "DELTA_CONCURRENT_APPEND", "others took every version")
             _refuse_before(path, version, app_id, epoch, behind_data=behind_data)
             version += 1
 
@@ -284,10 +284,10 @@ def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:
 def refuse_later_epoch(path: str, held: int | None, epoch: int) -> None:
     """EngineFailure ``FENCED`` when ``held``, the epoch that the table carries, is a later one."""
     if (held or 0) > epoch:
-        raise _fenced(path, epoch)
+        raise _fenced_error(path, epoch)
 
 
-def lost(path: str, condition: str, why: str) -> EngineFailure:
+def lost_race_error(path: str, condition: str, why: str) -> EngineFailure:
     """The transient failure of a change that others came before."""
     return EngineFailure(
         f"cannot change {path} in place: {why} meanwhile", condition=condition, transient=True
@@ -298,22 +298,22 @@ def _put(table: Store, path: str, version: int, data: bytes) -> bool:
     """Whether the version was free. One below a checkpoint is too, once the log was cleaned up."""
     before = version - 1
     if not table.exists(commit_name(before)) and (before not in versions_of(table.names(LOG))[1]):
-        raise lost(path, "DELTA_CONCURRENT_WRITE", "its log was cleaned up")
+        raise lost_race_error(path, "DELTA_CONCURRENT_WRITE", "its log was cleaned up")
     return table.put_if_absent(commit_name(version), data)
 
 
 def _refuse_before(path: str, version: int, app_id: str, epoch: int, *, behind_data: bool) -> None:
     """EngineFailure when ours may not follow this commit of somebody else."""
     if not behind_data:
-        raise lost(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
+        raise lost_race_error(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
     change = read_change(path, version)
     if change.transactions.get(app_id, epoch) > epoch:
-        raise _fenced(path, epoch)
+        raise _fenced_error(path, epoch)
     if change.redefines or change.changes_protocol:
-        raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
+        raise lost_race_error(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
 
 
-def _fenced(path: str, epoch: int) -> EngineFailure:
+def _fenced_error(path: str, epoch: int) -> EngineFailure:
     """Transient, because the next attempt asks for the lease first, and that is lost."""
     return EngineFailure(
         f"{path} is worked on under a later epoch than {epoch}", condition="FENCED", transient=True
@@ -405,11 +405,11 @@ class CommitLog:
         for name, value in info.items():
             if name.startswith(OURS):
                 if not isinstance(value, str):
-                    self._damaged(place, f"is damaged: its {name} is {value!r}")
+                    self._raise_damage(place, f"is damaged: its {name} is {value!r}")
                 said[name.removeprefix(OURS)] = value
         milliseconds = info.get("timestamp")
         if milliseconds is not None and _number(milliseconds) is None:
-            self._damaged(place, f"is damaged: its timestamp is {milliseconds!r}")
+            self._raise_damage(place, f"is damaged: its timestamp is {milliseconds!r}")
         return Commit(
             version, place, said.pop("commit", None),
             None if milliseconds is None else _number(milliseconds), said,
@@ -425,7 +425,7 @@ class CommitLog:
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            self._damaged(self.place(version), f"is truncated or damaged: {error}", error)
+            self._raise_damage(self.place(version), f"is truncated or damaged: {error}", error)
         return transactions_in(actions)
 
     def place(self, version: int) -> str:
@@ -443,17 +443,17 @@ class CommitLog:
         try:
             actions = decoded(self._table.read(commit_name(version)))
         except FileNotFoundError as error:
-            self._damaged(place, "is missing", error)
+            self._raise_damage(place, "is missing", error)
         except StoreFailure:  # nobody could look: that is no damage
             raise
         except OSError as error:
-            self._damaged(place, f"cannot be read: {error.strerror}", error)
+            self._raise_damage(place, f"cannot be read: {error.strerror}", error)
         except (ValueError, RecursionError) as error:
-            self._damaged(place, f"is truncated or damaged: {error}", error)
+            self._raise_damage(place, f"is truncated or damaged: {error}", error)
         if not all(map(_is_action, actions)):
-            self._damaged(place, "is damaged: it holds something else than actions")
+            self._raise_damage(place, "is damaged: it holds something else than actions")
         if not any("commitInfo" in action for action in actions):
-            self._damaged(place, "is truncated or damaged: it holds no commit")
+            self._raise_damage(place, "is truncated or damaged: it holds no commit")
         info = info_in(actions)
         self._check_files(place, info, actions)
         return info
@@ -464,15 +464,15 @@ class CommitLog:
         """Compare the data files that a commit names with how many it says that it has."""
         metrics = info.get("operationMetrics")
         if not isinstance(metrics, dict | None):
-            self._damaged(place, f"is damaged: its metrics are {metrics!r}")
+            self._raise_damage(place, f"is damaged: its metrics are {metrics!r}")
         promised = (metrics or {}).get("num_added_files")
         if promised is None:
             return
         number, added = _number(promised), sum("add" in action for action in actions)
         if number is None:
-            self._damaged(place, f"is damaged: it names {promised!r} data files")
+            self._raise_damage(place, f"is damaged: it names {promised!r} data files")
         if number != added:
-            self._damaged(place, f"is truncated: {added} of {promised} data files are named")
+            self._raise_damage(place, f"is truncated: {added} of {promised} data files are named")
 
     def _scan(self) -> tuple[int, int | None]:
         """(first version whose commit file is needed, newest version)."""
@@ -495,12 +495,12 @@ class CommitLog:
         except StoreFailure:
             raise
         except OSError as error:
-            self._damaged(self._table.place(LOG), f"cannot be read: {error.strerror}", error)
+            self._raise_damage(self._table.place(LOG), f"cannot be read: {error.strerror}", error)
 
     def _missing(self, version: int) -> NoReturn:
-        self._damaged(self.place(version), "is missing")
+        self._raise_damage(self.place(version), "is missing")
 
-    def _damaged(self, place: str, what: str, cause: Exception | None = None) -> NoReturn:
+    def _raise_damage(self, place: str, what: str, cause: Exception | None = None) -> NoReturn:
         raise self._damage(place, what, cause) from cause
 
 

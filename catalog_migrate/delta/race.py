@@ -23,7 +23,7 @@ from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage, is_remote
-from catalog_migrate.store.object_store import PROBES, refused
+from catalog_migrate.store.object_store import PROBES, store_error
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -111,7 +111,7 @@ def _round_against(
     except CommitFailedError:
         ours_won = False
     except Exception as error:  # noqa: BLE001 - told without what is secret
-        raise refused(address, error, storage) from storage.cause(error)
+        raise store_error(address, error, storage) from storage.cause(error)
     finally:
         if releasing.ident is not None:
             releasing.join()
@@ -167,7 +167,7 @@ def _round(address: str, storage: Storage, *, at_once: bool) -> int:
     for thread in threads:
         thread.join()
     if failed:
-        raise refused(address, failed[0], storage) from storage.cause(failed[0])
+        raise store_error(address, failed[0], storage) from storage.cause(failed[0])
     return len(won)
 
 
@@ -179,7 +179,7 @@ def _table(place: str, storage: Storage) -> Iterator[str]:
         try:
             write_rows(address, _row(), storage=storage)
         except Exception as error:  # noqa: BLE001 - told without what is secret
-            raise refused(address, error, storage) from storage.cause(error)
+            raise store_error(address, error, storage) from storage.cause(error)
         yield address
     finally:
         _remove(address, storage, made)

@@ -24,7 +24,7 @@ from catalog_migrate.delta.log import (
     transactions_in,
     versions_of,
 )
-from catalog_migrate.store.address import spelled, storage_of
+from catalog_migrate.store.address import normalise, storage_of
 from catalog_migrate.store.object_store import ObjectStore, object_store_at
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def newest_version(address: str) -> int | None:
     return max([*commits, *checkpoints], default=None)
 
 
-def replayed(
+def replay(
     address: str, version: int | None, load: Callable[[int], DeltaTable]
 ) -> ReplayedTable | DeltaTable:
     """The table at an address, at its newest version or the one asked for; never to be written by.
@@ -119,7 +119,7 @@ def replayed(
     A log with more in it than is kept account of here is left to delta-rs, by ``load`` of a
     version. FileNotFoundError where there is none, StoreFailure where the store does not answer.
     """
-    if version is not None and (seen := _seen(address).get(version)) is not None:
+    if version is not None and (seen := _find_known(address).get(version)) is not None:
         return seen[1]
     store, objects = _objects(address)
     commits, checkpoints = versions_of(objects)
@@ -145,7 +145,7 @@ def replayed(
 def forget(address: str) -> None:
     """Know nothing of a table that was removed."""
     with _lock:
-        _known.pop(spelled(address), None)
+        _known.pop(normalise(address), None)
 
 
 def _objects(address: str) -> tuple[ObjectStore, dict[str, str]]:
@@ -162,15 +162,15 @@ def _mark(tags: Mapping[int, str], upto: int) -> int:
     return hash(tuple(sorted(each for each in tags.items() if each[0] <= upto)))
 
 
-def _seen(address: str) -> dict[int, tuple[int, ReplayedTable | DeltaTable]]:
+def _find_known(address: str) -> dict[int, tuple[int, ReplayedTable | DeltaTable]]:
     with _lock:
-        known = _known.get(spelled(address))
+        known = _known.get(normalise(address))
         return {} if known is None else dict(known.states)
 
 
 def _base(address: str, wanted: int, tags: Mapping[int, str]) -> ReplayedTable | None:
     """The newest state that is remembered, not above ``wanted``, and is in this very log."""
-    seen = _seen(address)
+    seen = _find_known(address)
     for version in sorted(seen, reverse=True):
         if version > wanted:
             continue
@@ -184,8 +184,8 @@ def _remember(
     address: str, version: int, mark: int, state: ReplayedTable | DeltaTable
 ) -> None:
     with _lock:
-        known = _known.setdefault(spelled(address), _Known())
-        _known.move_to_end(spelled(address))
+        known = _known.setdefault(normalise(address), _Known())
+        _known.move_to_end(normalise(address))
         for other, (_, held) in tuple(known.states.items()):
             if other == version or held is state:
                 del known.states[other]

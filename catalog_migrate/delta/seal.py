@@ -63,7 +63,7 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
         if not standing.defines_same(planned):
             raise _conflict(path, f"its metadata changed after version {follows}")
         return commit_actions(
-            table, _sealed(standing).actions(standing), operation="SET TBLPROPERTIES",
+            table, _seal(standing).actions(standing), operation="SET TBLPROPERTIES",
             app_id=app_id, epoch=epoch,
         )
 
@@ -73,9 +73,9 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
     )
 
 
-def _sealed(form: Form) -> Form:
+def _seal(form: Form) -> Form:
     sealed = form.with_configuration({**form.configuration, **SEAL})
-    return sealed.obeyed_by(_CHECKED, "appendOnly", "checkConstraints")
+    return sealed.under_protocol(_CHECKED, "appendOnly", "checkConstraints")
 
 
 def unseal(

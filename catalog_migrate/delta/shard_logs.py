@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from catalog_migrate.delta.log import why_no_log
+from catalog_migrate.delta.log import find_log_problem
 from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
@@ -28,20 +28,21 @@ class ShardLogs:
         from catalog_migrate.delta.table import shard_size
         from catalog_migrate.model.sizes import TableSize
 
-        return TableSize(-1, 0) if why_no_log(path) is not None else shard_size(path)
+        return TableSize(-1, 0) if find_log_problem(path) is not None else shard_size(path)
 
-    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+    def count_appended(self, path: str, after: int, upto: int | None = None) -> int | None:
         """By the statistics of both versions; -1 where no log is seen."""
-        from catalog_migrate.delta.table import grown
+        from catalog_migrate.delta.table import count_appended
 
-        return -1 if why_no_log(path) is not None else grown(path, after, upto)
+        return -1 if find_log_problem(path) is not None else count_appended(path, after, upto)
 
     def unsupported(self, path: str) -> Unsupported | None:
         """By the protocol in the log; nothing where no log is seen."""
-        from catalog_migrate.delta.table import unsupported_at
+        from catalog_migrate.delta.table import find_unsupported
 
-        return unsupported_at(path)
+        return find_unsupported(path)
 
-    def why_no_shard(self, path: str) -> str | None:
+    def find_shard_problem(self, path: str) -> str | None:
         """A look that costs next to nothing, on an object store a request."""
-        return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
+        is_seen = self._in_sight and (self._disks or is_remote(path))
+        return find_log_problem(path) if is_seen else None

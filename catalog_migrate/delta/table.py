@@ -17,7 +17,14 @@ from uuid import uuid4
 
 from catalog_migrate.delta.commit import commit_onto_newest, is_overtaken
 from catalog_migrate.delta.datatypes import columns_of
-from catalog_migrate.delta.files import DataFile, Sizes, added_at, file_of, newest_actions, size_of
+from catalog_migrate.delta.files import (
+    DataFile,
+    Sizes,
+    file_of,
+    list_added_files,
+    newest_actions,
+    size_of,
+)
 from catalog_migrate.delta.log import (
     LOG,
     checksum_name,
@@ -34,7 +41,7 @@ from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, StoreFailure, UnsupportedTable
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.sizes import TableSize
-from catalog_migrate.model.table_features import Unsupported, unsupported
+from catalog_migrate.model.table_features import Unsupported, find_unsupported_features
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import (
     directory_of,
@@ -141,10 +148,10 @@ def view_table(path: str, *, version: int | None = None) -> TableView:
     """Like :func:`open_table`, for questions alone: on an object store they cost few requests."""
     if not is_remote(path):
         return open_table(path, version=version)
-    from catalog_migrate.delta.replay import replayed
+    from catalog_migrate.delta.replay import replay
 
     with _refusing_unsupported(path), failing(f"read the shard {path}"):
-        return replayed(path, version, lambda found: load_table(path, version=found))
+        return replay(path, version, lambda found: load_table(path, version=found))
 
 
 @contextmanager
@@ -214,7 +221,7 @@ def data_size(path: str) -> int:
         return 0
 
 
-def grown(path: str, after: int, upto: int | None = None) -> int | None:
+def count_appended(path: str, after: int, upto: int | None = None) -> int | None:
     """Rows that came after a version, -1 when unknown, None when rows of before went; no Spark."""
     newest = view_table(path).version() if upto is None else upto
     before, until = (file_sizes(view_table(path, version=each)) for each in (after, newest))
@@ -238,7 +245,7 @@ def file_sizes(table: TableView) -> Sizes:
     if "deletionVectors" in (table.protocol().writer_features or ()):
         path = _address_of(table)
         with failing(f"list the files of {path}"):
-            return {file_of(add): size_of(add) for add in added_at(path, table.version())}
+            return {file_of(add): size_of(add) for add in list_added_files(path, table.version())}
     with failing(f"list the files of {table.table_uri}"):
         actions = table.get_add_actions(flatten=True)
         names = actions.schema.names
@@ -268,7 +275,7 @@ def remove_files(path: str) -> None:
     Data files stay for older versions. Not refused by ``delta.appendOnly``, which is for users.
     """
     table = view_table(path)
-    added = added_at(path, table.version())
+    added = list_added_files(path, table.version())
     if not added:
         return
     now = int(time.time() * 1000)
@@ -315,21 +322,21 @@ def clustering_columns(path: str) -> tuple[str, ...]:
     return ()
 
 
-def unsupported_at(path: str) -> Unsupported | None:
+def find_unsupported(path: str) -> Unsupported | None:
     """What the table at ``path`` has that is not supported, if anything; no Spark.
 
     None also for a table that cannot be read: whatever reads it says why.
     """
     try:
-        return _unsupported(form_of(view_table(path)).protocol)
+        return _find_unsupported(form_of(view_table(path)).protocol)
     except UnsupportedTable:
-        return _unsupported(protocol_at(path))
+        return _find_unsupported(protocol_at(path))
     except EngineFailure:
         return None
 
 
-def _unsupported(protocol: Mapping[str, Any]) -> Unsupported | None:
-    return unsupported(
+def _find_unsupported(protocol: Mapping[str, Any]) -> Unsupported | None:
+    return find_unsupported_features(
         protocol.get("minReaderVersion", 1), protocol.get("minWriterVersion", 2),
         (*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())),
     )
@@ -337,7 +344,7 @@ def _unsupported(protocol: Mapping[str, Any]) -> Unsupported | None:
 
 def refuse_unsupported(path: str, protocol: Mapping[str, Any]) -> None:
     """Raise :class:`UnsupportedTable` for a protocol (as its action) that is not supported."""
-    found = _unsupported(protocol)
+    found = _find_unsupported(protocol)
     if found is not None:
         raise UnsupportedTable(
             f"nothing can be done to the table at {path}: {found.reason}",
@@ -399,7 +406,8 @@ def make_append_only(path: str) -> bool:
             return False
         wanted = form.with_configuration({**form.configuration, "delta.appendOnly": "true"})
         commit_actions(
-            table, wanted.obeyed_by(2, "appendOnly").actions(form), operation="SET TBLPROPERTIES"
+            table, wanted.under_protocol(2, "appendOnly").actions(form),
+            operation="SET TBLPROPERTIES",
         )
         return True
 
@@ -468,7 +476,7 @@ class Form:
         """Whether two forms differ in nothing but what an INSERT changes."""
         return self == other or _without_high_water_marks(self) == _without_high_water_marks(other)
 
-    def obeyed_by(self, version: int, *features: str) -> Form:
+    def under_protocol(self, version: int, *features: str) -> Form:
         """This form under a protocol by which each writer obeys some features.
 
         Where its protocol names none, ``version`` is that of writers which know them all.

@@ -434,7 +434,7 @@ class Engine(Protocol):
         """Newest version of the Delta table at ``path``; None when there is none."""
         ...
 
-    def why_no_shard(self, path: str) -> str | None:
+    def find_shard_problem(self, path: str) -> str | None:
         """Why no Delta table is seen at ``path``, else None; so cheap that every start looks."""
         ...
 
@@ -461,7 +461,7 @@ class Engine(Protocol):
         """Rows of the shard at a version."""
         ...
 
-    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+    def count_appended(self, path: str, after: int, upto: int | None = None) -> int | None:
         """Rows that came after a version, up to another (default: the newest); -1 when unknown.
 
         None when rows of before were changed or removed: then it is not only what came.
@@ -484,7 +484,7 @@ class Engine(Protocol):
         """Copy what was appended in versions after+1…upto; None when those are not append-only."""
         ...
 
-    def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
+    def find_refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
         """What a copy would be refused for, by one query; writes nothing, holds no value of a row.
 
         EngineFailure when the rows cannot be read.

@@ -43,7 +43,7 @@ class Workers:
     def _side_by_side(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
         from concurrent.futures import wait
 
-        pool = self._started()
+        pool = self._start()
         under_way = [pool.submit(act, item) for item in items]
         try:
             for item, future in zip(items, under_way, strict=True):
@@ -62,7 +62,7 @@ class Workers:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
 
-    def _started(self) -> ThreadPoolExecutor:
+    def _start(self) -> ThreadPoolExecutor:
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 

@@ -47,9 +47,9 @@ from catalog_migrate.migrations.reshape import sessions_in_the_way
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.sizes import TableSize
-from catalog_migrate.model.table_properties import left_out
+from catalog_migrate.model.table_properties import list_omitted
 from catalog_migrate.operations.kinds import MIGRATE, ROLLBACK
-from catalog_migrate.operations.steps import IN_PLACE, NAMES, Step, decoded, stored
+from catalog_migrate.operations.steps import IN_PLACE, NAMES, Step, decode_program, store_program
 from catalog_migrate.planner.earlier_state import rows_of
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.planner.record_format import find_record_format
@@ -117,7 +117,7 @@ def _of_migration(migration: Migration, wanted: Commit) -> Commit:
 def read_stored_program(state: State) -> tuple[Step, ...]:
     """The program that the pending commit stored; () where there is none that this tool knows."""
     record = state.operations.get(RECONCILE)
-    return () if record is None else decoded(record.program)
+    return () if record is None else decode_program(record.program)
 
 
 def _verb(verb: str, owner: Owner) -> str:
@@ -153,7 +153,9 @@ class PutInForce(msgspec.Struct, frozen=True):
             Put("allocator", "s", AllocatorRecord(next=migration.next_global)),
             Delete("intent", str(self.epoch)),
             *self._keep_seals(state),
-            Put("operation", RECONCILE, to_reconcile(f"bring in serial {serial}", stored(later))),
+            Put("operation", RECONCILE, to_reconcile(
+                f"bring in serial {serial}", store_program(later)
+            )),
             *_record_release(state, migration, self.owner, serial),
         ]
 
@@ -293,7 +295,7 @@ def _unset(
 ) -> tuple[str, ...]:
     """The properties that the release leaves out of what was declared, done or not."""
     before = (*record.unset, *(item.definition.properties if item is not None else ()))
-    return left_out(before, definition.properties) if before else ()
+    return list_omitted(before, definition.properties) if before else ()
 
 
 def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:

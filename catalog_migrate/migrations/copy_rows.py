@@ -178,7 +178,7 @@ def _append(
     if segment.projection is None:
         if segment.left_out:
             return 0, None
-        if work.engine.grown(source, after, upto) != 0:
+        if work.engine.count_appended(source, after, upto) != 0:
             raise CommitConflict(
                 f"rows were written to {shard} that the columns of then cannot hold", remedy=again
             )

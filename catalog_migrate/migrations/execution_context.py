@@ -35,7 +35,7 @@ from catalog_migrate.operations.operation import Execution, Operation
 from catalog_migrate.operations.steps import Step
 from catalog_migrate.planner.plan import Migration, Target
 from catalog_migrate.retry import retry
-from catalog_migrate.store.address import spelled
+from catalog_migrate.store.address import normalise
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -178,7 +178,7 @@ class ExecutionContext:
 
     def commit(self, wanted: Commit) -> State:
         """Commit under the lease, with what was executed and is in no commit yet."""
-        with self.journal.unlogged() as executed:
+        with self.journal.log_executed() as executed:
             return commit(self.log, msgspec.structs.replace(
                 wanted, requirements=(self.held, *wanted.requirements), executed=executed
             ))
@@ -229,7 +229,7 @@ def absolute(warehouse: str, path: str) -> str:
 def relative(warehouse: str, location: str) -> str | None:
     """The shard path of a location below the warehouse, None when it lies elsewhere."""
     if "://" in warehouse and "://" in location:
-        prefix, place = spelled(warehouse) + "/", spelled(location)
+        prefix, place = normalise(warehouse) + "/", normalise(location)
         return place[len(prefix) :] if place.startswith(prefix) else None
     prefix = warehouse.rstrip("/") + "/"
     if location.startswith(prefix):

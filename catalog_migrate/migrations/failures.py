@@ -91,7 +91,7 @@ def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
         return
 
     fences = () if work.lease is None else (work.held,)
-    with work.journal.unlogged() as executed:
+    with work.journal.log_executed() as executed:
         commit(work.log, Commit(
             "reconcile", (RecordFailure(record),), fences, executed=executed
         ))

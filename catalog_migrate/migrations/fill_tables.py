@@ -99,7 +99,8 @@ def fill_again_if_read_too_early(
     """
     last = {path: sealed[path] - 1 for path, _ in shard.read}
     if all(
-        last[path] <= version or work.engine.grown(work.absolute(path), version, last[path]) == 0
+        last[path] <= version
+        or work.engine.count_appended(work.absolute(path), version, last[path]) == 0
         for path, version in shard.read
     ):
         return shard

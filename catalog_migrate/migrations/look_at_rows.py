@@ -63,7 +63,7 @@ def _find_refused_parts(
             [replace(column, comment=None) for column in definition.columns],
             risk.columns, risk.checks,
         )
-        found = work.retrying(lambda: work.engine.refused_rows(request))
+        found = work.retrying(lambda: work.engine.find_refused_rows(request))
     except EngineFailure:
         return None
     return [_part(target, each) for each in found]

@@ -175,7 +175,7 @@ class _CalledFor:
         if (what, identity) not in self._all:
             return made(step, identity)
         if what == "drop":
-            after = () if self._old is None else self._old.used_by(identity)
+            after = () if self._old is None else self._old.users_of(identity)
             return made(step, identity, frozenset(after), found.drops[identity])
         first = {*self._uses[identity], *filter(None, [self._moves.get(identity)])}
         return made(

@@ -121,7 +121,7 @@ class PlanningInputs(msgspec.Struct, frozen=True):
         if item is None or item.shard is None:
             return None
         path = shard_location(state.setting("warehouse"), item.shard)
-        if self.shards.why_no_shard(path) is not None:
+        if self.shards.find_shard_problem(path) is not None:
             return None
         try:
             found = self.shards.shard_size(path)
@@ -129,10 +129,12 @@ class PlanningInputs(msgspec.Struct, frozen=True):
             return None
         return None if found.rows < 0 else found
 
-    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
-        """As :meth:`~catalog_migrate.engine.port.Engine.grown`; -1 for what is not supported."""
+    def count_appended(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """As :meth:`~catalog_migrate.engine.port.Engine.count_appended`; -1 for what is not
+        supported.
+        """
         try:
-            return self.shards.grown(path, after, upto)
+            return self.shards.count_appended(path, after, upto)
         except UnsupportedTable:
             return -1
 
@@ -153,7 +155,7 @@ def plan_release(
         warehouse = state.setting("warehouse")
         migration = plan_rollback(
             inputs.log, part.past, state,
-            grown=lambda path, *versions: inputs.grown(
+            grown=lambda path, *versions: inputs.count_appended(
                 shard_location(warehouse, path), *versions
             ),
             sizes=inputs.sizes(state), approve=options.approvals, policy=options.policy,
@@ -166,7 +168,8 @@ def plan_release(
     migration = with_unsupported_tables(
         migration, tuple(find_unsupported_tables(migration.plan, state, inputs.shards.unsupported))
     )
-    return with_missing_data(migration, missing_data(state, inputs.shards.why_no_shard, touched))
+    missing = missing_data(state, inputs.shards.find_shard_problem, touched)
+    return with_missing_data(migration, missing)
 
 
 def _release_planned(

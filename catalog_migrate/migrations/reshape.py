@@ -26,7 +26,7 @@ from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.progress import Progress
-from catalog_migrate.model.table_properties import left_out
+from catalog_migrate.model.table_properties import list_omitted
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Migration, Target
 
@@ -223,7 +223,7 @@ def _rehearse_properties(
     before = state.items[target.item_id].definition.properties
     spec = shard_spec(
         target.definition, location,
-        unset=left_out((*state.shards[path].unset, *before), target.definition.properties),
+        unset=list_omitted((*state.shards[path].unset, *before), target.definition.properties),
     )
     try:
         work.retrying(lambda: work.engine.clone_shard(work.absolute(path), location))

@@ -15,7 +15,7 @@ from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.updates import Swap
 from catalog_migrate.errors import CatalogMigrateError, UnsafeCommits, UnsuitableSession
 from catalog_migrate.migrations.options import BootstrapOptions
-from catalog_migrate.store.address import Storage, bucket_of, is_remote, shown_address, storage_of
+from catalog_migrate.store.address import Storage, bucket_of, is_remote, show_address, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def _take_at_its_word(
     if name in options.safe_log_stores or name == LOG_STORE:
         return
     said = (
-        f"the Spark Connect server commits to {shown_address(warehouse)} with {name}, which a"
+        f"the Spark Connect server commits to {show_address(warehouse)} with {name}, which a"
         " client cannot try: unless it puts commits where there is none, it writes over those of"
         " other processes"
     )

@@ -117,7 +117,7 @@ def _declare(
             seals[each.path] = SealedShard(
                 path=each.path, follows=version, properties=properties
             )
-        elif each.needed or work.engine.why_no_shard(location) is None:
+        elif each.needed or work.engine.find_shard_problem(location) is None:
             raise PrepareFailed(
                 f"the shard {each.path} is gone", remedy="restore the directory and start again"
             )

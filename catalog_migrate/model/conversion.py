@@ -15,8 +15,8 @@ from catalog_migrate.model.types import (
     Type,
     by_place_and_name,
     can_cast,
-    continued_fields,
     is_lossless,
+    match_fields,
     parse_type,
 )
 
@@ -83,7 +83,7 @@ class _Conversion(NamedTuple):
         """A struct put together field by field, each at this depth."""
         parts: list[str] = []
         nothing = [f"{expression} IS NULL"]
-        for field, before in continued_fields(source, target):
+        for field, before in match_fields(source, target):
             missing = MISSING_VALUE.format(quote_part(field.name))
             if before is None:
                 value = f"CAST(NULL AS {field.type})" if field.nullable else missing
@@ -138,7 +138,7 @@ def _changes_keys(source: Type, target: Type) -> bool:
     if isinstance(source, Struct) and isinstance(target, Struct):
         return any(
             before is not None and _changes_keys(before.type, field.type)
-            for field, before in continued_fields(source, target)
+            for field, before in match_fields(source, target)
         )
     return False
 

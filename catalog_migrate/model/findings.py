@@ -96,7 +96,7 @@ def findings_of(error: CatalogMigrateError, subject: str) -> tuple[Finding, ...]
     )
 
 
-def listed_findings(error: CatalogMigrateError) -> list[Finding]:
+def list_findings(error: CatalogMigrateError) -> list[Finding]:
     """Return the lines that an error lists, each as a finding."""
     return [
         each if isinstance(each, Finding) else Finding("", None, "error", str(each))

@@ -53,7 +53,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
         ranked = sorted(keys, key=lambda node: order_key(keys[node]))
         self.add_nodes_from((node, {"key": keys[node]}) for node in ranked)
         self.add_edges_from(
-            (used, user) for user in ranked if user in uses for used in self._ranked(uses[user])
+            (used, user) for user in ranked if user in uses for used in self._by_rank(uses[user])
         )
         for user, roles in links.items():
             for role, used in sorted(roles.items()):
@@ -70,7 +70,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
         """What ``node`` uses directly, in rank order; () for a node that is not in the graph."""
         return tuple(self._pred.get(node, ()))
 
-    def used_by(self, node: Identity) -> tuple[Identity, ...]:
+    def users_of(self, node: Identity) -> tuple[Identity, ...]:
         """What uses ``node`` directly, in rank order; () for a node that is not in the graph."""
         return tuple(self._succ.get(node, ()))
 
@@ -100,7 +100,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
             depths = measure_depths(networkx.topological_sort(within), self._pred, chosen)
         except networkx.NetworkXUnfeasible:
             raise self._in_a_circle() from None
-        return tuple(map(self._ranked, group_in_waves(depths, chosen)))
+        return tuple(map(self._by_rank, group_in_waves(depths, chosen)))
 
     def dependents(
         self, roots: Iterable[Identity], *,
@@ -174,7 +174,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
     def _rank(self) -> dict[Identity, int]:
         return {node: number for number, node in enumerate(self)}
 
-    def _ranked(self, nodes: Iterable[Identity]) -> tuple[Identity, ...]:
+    def _by_rank(self, nodes: Iterable[Identity]) -> tuple[Identity, ...]:
         return tuple(sorted(nodes, key=self._rank.__getitem__))
 
     def _in_a_circle(self) -> DependencyCycle:

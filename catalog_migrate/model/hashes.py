@@ -139,13 +139,13 @@ def decision_hashes(definition: ObjectDefinition) -> dict[str, str]:
     return {label: _decision(label, parts) for label, parts in _decisions(definition)}
 
 
-def restamped_storage(stored: str, definition: ObjectDefinition) -> str:
+def restamp_storage(stored: str, definition: ObjectDefinition) -> str:
     """The hash of how a table is stored, made again where ``stored`` is of scheme 1."""
     present = storage_hash(definition)
     return present if stored[:2] != present[:2] else stored
 
 
-def restamped_decisions(applied: Sequence[str], definition: ObjectDefinition) -> tuple[str, ...]:
+def restamp_decisions(applied: Sequence[str], definition: ObjectDefinition) -> tuple[str, ...]:
     """Decisions that ran, with the hash of scheme 2 for each that ran under one of scheme 1."""
     found = list(applied)
     for label, parts in _decisions(definition):

@@ -95,7 +95,7 @@ def _require_kept(
     kept = {column.physical: column for column in shape.columns if column.physical}
     for physical, column in kept.items():
         if physical not in found or found[physical].type != column.type:
-            raise _changed(f"the column {column.name} is not there as {column.type} any more")
+            raise _layout_error(f"the column {column.name} is not there as {column.type} any more")
     return kept
 
 
@@ -119,7 +119,7 @@ def _renames(names: dict[str, str], kept: dict[str, PlacedColumn]) -> list[Alter
         waiting = {column.physical for column in pending}
         for column in pending:
             if used[column.name.lower()] not in waiting:
-                raise _changed(f"another column has the name {column.name}")
+                raise _layout_error(f"another column has the name {column.name}")
         first = pending[0]
         number = 1
         while f"{_UNDER_WAY}{number}" in used:
@@ -171,5 +171,5 @@ def longest_increasing(positions: Sequence[int]) -> frozenset[int]:
     return frozenset(chain)
 
 
-def _changed(reason: str) -> EngineFailure:
+def _layout_error(reason: str) -> EngineFailure:
     return EngineFailure(f"the shard was changed by others: {reason}", condition=LAYOUT_CHANGED)

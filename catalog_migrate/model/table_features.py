@@ -43,7 +43,7 @@ class Unsupported(msgspec.Struct, frozen=True):
     remedy: str
 
 
-def unsupported(
+def find_unsupported_features(
     reader: int, writer: int, features: Iterable[str]
 ) -> Unsupported | None:
     """What of a protocol (versions, and features of readers and writers) is not supported, if any.

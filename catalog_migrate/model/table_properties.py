@@ -266,7 +266,7 @@ def is_metadata(key: str, before: str | None, after: str | None) -> bool:
     )
 
 
-def left_out(earlier: Iterable[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+def list_omitted(earlier: Iterable[str], properties: Mapping[str, str]) -> tuple[str, ...]:
     """The keys that were declared and are not any more, sorted."""
     return tuple(sorted({*earlier} - properties.keys()))
 

@@ -200,7 +200,7 @@ class _Parser:
             return self._interval()
         if word not in ("ARRAY", "MAP", "STRUCT") or self.peek() != "<":
             self.fail(f"there is no type {token.text!r}", instead=_INSTEAD.get(word))
-        return self._nested(word)
+        return self._parse_nested(word)
 
     def _decimal(self) -> Decimal:
         numbers = self._numbers(1, 2) if self.peek() == "(" else [10]
@@ -224,7 +224,7 @@ class _Parser:
                 self.fail(f"INTERVAL {first} TO {last} does not exist")
         return Interval(family[family.index(first) : family.index(last) + 1])
 
-    def _nested(self, word: str) -> Type:
+    def _parse_nested(self, word: str) -> Type:
         self.expect("<")
         tree: Type
         if word == "ARRAY":
@@ -456,7 +456,7 @@ def by_place_and_name(source: Struct, target: Struct, holds: Holds) -> bool:
 
 def _by_name(source: Struct, target: Struct, holds: Holds) -> bool:
     """Compare fields by their names; new ones that are nullable may stand between them."""
-    pairs = continued_fields(source, target)
+    pairs = match_fields(source, target)
     return [of for _, of in pairs if of is not None] == list(source.fields) and all(
         to.nullable if of is None
         else (to.nullable or not of.nullable) and holds(of.type, to.type)
@@ -657,14 +657,14 @@ def _leaves(source: Type, target: Type) -> Iterator[tuple[Type, Type]]:
         yield from _leaves(source.key, target.key)
         yield from _leaves(source.value, target.value)
     elif isinstance(source, Struct) and isinstance(target, Struct):
-        for to, of in continued_fields(source, target):
+        for to, of in match_fields(source, target):
             if of is not None:
                 yield from _leaves(of.type, to.type)
     else:
         yield source, target
 
 
-def continued_fields(source: Struct, target: Struct) -> list[tuple[Field, Field | None]]:
+def match_fields(source: Struct, target: Struct) -> list[tuple[Field, Field | None]]:
     """Each field of ``target`` with the one of ``source`` that it continues, by name."""
     known = {field.name.lower(): field for field in source.fields}
     return [(field, known.get(field.name.lower())) for field in target.fields]
@@ -682,37 +682,37 @@ class AddedField(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def added_fields(source: str, target: str) -> tuple[AddedField, ...] | None:
+def find_added_fields(source: str, target: str) -> tuple[AddedField, ...] | None:
     """The nullable fields that make ``target`` of ``source``, an outer one before those beside it.
 
     None where anything else differs: another type, name, place or nullability of a field.
     """
-    return _added(parse_type(source), parse_type(target), ())
+    return _find_added(parse_type(source), parse_type(target), ())
 
 
-def _added(source: Type, target: Type, path: tuple[str, ...]) -> tuple[AddedField, ...] | None:
+def _find_added(source: Type, target: Type, path: tuple[str, ...]) -> tuple[AddedField, ...] | None:
     if source == target:
         return ()
     parts: list[tuple[AddedField, ...] | None]
     if isinstance(source, Array) and isinstance(target, Array):
-        parts = [_added(source.element, target.element, (*path, "element"))]
+        parts = [_find_added(source.element, target.element, (*path, "element"))]
     elif isinstance(source, Map) and isinstance(target, Map):
         parts = [
-            _added(source.key, target.key, (*path, "key")),
-            _added(source.value, target.value, (*path, "value")),
+            _find_added(source.key, target.key, (*path, "key")),
+            _find_added(source.value, target.value, (*path, "value")),
         ]
     elif isinstance(source, Struct) and isinstance(target, Struct):
-        parts = _added_to_struct(source, target, path)
+        parts = _find_added_in_struct(source, target, path)
     else:
         return None
     return None if None in parts else tuple(field for part in parts for field in part or ())
 
 
-def _added_to_struct(
+def _find_added_in_struct(
     source: Struct, target: Struct, path: tuple[str, ...]
 ) -> list[tuple[AddedField, ...] | None]:
     """What each field of a struct adds, None where anything else differs."""
-    pairs = continued_fields(source, target)
+    pairs = match_fields(source, target)
     if [of for _, of in pairs if of is not None] != list(source.fields):
         return [None]
     parts: list[tuple[AddedField, ...] | None] = []
@@ -723,7 +723,7 @@ def _added_to_struct(
             parts.append((new,) if to.nullable else None)
         else:
             same = (to.name, to.nullable) == (of.name, of.nullable)
-            parts.append(_added(of.type, to.type, (*path, to.name)) if same else None)
+            parts.append(_find_added(of.type, to.type, (*path, to.name)) if same else None)
         after = to.name
     return parts
 

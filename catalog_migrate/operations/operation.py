@@ -48,7 +48,7 @@ class Execution:
             self.record(step, began, wall(), outcome)
 
     @contextmanager
-    def unlogged(self) -> Iterator[tuple[Executed, ...]]:
+    def log_executed(self) -> Iterator[tuple[Executed, ...]]:
         """What was executed and is in no commit yet, for the commit that is made inside."""
         last = len(self.executed)
         yield tuple(one for one in self.executed[self._logged : last] if one.phase != SESSION)

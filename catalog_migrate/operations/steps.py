@@ -133,12 +133,12 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         return f"{verb} {self.kind.replace('_', ' ')} {self.subject}"
 
 
-def stored(program: Iterable[Step]) -> tuple[dict[str, Any], ...]:
+def store_program(program: Iterable[Step]) -> tuple[dict[str, Any], ...]:
     """A program as a record carries it."""
     return tuple(msgspec.to_builtins(step) for step in program)
 
 
-def decoded(program: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
+def decode_program(program: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
     """The program that a record carries; () where it has operations that this tool does not know.
 
     A newer tool may have stored it: what is left to do is then ordered by what is observed.
@@ -170,7 +170,7 @@ def describe_interruption(number: int, back: int | None, *, lasting: str = "for 
     return f"from step {number} {lasting}" if back is None else f"from step {number} to step {back}"
 
 
-def numbered(
+def number_steps(
     program: Sequence[Step], shown: int | None = None
 ) -> list[tuple[str, str]]:
     """(symbol, ``  3  drop view shop.v``) of each operation: how every report prints a program."""

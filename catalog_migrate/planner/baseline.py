@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.model.hashes import restamped_decisions, restamped_storage
+from catalog_migrate.model.hashes import restamp_decisions, restamp_storage
 from catalog_migrate.model.names import Allocator, Identity
 from catalog_migrate.planner.plan import Base
 
@@ -111,14 +111,14 @@ class Baseline(msgspec.Struct, frozen=True):
             item, hashes = items[mapping.item_id], mapping.hashes
             if item.definition.checks or _is_generated(item.definition):
                 hashes = hashes._replace(
-                    storage=restamped_storage(hashes.storage, item.definition)
+                    storage=restamp_storage(hashes.storage, item.definition)
                 )
             objects[identity] = BaselineObject(
                 definition=item.definition,
                 item_id=mapping.item_id,
                 global_id=mapping.global_id,
                 hashes=hashes,
-                applied=restamped_decisions(mapping.applied, item.definition)
+                applied=restamp_decisions(mapping.applied, item.definition)
                 if mapping.applied else (),
                 uses=tuple(identities[used] for used in item.uses if used in identities),
                 column_ids=item.column_ids,

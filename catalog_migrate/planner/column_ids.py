@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import ColumnIds, ItemRecord
-from catalog_migrate.model.hashes import decision_hashes, restamped_decisions
+from catalog_migrate.model.hashes import decision_hashes, restamp_decisions
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.contents import Movement, changes_values
 from catalog_migrate.planner.diff import Compared, compare_columns
@@ -200,7 +200,7 @@ def _ids_at(
     if old == new:
         return before.ids
     decisions = decision_hashes(item.definition)
-    ran = restamped_decisions(history[len(found) - 1].applied, item.definition)
+    ran = restamp_decisions(history[len(found) - 1].applied, item.definition)
     pairs = compare_columns(old, new, decisions, ran).pairs
     return continue_ids(before.ids, old, pairs, decisions, ran)
 

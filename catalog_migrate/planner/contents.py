@@ -13,8 +13,8 @@ from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.table_properties import MAPPING_MODE, needs_copy, sets_by_spark
 from catalog_migrate.model.types import (
-    added_fields,
     becomes_text,
+    find_added_fields,
     is_longer_text,
     is_lossless,
 )
@@ -199,7 +199,7 @@ def _retypes_in_place(compared: Compared, column: Column, before: Column) -> boo
         return False
     if is_longer_text(before.type, column.type):
         return before.name.lower() not in _fixed_columns(old.definition, compared.definition)
-    return bool(added_fields(before.type, column.type)) and _gains_fields(compared, column)
+    return bool(find_added_fields(before.type, column.type)) and _gains_fields(compared, column)
 
 
 def _gains_fields(compared: Compared, column: Column) -> bool:

@@ -25,8 +25,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.model.hashes import (
     SCHEME,
     decision_hashes,
-    restamped_decisions,
-    restamped_storage,
+    restamp_decisions,
+    restamp_storage,
 )
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column
@@ -101,7 +101,7 @@ def release_of(then: State) -> Release | None:
     for identity, row in own.items():
         if row.fingerprint.startswith(f"{SCHEME}:"):
             definition = release.by_identity[identity]
-            storage = restamped_storage(row.storage_hash, definition)
+            storage = restamp_storage(row.storage_hash, definition)
             release.facts[identity] = Facts(
                 row.hashes._replace(storage=storage), decision_hashes(definition)
             )
@@ -139,7 +139,7 @@ class _Walk:
         for row in self.then.mappings.values():
             if row.owner != "release":
                 continue
-            applied[row.identity] = restamped_decisions(
+            applied[row.identity] = restamp_decisions(
                 row.applied, self.then.items[row.item_id].definition
             )
             if row.kind != "table":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from catalog_migrate.catalog.records import COLUMN_IDS_FORMAT, FIRST_FORMAT, IN_PLACE_FORMAT
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.model.table_properties import left_out
+from catalog_migrate.model.table_properties import list_omitted
 from catalog_migrate.planner.plan import Target
 
 Before = Callable[[Target], ObjectDefinition | None]
@@ -32,4 +32,4 @@ def _is_misread(target: Target, before: Before) -> bool:
     if target.contents != "evolve" and target.action != "update":
         return False
     old = before(target)
-    return old is not None and bool(left_out(old.properties, definition.properties))
+    return old is not None and bool(list_omitted(old.properties, definition.properties))

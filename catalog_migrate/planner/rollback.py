@@ -16,7 +16,7 @@ from catalog_migrate.catalog.records import ColumnIds
 from catalog_migrate.model.conversion import conversion
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.model.types import added_fields, is_lossless
+from catalog_migrate.model.types import find_added_fields, is_lossless
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.contents import (
@@ -274,7 +274,7 @@ def _note_changes_in_place(base: Source, definition: ObjectDefinition, losses: _
             continue
         if held is None:
             losses.irreversible(column)
-        elif added_fields(column.type, held.type):
+        elif find_added_fields(column.type, held.type):
             _expression(column, held, losses)
     for other in base.others:
         losses.lose(

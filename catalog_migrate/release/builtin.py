@@ -11,7 +11,7 @@ from catalog_migrate.model.hashes import text_hash
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.release.validation import SYSTEM_SCHEMA as SYSTEM_SCHEMA
-from catalog_migrate.store.local import damaged
+from catalog_migrate.store.local import damaged_package_error
 
 CATALOG_LOG = "${catalog_log}"
 CATALOG_AUDIT = "${catalog_audit}"
@@ -47,7 +47,7 @@ def system_release(
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise damaged(f"its file {path.name} cannot be read: {error}") from error
+            raise damaged_package_error(f"its file {path.name} cannot be read: {error}") from error
         for placeholder, value in put_in.items():
             text = text.replace(placeholder, value)
         if schema != SYSTEM_SCHEMA:
@@ -81,7 +81,7 @@ def builtins_directory() -> Path:
     for directory in (package / "builtins", package.parent / "builtins"):
         if any(directory.glob("*.sql")):
             return directory
-    raise damaged("its built-in SQL files are not there")
+    raise damaged_package_error("its built-in SQL files are not there")
 
 
 def _refuse_incomplete(package: Path) -> None:
@@ -93,7 +93,7 @@ def _refuse_incomplete(package: Path) -> None:
     below = f"{package.name}/builtins/"
     for each in installed:
         if each.as_posix().startswith(below) and not Path(str(each.locate())).is_file():
-            raise damaged(f"its file {each.as_posix()} is not there")
+            raise damaged_package_error(f"its file {each.as_posix()} is not there")
 
 
 def tool_version() -> str:

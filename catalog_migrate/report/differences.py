@@ -50,8 +50,8 @@ def list_differences(change: Change) -> tuple[Difference, ...]:
         *_returns(before, after),
         *_single("partitioning", _names(before, "partitioned_by"), _names(after, "partitioned_by")),
         *_single("clustering", _names(before, "clustered_by"), _names(after, "clustered_by")),
-        *_named("check", _checks(before), _checks(after)),
-        *_named("property", _properties(before), _properties(after)),
+        *_compare_named("check", _checks(before), _checks(after)),
+        *_compare_named("property", _properties(before), _properties(after)),
         *_single("comment", _text(before, "comment"), _text(after, "comment")),
         *(
             difference
@@ -69,7 +69,7 @@ def describe_column(column: Column) -> str:
     if column.default is not None:
         parts.append(f"DEFAULT {column.default}")
     if column.comment is not None:
-        parts.append(f"COMMENT {_quoted(column.comment)}")
+        parts.append(f"COMMENT {_quote(column.comment)}")
     return " ".join(parts)
 
 
@@ -179,12 +179,12 @@ def _arguments(
         return {} if definition is None else {
             each.name: each.type
             + (f" DEFAULT {each.default}" if each.default is not None else "")
-            + (f" COMMENT {_quoted(each.comment)}" if each.comment is not None else "")
+            + (f" COMMENT {_quote(each.comment)}" if each.comment is not None else "")
             for each in definition.arguments
         }
 
     old, new = describe(before), describe(after)
-    yield from _named("argument", old, new)
+    yield from _compare_named("argument", old, new)
     kept = [name for name in old if name in new]
     if kept != [name for name in new if name in old]:
         yield Difference("argument", "order", ", ".join(old), ", ".join(new))
@@ -223,7 +223,7 @@ def _text(definition: ObjectDefinition | None, field: str) -> str | None:
     return found
 
 
-def _named(
+def _compare_named(
     aspect: Aspect, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[Difference]:
     for name in (*after, *(each for each in before if each not in after)):
@@ -285,5 +285,5 @@ def break_lines(text: str) -> list[str]:
     return lines
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -18,7 +18,7 @@ from catalog_migrate.operations.steps import (
     PREPARE,
     describe_interruption,
     interruptions,
-    numbered,
+    number_steps,
 )
 from catalog_migrate.planner.plan import (
     Blocked,
@@ -56,11 +56,11 @@ from catalog_migrate.report.user_objects import SHOWN, list_users, user_note
 from catalog_migrate.report.verdict import (
     cure,
     decisions,
-    failed_proofs,
     goes_back,
     incurable,
+    list_failed_proofs,
+    list_unparsed,
     losses,
-    unparsed_lines,
     unproven_lines,
     verdict,
 )
@@ -105,7 +105,7 @@ def outline(plan: Plan, *, at: datetime | None = None) -> Report:
             _steps(plan, len(waves)),
             _absences(plan),
             _shipments(plan),
-            Section("What is not touched", note=_untouched(plan)),
+            Section("What is not touched", note=_unchanged_note(plan)),
             _validation(plan),
         )
     kept = (part for part in sections if part.entries or part.note or part.more)
@@ -138,7 +138,7 @@ def _list_decisions(plan: Plan) -> Iterator[Decision]:
     of_users = set(list_user_decisions(plan))
     entries = (*incurable(plan), *decisions(plan))
     yield from (_decision(entry) for entry in entries if entry not in of_users)
-    for proof in failed_proofs(plan):
+    for proof in list_failed_proofs(plan):
         yield Decision(proof.name, "", proof.reason or "", "", "remedy")
     yield from (_decision(entry) for entry in entries if entry in of_users)
 
@@ -379,7 +379,7 @@ def _work(plan: Plan) -> str | None:
     others = [change for change in copied if change.seconds is None]
     rows, volume = _touched(copied)
     some = "at least " if others else ""
-    lacking = _unmeasured(others)
+    lacking = _unmeasured_note(others)
     apart = "" if len(measured) == 1 else " one after the other"
     return (
         f"{counted(len(copied), 'table')} {'is' if len(copied) == 1 else 'are'} copied:"
@@ -389,7 +389,7 @@ def _work(plan: Plan) -> str | None:
     )
 
 
-def _unmeasured(others: Sequence[Change]) -> str:
+def _unmeasured_note(others: Sequence[Change]) -> str:
     if not others:
         return ""
     largest = max(others, key=lambda change: change.bytes or 0).name
@@ -424,7 +424,7 @@ def _details(
 
 
 def _column_lines(change: Change) -> Iterator[str]:
-    swapped = _swapped(change)
+    swapped = _find_swapped(change)
     for new, old in swapped.items():
         if old < new:
             yield f"columns {old} and {new} swap their names"
@@ -445,7 +445,7 @@ def _of_feature(option: OptionChange, change: Change) -> str:
     return f" (UNSET leaves the table feature {', '.join(left)})" if left else ""
 
 
-def _swapped(change: Change) -> dict[str, str]:
+def _find_swapped(change: Change) -> dict[str, str]:
     """New name -> old name, folded, of columns that have each other's."""
     renamed = {
         column.name.lower(): (column.old_name or "").lower()
@@ -513,7 +513,7 @@ def _obstacles(plan: Plan) -> Section:
     ]
     entries += [
         Entry(f"{proof.name}: {proof.reason or 'validation failed'}", "!")
-        for proof in failed_proofs(plan)
+        for proof in list_failed_proofs(plan)
     ]
     return Section("What stands in the way", tuple(entries), more=more, part="decisions")
 
@@ -565,7 +565,7 @@ def _steps(plan: Plan, waves: int) -> Section:
     """The program, step by step; steps of one wave may go side by side."""
     if not plan.steps:
         return Section("Steps")
-    shown = tuple(Entry(line, sign) for sign, line in numbered(plan.steps, _STEPS_SHOWN))
+    shown = tuple(Entry(line, sign) for sign, line in number_steps(plan.steps, _STEPS_SHOWN))
     before = sum(step.phase == PREPARE for step in plan.steps)
     until = "before the commit, until which the old release stays in force."
     note = f"{counted(len(plan.steps), 'step')} in {counted(waves, 'wave')}" + (
@@ -657,14 +657,14 @@ def _shipments(plan: Plan) -> Section:
     return Section("Connections, sources and sinks", tuple(Entry(line) for line in plan.shipments))
 
 
-def _untouched(plan: Plan) -> str:
+def _unchanged_note(plan: Plan) -> str:
     return f"{counted(plan.summary.get('unchanged', 0), 'object')} unchanged."
 
 
 def _validation(plan: Plan) -> Section:
     """What was proven, and object by object what only Spark can prove."""
     waiting = [Entry(line, "?") for line in unproven_lines(plan)]
-    unparsed = [Entry(line, "!") for line in unparsed_lines(plan)]
+    unparsed = [Entry(line, "!") for line in list_unparsed(plan)]
     return _cut_section("Validation", waiting, _proof(plan), unparsed)
 
 

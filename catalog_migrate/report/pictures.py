@@ -12,7 +12,7 @@ from catalog_migrate.errors import InvalidName, suggest
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.objects import CLUSTER_KINDS
 from catalog_migrate.model.wording import counted, one_line
-from catalog_migrate.operations.steps import numbered
+from catalog_migrate.operations.steps import number_steps
 from catalog_migrate.report.program import list_waves
 from catalog_migrate.report.report import Edge, Node, Picture, Wave, find_sign
 
@@ -116,7 +116,7 @@ def list_neighbours(graph: DependencyGraph, names: Iterable[Identity]) -> set[Id
     """List objects with what they use directly and what uses them directly."""
     found: set[Identity] = set()
     for name in names:
-        found.update((name, *graph.uses(name), *graph.used_by(name)))
+        found.update((name, *graph.uses(name), *graph.users_of(name)))
     return found
 
 
@@ -304,7 +304,7 @@ def _mermaid_classes(signs: Sequence[tuple[str, str]]) -> list[str]:
 
 def _program_text(steps: Sequence[Step]) -> str:
     lines = []
-    shown = numbered(steps)
+    shown = number_steps(steps)
     for wave in list_waves(steps):
         lines.append(wave.title)
         lines += [one_line("  {} {}".format(*shown[number - 1])) for number, _, _ in wave.steps]

@@ -10,7 +10,7 @@ from typing import Literal
 from catalog_migrate.api.registrations import Comparison
 from catalog_migrate.migrations.actions import Drift
 from catalog_migrate.model.wording import counted
-from catalog_migrate.operations.steps import describe_interruption, interruptions, numbered
+from catalog_migrate.operations.steps import describe_interruption, interruptions, number_steps
 from catalog_migrate.report.facts import list_facts, schema_of
 from catalog_migrate.report.pictures import list_neighbours, make_picture
 from catalog_migrate.report.program import describe_absences, list_waves
@@ -92,7 +92,7 @@ def _sections(found: Comparison) -> Iterator[Section]:
         ], _SHOWN, None if len(ours) == len(found.found) else "No repair touches these.",
         "decisions",
     )
-    shown = tuple(Entry(line, sign) for sign, line in numbered(found.steps, _SHOWN))
+    shown = tuple(Entry(line, sign) for sign, line in number_steps(found.steps, _SHOWN))
     yield Section(
         "Steps that were taken" if repaired else "Steps, in this order", shown,
         more=len(found.steps) - len(shown), part="steps",

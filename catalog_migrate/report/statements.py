@@ -14,7 +14,7 @@ from catalog_migrate.catalog.updates import find_effects
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.wording import counted, list_first
-from catalog_migrate.operations.steps import describe_interruption, interruptions, numbered
+from catalog_migrate.operations.steps import describe_interruption, interruptions, number_steps
 from catalog_migrate.report.differences import compare_lines
 from catalog_migrate.report.facts import list_facts
 from catalog_migrate.report.options import list_options
@@ -303,7 +303,8 @@ def _steps(case: _Case, waves: int) -> Section:
     found, effect = case.found, case.effect
     title = "Steps, in this order"
     if found.program:
-        entries = tuple(Entry(line, sign) for sign, line in numbered(found.program, _STEPS_SHOWN))
+        steps = number_steps(found.program, _STEPS_SHOWN)
+        entries = tuple(Entry(line, sign) for sign, line in steps)
         note = (
             f"{counted(len(found.program), 'step')} in {counted(waves, 'wave')}, by the runtime:"
             " steps of one wave go side by side."

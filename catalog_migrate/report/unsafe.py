@@ -7,7 +7,7 @@ from datetime import datetime
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.wording import counted
-from catalog_migrate.operations.steps import Step, numbered
+from catalog_migrate.operations.steps import Step, number_steps
 from catalog_migrate.report.facts import list_base, list_making, schema_of
 from catalog_migrate.report.options import list_options
 from catalog_migrate.report.program import list_waves
@@ -134,7 +134,7 @@ def _sections(
         for job in _jobs(plan)
     ]
     yield cut_section("Who is below", below, _SHOWN)
-    shown = tuple(Entry(line, sign) for sign, line in numbered(program, _SHOWN))
+    shown = tuple(Entry(line, sign) for sign, line in number_steps(program, _SHOWN))
     yield Section(
         "Steps, in this order", shown, more=len(program) - len(shown), part="steps",
     )

@@ -62,8 +62,8 @@ def _find_obstacle(plan: Plan, missing: int) -> Verdict | None:
     if plan.fenced_out is not None:
         line = f"FENCED OUT: {one_line(plan.fenced_out)}"
         return Verdict("fenced", "FENCED OUT", line, missing)
-    if incurable(plan) or failed_proofs(plan) or not (plan.applyable or missing):
-        return Verdict("blocked", "BLOCKED", f"BLOCKED: {_blocked_line(plan)}", missing)
+    if incurable(plan) or list_failed_proofs(plan) or not (plan.applyable or missing):
+        return Verdict("blocked", "BLOCKED", f"BLOCKED: {_describe_blocked(plan)}", missing)
     if missing:
         word = f"NEEDS {missing} DECISION{'S' if missing != 1 else ''}"
         return Verdict("decisions", word, f"{word}: {_counts(plan)}", missing)
@@ -124,7 +124,7 @@ def cure(entry: Blocked) -> Literal["write", "remedy"]:
     return "write" if entry.code in DECISION_CODES else "remedy"
 
 
-def failed_proofs(plan: Plan) -> tuple[Validation, ...]:
+def list_failed_proofs(plan: Plan) -> tuple[Validation, ...]:
     """Validations that failed and are not told, with their reason, by a blocked entry already."""
     return tuple(
         proof for proof in plan.validations
@@ -135,7 +135,7 @@ def failed_proofs(plan: Plan) -> tuple[Validation, ...]:
     )
 
 
-def unparsed_lines(plan: Plan) -> list[str]:
+def list_unparsed(plan: Plan) -> list[str]:
     """What is said of each text that nobody has parsed yet, and who would."""
     return [
         f"{entry.name}: nobody has parsed {entry.reason}; "
@@ -181,9 +181,9 @@ def _counts(plan: Plan) -> str:
     )
 
 
-def _blocked_line(plan: Plan) -> str:
+def _describe_blocked(plan: Plan) -> str:
     """How much stands in the way, told apart by whether a decision would cure it."""
-    obstacles = len(incurable(plan)) + len(failed_proofs(plan))
+    obstacles = len(incurable(plan)) + len(list_failed_proofs(plan))
     if not obstacles:
         return "the plan says that it cannot be applied"
     verb = "stands" if obstacles == 1 else "stand"
@@ -194,7 +194,7 @@ def _blocked_line(plan: Plan) -> str:
 
 def losses(plan: Plan) -> list[tuple[Change, list[str]]]:
     """The changes that lose something, decided or not, with what it is."""
-    told = ((change, lost_by(change, back=goes_back(plan))) for change in plan.changes)
+    told = ((change, list_losses(change, back=goes_back(plan))) for change in plan.changes)
     return [(change, reasons) for change, reasons in told if reasons]
 
 
@@ -203,7 +203,7 @@ def goes_back(plan: Plan) -> bool:
     return plan.target.serial is not msgspec.UNSET
 
 
-def lost_by(change: Change, *, back: bool = False) -> list[str]:
+def list_losses(change: Change, *, back: bool = False) -> list[str]:
     """Why values of a table are not all kept as they are; empty for every other change.
 
     A plan that goes ``back`` names every loss as a risk: it takes what it can from old shards, and

@@ -164,7 +164,7 @@ class RememberedStore:
             raise answer
         return answer
 
-    def _changed(self) -> Store:
+    def _forget(self) -> Store:
         self._known.clear()
         return self._store
 
@@ -201,24 +201,24 @@ class RememberedStore:
         return self._store.folders(folder)
 
     def put_if_absent(self, name: str, data: bytes, *, durable: bool = True) -> bool:
-        return self._changed().put_if_absent(name, data, durable=durable)
+        return self._forget().put_if_absent(name, data, durable=durable)
 
     def put_if_match(self, name: str, data: bytes, tag: str, *, durable: bool = True) -> bool:
-        return self._changed().put_if_match(name, data, tag, durable=durable)
+        return self._forget().put_if_match(name, data, tag, durable=durable)
 
     def put_all(self, contents: Mapping[str, bytes], *, durable: bool = True) -> None:
-        self._changed().put_all(contents, durable=durable)
+        self._forget().put_all(contents, durable=durable)
 
     def make_folder(
         self, name: str = "", *, above: bool = False, durable: bool = False
     ) -> None:
-        self._changed().make_folder(name, above=above, durable=durable)
+        self._forget().make_folder(name, above=above, durable=durable)
 
     def remove_folder(self, name: str) -> None:
-        self._changed().remove_folder(name)
+        self._forget().remove_folder(name)
 
     def move(self, name: str, to: str) -> None:
-        self._changed().move(name, to)
+        self._forget().move(name, to)
 
     def delete(self, name: str = "", *, durable: bool = False) -> None:
-        self._changed().delete(name, durable=durable)
+        self._forget().delete(name, durable=durable)

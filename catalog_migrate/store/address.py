@@ -2,8 +2,8 @@
 
 Options are handed through to delta-rs:
 ``[storage_options]`` of the configuration, or delta-rs's own variables (``AWS_…``, ``AZURE_…``,
-``GOOGLE_…``). Whatever text delta-rs or a server says is passed through :meth:`Storage.hidden`
-before anybody sees it.
+``GOOGLE_…``). Each text of delta-rs or a server passes :meth:`Storage.hide_options`
+before it is printed or recorded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHORTEST = 4
 """Shorter values (``true``, a number) are no secrets, and would be hidden in the midst of words."""
 
 
-def shown_address(uri: str) -> str:
+def show_address(uri: str) -> str:
     """An address as it may be printed: no login in it, and no value of its query."""
     scheme, remote, rest = uri.partition("://")
     if not remote:
@@ -93,10 +93,10 @@ def directory_of(uri: str) -> str:
 
 def resolved(address: str) -> str:
     """The one address of a place, whatever links or spelling it is reached by."""
-    return spelled(address) if is_remote(address) else os.path.realpath(local_path(address))
+    return normalise(address) if is_remote(address) else os.path.realpath(local_path(address))
 
 
-def spelled(address: str) -> str:
+def normalise(address: str) -> str:
     """An address of an object store by the one spelling that is compared: ``s3a`` is ``s3``."""
     scheme, _, place = address.partition("://")
     scheme = scheme.lower()
@@ -108,7 +108,7 @@ def spelled(address: str) -> str:
 def is_same_place(one: str, other: str) -> bool:
     """Whether two addresses are of one place, by spelling or by links."""
     if is_remote(one) or is_remote(other):
-        return is_remote(one) and is_remote(other) and spelled(one) == spelled(other)
+        return is_remote(one) and is_remote(other) and normalise(one) == normalise(other)
     one, other = local_path(one), local_path(other)
     if os.path.normpath(one) == os.path.normpath(other):
         return True
@@ -131,10 +131,10 @@ def folders_above(address: str) -> Iterator[str]:
         yield f"{scheme}://{place}"
 
 
-def moved_along(address: str, old: str, new: str) -> str:
+def move_address(address: str, old: str, new: str) -> str:
     """Where what lay inside the directory ``old`` is once that is ``new``; else as it was."""
     if is_remote(address) or is_remote(old):
-        inside, folder = spelled(address), spelled(old)
+        inside, folder = normalise(address), normalise(old)
         within = inside != folder and is_within(inside, folder)
         return new.rstrip("/") + inside[len(folder):] if within else address
     inside, folder = os.path.normpath(address), os.path.normpath(old)
@@ -170,13 +170,13 @@ def _rows_on_a_store(text: str, untried: Collection[str]) -> str:
     scheme = scheme.lower()
     if scheme not in (*TRIED, *UNTRIED):
         raise UsageError(
-            f"rows cannot lie at {shown_address(text)}",
+            f"rows cannot lie at {show_address(text)}",
             remedy="give a directory, a file: URI, or one of "
             + ", ".join(f"{each}://" for each in (*TRIED, *UNTRIED)),
         )
     if scheme in UNTRIED and scheme not in untried:
         raise UsageError(
-            f"{shown_address(text)} is on a store that was not tried: {scheme}",
+            f"{show_address(text)} is on a store that was not tried: {scheme}",
             remedy=f'enable it by name: untried_stores = "{scheme}" in [storage] of the '
             "configuration, or untried_stores of bootstrap()",
         )
@@ -185,7 +185,7 @@ def _rows_on_a_store(text: str, untried: Collection[str]) -> str:
     # Spark takes such names as they stand, delta-rs as a URL
     if not bucket or {".", ".."} & {*parts} or not _PLAIN.fullmatch(place):
         raise UsageError(
-            f"rows cannot lie at {shown_address(text)}: a bucket and a path of letters, digits and"
+            f"rows cannot lie at {show_address(text)}: a bucket and a path of letters, digits and"
             " . _ - = are needed",
             remedy="name another path in the bucket",
         )
@@ -240,7 +240,7 @@ class Storage:
                 remedy="give a directory, a file: URI, or one of "
                 + ", ".join(f"{scheme}://" for scheme in SCHEMES),
             )
-        for name, value in {**_lowered(os.environ), **_lowered(self._options)}.items():
+        for name, value in {**_lower_keys(os.environ), **_lower_keys(self._options)}.items():
             on = value.lower() not in _FALSE
             if (_UNSAFE.match(name) and on) or (
                 _CONDITIONAL.match(name) and value.lower() == "disabled"
@@ -279,18 +279,18 @@ def storage_of(address: str) -> Storage:
     return others[0] if same else Storage()
 
 
-def hidden(text: str) -> str:
+def hide_options(text: str) -> str:
     """``text`` without the value of any option that was given."""
     for storage in tuple(_given.values()) or (Storage(),):
         text = storage.hidden(text)
     return text
 
 
-def shown_cause(error: BaseException) -> BaseException:
+def show_cause(error: BaseException) -> BaseException:
     """``error``, or a copy where its text tells an option that was given."""
-    if hidden(str(error)) == str(error):
+    if hide_options(str(error)) == str(error):
         return error
-    return RuntimeError(f"{type(error).__name__}: {hidden(plainly(error))}")
+    return RuntimeError(f"{type(error).__name__}: {hide_options(plainly(error))}")
 
 
 def is_same_bucket(one: str, other: str) -> bool:
@@ -305,7 +305,7 @@ def bucket_of(address: str) -> str:
 
 
 def _bucket(address: str) -> str:
-    return bucket_of(spelled(address))
+    return bucket_of(normalise(address))
 
 
 def plainly(error: BaseException) -> str:
@@ -315,7 +315,7 @@ def plainly(error: BaseException) -> str:
     return " ".join(plain.split())
 
 
-def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+def _lower_keys(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 

@@ -108,7 +108,7 @@ class LocalStore:
         target = self.place(name)
         folder = os.path.dirname(target)
         partial = os.path.join(folder, f".{uuid4().hex}.tmp")
-        with _locked(folder):
+        with _lock(folder):
             try:
                 if self.read_tagged(name)[1] != tag:
                     return False
@@ -218,7 +218,7 @@ def _open_regular(path: str | os.PathLike[str]) -> FileIO:
     return file
 
 
-def damaged(what: str) -> PrerequisiteMissing:
+def damaged_package_error(what: str) -> PrerequisiteMissing:
     """The error for a file of this very package that is not as it was installed."""
     return PrerequisiteMissing(
         f"this installation of catalog-migrate is damaged: {what}",
@@ -242,7 +242,7 @@ def _write(path: str, data: bytes, *, durable: bool) -> None:
 
 
 @contextmanager
-def _locked(directory: str) -> Iterator[None]:
+def _lock(directory: str) -> Iterator[None]:
     """Whoever locks the same directory on this machine waits; a process that ends lets go."""
     import fcntl  # here: nothing that starts without changes needs it
 

@@ -98,7 +98,7 @@ class ObjectStore:
         """By a listing, a request for every thousand that come ``after``."""
         if after:
             return self._after(folder.rstrip("/"), after)
-        found = self._listed(folder)
+        found = self._list(folder)
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         marker = folder.rstrip("/")  # an object of the folder's own name, of Hadoop
         return (path.rpartition("/")[2] for path in paths if path != marker)
@@ -125,15 +125,15 @@ class ObjectStore:
 
     def tags(self, folder: str) -> dict[str, str]:
         """The ETag of each object directly in a folder, by the same listing."""
-        return {_last(each): str(each["e_tag"]) for each in self._listed(folder)["objects"]}
+        return {_last(each): str(each["e_tag"]) for each in self._list(folder)["objects"]}
 
     def sizes(self, folder: str) -> dict[str, int]:
         """By the same listing."""
-        return {_last(each): int(each["size"]) for each in self._listed(folder)["objects"]}
+        return {_last(each): int(each["size"]) for each in self._list(folder)["objects"]}
 
     def folders(self, folder: str = "") -> Iterator[str]:
         """By the same listing."""
-        return (path.rpartition("/")[2] for path in self._listed(folder)["common_prefixes"])
+        return (path.rpartition("/")[2] for path in self._list(folder)["common_prefixes"])
 
     def put_if_absent(self, name: str, data: bytes, *, durable: bool = True) -> bool:  # noqa: ARG002 (it always is)
         """By ``If-None-Match: *``, which the store itself refuses where an object is."""
@@ -189,9 +189,9 @@ class ObjectStore:
                     raise
                 return False
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-                found, tag = self._found(name)
+                found, tag = self._get(name)
             except exceptions.BaseError:
-                if self._found(name)[0] == data:
+                if self._get(name)[0] == data:
                     return True
                 raise
         if found == data:
@@ -203,7 +203,7 @@ class ObjectStore:
             return False
         raise _CameToNothing
 
-    def _found(self, name: str) -> tuple[bytes | None, str]:
+    def _get(self, name: str) -> tuple[bytes | None, str]:
         """What is under a name and its tag, None where nothing is."""
         try:
             return self.read_tagged(name)
@@ -246,7 +246,7 @@ class ObjectStore:
 
         return obstore, opened
 
-    def _listed(self, folder: str) -> Any:
+    def _list(self, folder: str) -> Any:
         return self._listing(
             lambda obstore, objects: obstore.list_with_delimiter(objects, folder.rstrip("/"))
         )
@@ -271,19 +271,20 @@ class ObjectStore:
             yield self._opened
         except FileNotFoundError as error:
             if _NO_BUCKET in str(error):
-                raise refused(self.address, error, self._storage) from self._storage.cause(error)
+                cause = self._storage.cause(error)
+                raise store_error(self.address, error, self._storage) from cause
             raise FileNotFoundError(self.address) from self._storage.cause(error)
         except CatalogMigrateError:
             raise
         except Exception as error:  # noqa: BLE001 - raised again without what is secret
-            raise refused(self.address, error, self._storage) from self._storage.cause(error)
+            raise store_error(self.address, error, self._storage) from self._storage.cause(error)
 
 
 _REGISTERED: dict[str, Callable[[str, Storage], ObjectStore]] = {}
 
 
 @contextmanager
-def registered(
+def register(
     prefix: str, make: Callable[[str, Storage], ObjectStore]
 ) -> Iterator[None]:
     """Have what ``make`` makes of an address and its options serve all that begins with ``prefix``,
@@ -358,7 +359,7 @@ def _remedy(said: str, known: Iterable[tuple[tuple[str, ...], str]]) -> str | No
     return next((cure for codes, cure in known if any(code in said for code in codes)), None)
 
 
-def refused(address: str, error: BaseException, storage: Storage) -> StoreFailure:
+def store_error(address: str, error: BaseException, storage: Storage) -> StoreFailure:
     """The typed error for a store that did not answer, or said no."""
     said = storage.hidden(plainly(error))
     remedy = _remedy(said, (*_REFUSALS, _THROTTLED)) or (
@@ -435,7 +436,7 @@ def _open(address: str, options: dict[str, str]) -> Any:
     patience = _patience(config)
     more: dict[str, Any] = {"retry_config": patience} if patience else {}
     if urlsplit(address).scheme.startswith("s3"):
-        endpoint = _taken(config, *_ENDPOINTS)
+        endpoint = _take_option(config, *_ENDPOINTS)
         if endpoint is not None:
             config["aws_endpoint_url"] = endpoint
         if (provider := _provider(config)) is not None:
@@ -468,7 +469,7 @@ def _patience(config: dict[str, Any]) -> dict[str, Any]:
     return patience
 
 
-def _taken(config: dict[str, Any], *names: str) -> str | None:
+def _take_option(config: dict[str, Any], *names: str) -> str | None:
     """The first of some options, with or without ``aws_`` before them; all are taken out.
 
     Without any, that of the process' variables.
@@ -485,13 +486,13 @@ def _provider(config: dict[str, Any]) -> Callable[[], dict[str, str | datetime |
 
     botocore knows how to read the one and take the other. PrerequisiteMissing without it.
     """
-    profile = _taken(config, "profile")
+    profile = _take_option(config, "profile")
     keys = tuple(
         config.get(f"aws_{name}", config.get(name))
         for name in ("access_key_id", "secret_access_key", "session_token")
     )
-    role, session_name = _taken(config, *_ROLES), _taken(config, *_ROLE_SESSIONS)
-    sts = _taken(config, "endpoint_url_sts")
+    role, session_name = _take_option(config, *_ROLES), _take_option(config, *_ROLE_SESSIONS)
+    sts = _take_option(config, "endpoint_url_sts")
     if role is None and (profile is None or keys[0]):
         return None
     try:

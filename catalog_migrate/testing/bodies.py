@@ -76,12 +76,12 @@ class Body:
     compared: tuple[str, ...] = ()
 
 
-def _unquoted(part: str) -> str:
+def _unquote(part: str) -> str:
     return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    return tuple(_unquoted(part) for part in _PART.findall(path))
+    return tuple(_unquote(part) for part in _PART.findall(path))
 
 
 def _split_top(text: str) -> list[str]:
@@ -111,12 +111,12 @@ def read_body(sql: str) -> Body:
         raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
     items = list(map(_read_item, _split_top(match[1])))
     relations = list(_read_relations(sql, match[2])) if match[2] else []
-    called = dict.fromkeys(name for expression, _ in items for name in _called(expression))
+    called = dict.fromkeys(name for expression, _ in items for name in _find_calls(expression))
     condition = _WHERE.search(match[2] or "")
     aliases = {alias for alias, _ in relations}
     compared = (
         found[0] for piece in re.split(r"\s(?:ON|WHERE)\s", match[2] or "", flags=re.I)[1:]
-        for found in _QUALIFIED.finditer(piece) if _unquoted(found[1]).lower() in aliases
+        for found in _QUALIFIED.finditer(piece) if _unquote(found[1]).lower() in aliases
     )
     return Body(
         tuple(items), tuple(relations), tuple(called), condition[1] if condition else "",
@@ -128,7 +128,7 @@ def _read_item(piece: str) -> tuple[str, str]:
     """An item of a select list, and what it is called."""
     alias = _ALIAS.match(piece)
     if alias:
-        return alias[1].strip(), _unquoted(alias[2])
+        return alias[1].strip(), _unquote(alias[2])
     return piece, _parts(piece)[-1] if _PATH.match(piece) else piece
 
 
@@ -139,11 +139,11 @@ def _read_relations(sql: str, text: str) -> Iterator[tuple[str, ItemName]]:
         if relation is None:
             raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
         *schema, name = _parts(relation[1])
-        alias = _unquoted(relation[3]) if relation[3] else name
+        alias = _unquote(relation[3]) if relation[3] else name
         yield alias.lower(), ItemName(schema[-1] if schema else "", name + (relation[2] or ""))
 
 
-def _called(expression: str) -> Iterator[ItemName]:
+def _find_calls(expression: str) -> Iterator[ItemName]:
     """The functions with a schema that an expression calls, arguments included."""
     call = _CALL.match(expression)
     if call is None:
@@ -151,7 +151,7 @@ def _called(expression: str) -> Iterator[ItemName]:
     if "." in call[1]:
         yield ItemName(*_parts(call[1]))
     for argument in filter(None, _split_top(call[2])):
-        yield from _called(argument)
+        yield from _find_calls(argument)
 
 
 def analyse(
@@ -167,17 +167,17 @@ def analyse(
     for _, relation in body.relations:
         columns = columns_of(relation)
         if columns is None:
-            function = called_for_rows(relation)
+            function = find_row_function(relation)
             raise EngineFailure(
                 f"{relation} cannot be found", missing=str(function or relation),
                 condition="UNRESOLVABLE_TABLE_VALUED_FUNCTION" if function
                 else "TABLE_OR_VIEW_NOT_FOUND",
             )
         scope.append(tuple(columns))
-    return _analysed(body, tuple(scope), tuple(map(returns_of, body.functions)))
+    return _analyse_body(body, tuple(scope), tuple(map(returns_of, body.functions)))
 
 
-def called_for_rows(relation: ItemName) -> ItemName | None:
+def find_row_function(relation: ItemName) -> ItemName | None:
     """The function that a relation of a body is a call of, None for a table or view."""
     schema, name = relation
     return ItemName(schema, name[:-2]) if name.endswith("()") else None
@@ -204,7 +204,7 @@ def evaluate(
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _analysed(
+def _analyse_body(
     body: Body, read: tuple[tuple[Column, ...], ...], returns: tuple[str | None, ...]
 ) -> tuple[Column, ...]:
     """:func:`analyse` with what was found: columns per relation, return types per function."""
@@ -217,7 +217,7 @@ def _analysed(
     for expression, name in body.items:
         star = _STAR.match(expression)
         if star is not None:
-            alias = _unquoted(star[1]).lower() if star[1] else None
+            alias = _unquote(star[1]).lower() if star[1] else None
             result.extend(
                 Column(c.name, c.type, c.nullable)
                 for each, _, cs in scope if alias in (None, each) for c in cs
@@ -330,7 +330,7 @@ def compile_check(expression: str) -> Callable[[Row], bool]:
     match = _ABOVE.match(expression)
     if match is None:
         return lambda _: True
-    name, limit = _unquoted(match[1]).lower(), int(match[2])
+    name, limit = _unquote(match[1]).lower(), int(match[2])
 
     def holds(row: Row) -> bool:
         value = row.get(name)
@@ -461,7 +461,7 @@ class _Names:
 
     def columns(self, name: ItemName) -> Sequence[Column] | None:
         name = name if name.schema else ItemName(self._namespace, name.name)
-        function = called_for_rows(name)
+        function = find_row_function(name)
         stand_in = None if function is None else self._functions.get(function.folded)
         if stand_in is not None and not isinstance(stand_in.returns, str):
             return stand_in.returns
@@ -541,7 +541,7 @@ def _printed_items(
     star = _STAR.match(expression)
     if star is not None:
         for alias, ids, columns in scopes:
-            if not star[1] or _unquoted(star[1]).lower() == alias:
+            if not star[1] or _unquote(star[1]).lower() == alias:
                 yield from (f"{each.name}#{ids[each.name.lower()]}" for each in columns)
         return
     text = _printed(expression, scopes)

@@ -42,10 +42,10 @@ from catalog_migrate.testing.bodies import (
     analyse,
     analyse_query,
     bind,
-    called_for_rows,
     compile_check,
     compile_expression,
     evaluate,
+    find_row_function,
     read_body,
     scalar_returns,
     view_columns,
@@ -59,7 +59,7 @@ from catalog_migrate.testing.world import (
     World,
     alter,
     bare,
-    evolved_columns,
+    evolve_columns,
     fresh_name,
 )
 
@@ -118,7 +118,7 @@ class SimulatedEngine:
         self.about = about
         return _Call(self, method)
 
-    def _listed(self, found: list[T]) -> list[T]:
+    def _shuffle(self, found: list[T]) -> list[T]:
         """A listing in the order that this process happens to get it in."""
         return found[::-1] if self.reorders else found
 
@@ -167,7 +167,7 @@ class SimulatedEngine:
                 for key, entry in sorted(self._names.functions.items(), key=lambda pair: pair[0])
                 if key[0] == folded
             ]
-            return self._listed([*relations, *functions])
+            return self._shuffle([*relations, *functions])
 
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard.
@@ -276,7 +276,7 @@ class SimulatedEngine:
             shard = self.world.shards.get(path)
             return None if shard is None else len(shard.versions) - 1
 
-    def why_no_shard(self, path: str) -> str | None:
+    def find_shard_problem(self, path: str) -> str | None:
         """None where a shard is; no call of its own in a schedule, as nothing can go wrong."""
         return None if path in self.world.shards else "it is not there"
 
@@ -302,7 +302,7 @@ class SimulatedEngine:
         with self._call("count_rows", path):
             return len(self.world.rows(path, version))
 
-    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+    def count_appended(self, path: str, after: int, upto: int | None = None) -> int | None:
         with self._call("grown"):
             held = self.world.shard(path)
             last = len(held.versions) - 1 if upto is None else upto
@@ -329,7 +329,7 @@ class SimulatedEngine:
                 return None
             return self._insert(until[len(before) :], target, projection)
 
-    def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
+    def find_refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
         with self._call("refused_rows", request.path):
             rows = self.world.rows(request.path, request.version)
             copied: list[dict[str, Any]] = [{} for _ in rows]
@@ -465,7 +465,7 @@ class SimulatedEngine:
             newest = self.world.newest(path)
             marks = self._marks(path, app_id, epoch)
             evolved = replace(
-                newest, act="metadata", columns=evolved_columns(newest.columns, columns, path),
+                newest, act="metadata", columns=evolve_columns(newest.columns, columns, path),
                 comment=shard.comment,
                 checks={check.name: check.expression for check in shard.checks},
                 properties=_by_metadata(newest.properties, shard),
@@ -542,7 +542,7 @@ class SimulatedEngine:
     def list_shards(self, warehouse: str) -> Iterable[str]:
         with self._call("list_shards"):
             below = warehouse.rstrip("/") + "/"
-            return self._listed(sorted(p for p in self.world.shards if p.startswith(below)))
+            return self._shuffle(sorted(p for p in self.world.shards if p.startswith(below)))
 
     # binding -------------------------------------------------------------------------------
     def bind(self, requests: Sequence[AnyRequest]) -> Sequence[BindResult]:
@@ -552,7 +552,7 @@ class SimulatedEngine:
     # users' objects ------------------------------------------------------------------------
     def schemas(self) -> Sequence[str]:
         with self._call("schemas"):
-            return self._listed(sorted(self._names.schemas))
+            return self._shuffle(sorted(self._names.schemas))
 
     def user_definitions(
         self, schema: str, *, but: Container[Identity] = ()
@@ -566,7 +566,7 @@ class SimulatedEngine:
                 if key[0] == folded and not isinstance(entry, TableEntry) and not is_marked(entry)
             ]
             found = [self._definition(entry) for entry in held]
-            return self._listed([e for e in found if identity_of(e.kind, *e.name) not in but])
+            return self._shuffle([e for e in found if identity_of(e.kind, *e.name) not in but])
 
     def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
         """What the text of a view or function reads, and what the views in it do."""
@@ -581,7 +581,7 @@ class SimulatedEngine:
                     if name not in found and isinstance(read, ViewSpec):
                         pending.append((read.sql, definition_of(read).namespace))
                     found[name] = None
-            return self._listed(list(found))
+            return self._shuffle(list(found))
 
     def _definition(self, entry: ViewSpec | FunctionSpec) -> UserDefinition:
         found = definition_of(entry)
@@ -618,7 +618,7 @@ class SimulatedEngine:
             return changed
         namespace = held.namespace if isinstance(held, UserView) else held.name.schema
         asked = QueryRequest(held.name, sql, {}, namespace=namespace)
-        found = self._analysed(asked, (held.name.folded,))
+        found = self._analyse(asked, (held.name.folded,))
         view = replace(held, sql=sql, columns=tuple(Column(c.name, c.type) for c in found))
         if isinstance(view, UserView):
             return replace(view, outputs=tuple(column.name for column in found))
@@ -687,7 +687,7 @@ class SimulatedEngine:
 
         EngineFailure for a user's view that cannot be read, or that one ``within`` it reads.
         """
-        function = called_for_rows(name)
+        function = find_row_function(name)
         if function is not None:
             called = self._names.functions.get(function.folded)
             return None if called is None else self.read_function(called, within)
@@ -717,7 +717,7 @@ class SimulatedEngine:
         if view.name.folded in within:
             raise EngineFailure(f"{view.name} reads itself", condition="RECURSIVE_VIEW")
         asked = QueryRequest(view.name, view.sql, {}, namespace=view.namespace)
-        return view_columns(definition_of(view), self._analysed(asked, (*within, view.name.folded)))
+        return view_columns(definition_of(view), self._analyse(asked, (*within, view.name.folded)))
 
     def read_function(
         self, function: FunctionSpec, within: tuple[tuple[str, str], ...] = ()
@@ -731,7 +731,7 @@ class SimulatedEngine:
             function.name, function.body, {}, namespace=function.name.schema,
             arguments=function.arguments, scalar=scalar,
         )
-        found = self._analysed(asked, (*within, key))
+        found = self._analyse(asked, (*within, key))
         if isinstance(function.returns, str):
             return (Column("", function.returns),)
         if len(found) != len(function.returns):
@@ -741,7 +741,7 @@ class SimulatedEngine:
             )
         return tuple(Column(column.name, column.type) for column in function.returns)
 
-    def _analysed(
+    def _analyse(
         self, asked: QueryRequest, within: tuple[tuple[str, str], ...]
     ) -> Sequence[Column]:
         """The columns of a text as the catalog is now; EngineFailure with Spark's condition."""

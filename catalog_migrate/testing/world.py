@@ -24,7 +24,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import added_fields, is_longer_text
+from catalog_migrate.model.types import find_added_fields, is_longer_text
 from catalog_migrate.testing.bodies import Row, compile_check
 
 
@@ -267,17 +267,17 @@ def alter(
     shard = world.shard(path)
     newest = shard.versions[-1]
     if step.op == "map":
-        altered = _mapped(newest)
+        altered = _map_columns(newest)
     elif step.op == "add":
-        altered = _added(shard, declared[step.names[0].lower()], step.after)
+        altered = _add_column(shard, declared[step.names[0].lower()], step.after)
     elif step.op == "move":
-        altered = _moved(newest, step.names[0], step.after)
+        altered = _move_column(newest, step.names[0], step.after)
     else:
         _require_free(shard, newest, step)
         if step.op == "drop":
-            altered = _dropped(newest, {name.lower() for name in step.names})
+            altered = _drop_columns(newest, {name.lower() for name in step.names})
         else:
-            altered = _renamed(newest, step.names[0], step.to or "")
+            altered = _rename_column(newest, step.names[0], step.to or "")
             _rename_partition(shard, step)
     world.commit(path, replace(altered, act="metadata", transactions=marks))
 
@@ -286,7 +286,7 @@ def _physical(version: Version) -> tuple[str, ...]:
     return version.physical or tuple(column.name for column in version.columns)
 
 
-def _mapped(version: Version) -> Version:
+def _map_columns(version: Version) -> Version:
     return replace(version, physical=_physical(version), mapped=True)
 
 
@@ -324,7 +324,7 @@ def _rename_partition(shard: Shard, step: Alter) -> None:
     shard.clustered_by = tuple(new if n.lower() == old else n for n in shard.clustered_by)
 
 
-def _dropped(version: Version, names: set[str]) -> Version:
+def _drop_columns(version: Version, names: set[str]) -> Version:
     kept = [i for i, column in enumerate(version.columns) if column.name.lower() not in names]
     if not kept:
         raise EngineFailure(
@@ -341,7 +341,7 @@ def _dropped(version: Version, names: set[str]) -> Version:
     )
 
 
-def _renamed(version: Version, name: str, to: str) -> Version:
+def _rename_column(version: Version, name: str, to: str) -> Version:
     index = _index(version, name)
     if any(column.name.lower() == to.lower() for column in version.columns):
         raise EngineFailure(f"there is a column {to} already", condition="FIELD_ALREADY_EXISTS")
@@ -363,7 +363,7 @@ def fresh_name(shard: Shard, column: Column) -> str:
     return f"col-{len(shard.versions)}-{column.name}" if mapped else column.name
 
 
-def _added(shard: Shard, column: Column, after: str | None) -> Version:
+def _add_column(shard: Shard, column: Column, after: str | None) -> Version:
     version = shard.versions[-1]
     place = 0 if after is None else _index(version, after) + 1
     bare = Column(column.name, column.type, column.nullable, comment=column.comment)
@@ -379,7 +379,7 @@ def _added(shard: Shard, column: Column, after: str | None) -> Version:
     )
 
 
-def _moved(version: Version, name: str, after: str | None) -> Version:
+def _move_column(version: Version, name: str, after: str | None) -> Version:
     index = _index(version, name)
     columns, physical = list(version.columns), list(_physical(version))
     column, place = columns.pop(index), physical.pop(index)
@@ -396,7 +396,7 @@ def bare(column: Column) -> Column:
     return Column(column.name, column.type, column.nullable, comment=column.comment)
 
 
-def evolved_columns(
+def evolve_columns(
     standing: Sequence[Column], wanted: Sequence[Column], path: str
 ) -> tuple[Column, ...]:
     """The columns after an evolution in place; EngineFailure when it cannot be made so."""
@@ -422,7 +422,7 @@ def _refuse_evolution(old: Column | None, column: Column, path: str) -> None:
             )
         return
     fits = old.type == column.type or is_longer_text(old.type, column.type)
-    if not fits and added_fields(old.type, column.type) is None:
+    if not fits and find_added_fields(old.type, column.type) is None:
         raise EngineFailure(
             f"{path}: cannot change {column.name} from {old.type} to {column.type}",
             condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",

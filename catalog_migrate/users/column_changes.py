@@ -12,8 +12,8 @@ from catalog_migrate.errors import UnknownType
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import (
-    added_fields,
     canonical_type,
+    find_added_fields,
     is_longer_text,
     is_lossless,
     is_number,
@@ -126,4 +126,4 @@ def _manner(old: str, new: str) -> Retyping | None:
         return None
     if is_lossless(old, new) and is_number(old) and is_number(new):
         return "whole" if {old, new} <= _WHOLE else "number"
-    return "fields" if added_fields(old, new) else "other"
+    return "fields" if find_added_fields(old, new) else "other"

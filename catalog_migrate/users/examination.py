@@ -259,7 +259,7 @@ class _Look:
         """Judge objects whose own parents are judged."""
         asked: list[Identity] = []
         for node in wave:
-            known = self._known(node)
+            known = self._find_known(node)
             if known is None:
                 asked.append(node)
             else:
@@ -288,7 +288,7 @@ class _Look:
             judged = judge_unmoved(self.readers.definitions[node], stored)
             self.entries[node] = self._entry_of(node, judged)
 
-    def _known(self, node: Identity) -> UserObject | None:
+    def _find_known(self, node: Identity) -> UserObject | None:
         """The entry of an object of which Spark need not be asked: its parents say it."""
         if node in self.readers.in_circles:
             return self._in_circle(node)
@@ -371,9 +371,9 @@ class _Look:
 
     def _is_unclear(self, node: Identity) -> bool:
         """Whether a text, or one that it calls, reads something by a name that stays as it is."""
-        return not self.readers.unclear.isdisjoint({node, *self._called(node)})
+        return not self.readers.unclear.isdisjoint({node, *self._list_called(node)})
 
-    def _called(self, node: Identity) -> Iterator[Identity]:
+    def _list_called(self, node: Identity) -> Iterator[Identity]:
         for used in self.readers.graph.uses(node):
             yield from self._calls(used, self.old)
 

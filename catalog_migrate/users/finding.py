@@ -129,7 +129,7 @@ def find_readers(
         elif not search.read(definition):
             unclear.append(definition)
     asked: list[UserDefinition] = []
-    while unclear and (asked := search.concerned(unclear)):
+    while unclear and (asked := search.list_concerned(unclear)):
         for definition in asked:
             search.ask(definition, relations_read)
         answered = set(map(id, asked))
@@ -166,7 +166,7 @@ class _Search:
         self._names[node] = {each for each in found if each is not None}
         return complete
 
-    def concerned(self, unclear: Sequence[UserDefinition]) -> list[UserDefinition]:
+    def list_concerned(self, unclear: Sequence[UserDefinition]) -> list[UserDefinition]:
         """Those whose texts have a word of the name of one of ours, or of one that reads ours.
 
         And those that may spell such a name without it.

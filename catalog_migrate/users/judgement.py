@@ -181,7 +181,7 @@ def _in_mode(definition: UserDefinition, stored: Column, given: Column) -> Colum
             NO_UP_CAST,
             f"column {stored.name} is {given.type}, and the view takes {type_}",
         )
-    return _typed(stored, type_, given)
+    return _retype(stored, type_, given)
 
 
 def _cast(stored: Column, given: Column) -> Column:
@@ -193,10 +193,10 @@ def _cast(stored: Column, given: Column) -> Column:
             NO_CAST.format(_suggestion(given.type, type_)),
             f"{what} is {given.type}, which cannot be cast to {type_}",
         )
-    return _typed(stored, type_, given)
+    return _retype(stored, type_, given)
 
 
-def _typed(stored: Column, type_: str, given: Column) -> Column:
+def _retype(stored: Column, type_: str, given: Column) -> Column:
     null = given.nullable or _holds(is_null_from_cast, given.type, type_)
     return Column(stored.name, type_, null)
 
@@ -204,7 +204,7 @@ def _typed(stored: Column, type_: str, given: Column) -> Column:
 def _suggestion(source: str, target: str) -> str:
     """What Spark's error class for a cast that it does not take has in its middle."""
     try:
-        source, target = _refused_pair(source, target)
+        source, target = _find_refused_pair(source, target)
     except UnknownType:
         return "WITHOUT"
     if (source == "DATE" and is_number(target)) or (is_number(source) and target == "DATE"):
@@ -212,7 +212,7 @@ def _suggestion(source: str, target: str) -> str:
     return "WITH_CONF" if (source, target) in _CAST_WITHOUT_ANSI else "WITHOUT"
 
 
-def _refused_pair(source: str, target: str) -> tuple[str, str]:
+def _find_refused_pair(source: str, target: str) -> tuple[str, str]:
     """The types, within these, of which one is not cast to the other."""
     of, to = parse_type(source), parse_type(target)
     inner: list[tuple[Type, Type]] = []
@@ -224,7 +224,7 @@ def _refused_pair(source: str, target: str) -> tuple[str, str]:
         inner = [(a.type, b.type) for a, b in zip(of.fields, to.fields, strict=True)]
     for pair in inner:
         if not is_cast(str(pair[0]), str(pair[1])):
-            return _refused_pair(str(pair[0]), str(pair[1]))
+            return _find_refused_pair(str(pair[0]), str(pair[1]))
     return source, target
 
 

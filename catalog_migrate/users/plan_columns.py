@@ -126,7 +126,7 @@ def make(
     return Definition(short, tuple(refs)[:_MOST], tuple(plans), bare)
 
 
-def passed_on(ref: Ref) -> Definition:
+def passing_definition(ref: Ref) -> Definition:
     mark = "~" if ref.other else ""
     return Definition(f"⟨{ref.leaf}:{ref.identity}{mark}⟩", (ref,), (), ref)
 
@@ -138,7 +138,7 @@ def of_use(definition: Definition, use: int) -> Definition:
     if ref is None:
         text = f"use {use} of {definition.text}"
         return make(text, definition.refs, definition.plans)
-    return passed_on(replace(ref, identity=f"{use}:{ref.identity}"))
+    return passing_definition(replace(ref, identity=f"{use}:{ref.identity}"))
 
 
 def as_compared(definition: Definition) -> Definition:

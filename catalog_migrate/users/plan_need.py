@@ -198,7 +198,7 @@ def _only_passed_on(tokens: Sequence[Token], names: set[str]) -> bool:
     spelt = Counter(map(_spelt, tokens))
     passed = [
         column for item in _select_items(tokens)
-        if (column := _passed_column(item)) is not None and column[0] in names
+        if (column := _match_passed_column(item)) is not None and column[0] in names
     ]
     if any(alias != name and spelt[alias] > 1 for name, alias in passed):
         return False
@@ -219,7 +219,7 @@ def _select_items(tokens: Sequence[Token]) -> list[list[Token]]:
     return items
 
 
-def _passed_column(item: Sequence[Token]) -> tuple[str, str] | None:
+def _match_passed_column(item: Sequence[Token]) -> tuple[str, str] | None:
     """(column, alias) of an item that passes a column on: ``[[s.]t.]c [[AS] alias]``."""
     at = 0
     while at + 2 < len(item) and item[at].is_name and item[at + 1].is_operator("."):

@@ -21,7 +21,7 @@ from catalog_migrate.users.plan_columns import (
     combine,
     make,
     of_use,
-    passed_on,
+    passing_definition,
     without_seeds,
 )
 from catalog_migrate.users.plan_text import (
@@ -146,7 +146,7 @@ def _with(operator: _Operator) -> Scope:
     return Scope(main.outputs, main.definitions, Rows("with", (), operator.rows))
 
 
-def _shared(operator: _Operator) -> Scope:
+def _common_scope(operator: _Operator) -> Scope:
     (given,) = operator.inputs
     operator.reading.share(operator.text.partition(",")[0], given)
     return given
@@ -297,7 +297,7 @@ def _unknown(operator: _Operator) -> Scope:
 
 
 _READERS: Mapping[str, Callable[[_Operator], Scope]] = {
-    "WithCTE": _with, "CTERelationDef": _shared, "OneRowRelation": _one_row,
+    "WithCTE": _with, "CTERelationDef": _common_scope, "OneRowRelation": _one_row,
     "Project": _project, "Filter": _filter, "Join": _join, "LateralJoin": _lateral_join,
     "Aggregate": _aggregate, "Window": _window, "Generate": _generate, "Distinct": _distinct,
     "Union": _union, "UnionLoop": _union, "Except": _set, "Intersect": _set, "Expand": _expand,
@@ -339,7 +339,7 @@ def _column(
         retyped = change.retyped.get(folded)
         other = folded in change.meaning
     table = ".".join(identity)
-    return passed_on(Ref(leaf, label, name, f"{table}.{known}", retyped, other))
+    return passing_definition(Ref(leaf, label, name, f"{table}.{known}", retyped, other))
 
 
 def _columns(

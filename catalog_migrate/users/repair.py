@@ -92,13 +92,13 @@ class _Search:
     seen: dict[str, QueryAnalysis] = field(default_factory=dict)  # on the marked shapes, by text
 
     def __post_init__(self) -> None:
-        self.columns = list(self._renamed_columns())
+        self.columns = list(self._list_renamed_columns())
         names = {column.old for column in self.columns}
         self.columns += self._namesakes(names)
         self.parts = [part for part in parts_of(self.definition.sql) if part.name in names]
         self.left = _FEWEST + 4 * len(self.parts)
 
-    def _renamed_columns(self) -> Iterator[_Column]:
+    def _list_renamed_columns(self) -> Iterator[_Column]:
         spelt = {
             (name.folded, column.name.lower()): column.name
             for name, columns in self.new.parents.items() for column in columns or ()
@@ -259,7 +259,7 @@ class _Search:
         ]
         for some in ([fewest] if fewest == edits else [fewest, list(edits)]):
             named = splice(
-                self.definition.sql, pieces_of([self._named(edit) for edit in some])
+                self.definition.sql, pieces_of([self._apply_names(edit) for edit in some])
             )
             for sql in self._with_relations(named):
                 if self.left > 0 and self.is_as_meant(sql):
@@ -272,7 +272,7 @@ class _Search:
             part.start == edit.start and part.depth == 0 for part in self.parts
         )
 
-    def _named(self, edit: Edit) -> Edit:
+    def _apply_names(self, edit: Edit) -> Edit:
         """An edit with the names that the text is to have."""
         written = self.definition.sql[edit.start : edit.end]
         mark = edit.name.strip("`")
@@ -287,7 +287,7 @@ class _Search:
     def _with_relations(self, sql: str) -> Iterator[str]:
         """The text by the new names of relations, and with its columns called as the view has
         them."""
-        texts, renamed = [sql], self._renamed_relations()
+        texts, renamed = [sql], self._find_renamed_relations()
         if renamed:
             texts = [
                 rename_relations(sql, renamed, self.old.namespace, aliased=aliased)
@@ -298,7 +298,7 @@ class _Search:
             if own is not None:
                 yield own
 
-    def _renamed_relations(self) -> dict[Key, ItemName]:
+    def _find_renamed_relations(self) -> dict[Key, ItemName]:
         """The new names of relations that are called otherwise."""
         new = {name.folded: name for name in self.new.parents}
         return {
@@ -327,7 +327,7 @@ class _Search:
             if column.new and f"{_COLUMN}{number}" in seen:
                 yield column.old, column.new
         sql, namespace = self.definition.sql, self.old.namespace
-        for key, name in self._renamed_relations().items():
+        for key, name in self._find_renamed_relations().items():
             if rename_relations(sql, {key: name}, namespace, aliased=False) != sql:
                 yield ".".join(key), str(name)
 

@@ -11,7 +11,7 @@ import pytest
 
 from catalog_migrate import hook
 from catalog_migrate.api import Catalog, starts
-from catalog_migrate.api.configured import configured_options
+from catalog_migrate.api.configured import make_options
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.cli import releases
 from catalog_migrate.config import load
@@ -117,7 +117,7 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryLog:
         )
     (tmp_path / "2.sql").write_text(SECOND)
     (tmp_path / "catalog_migrate.toml").write_text(RULES)
-    monkeypatch.setattr(ShardLogs, "why_no_shard", lambda *_: None)  # the rows are in memory
+    monkeypatch.setattr(ShardLogs, "find_shard_problem", lambda *_: None)  # the rows are in memory
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("catalog_migrate.api.catalog.open_log", lambda *_: log)
     monkeypatch.setattr("catalog_migrate.catalog.opening.open_log", lambda *_: log)
@@ -148,7 +148,7 @@ def test_every_entry_point_passes_every_option_on(
         def __exit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr(hook, "bring_in", started)
-    monkeypatch.setattr(starts, "configured_spark", Session)
+    monkeypatch.setattr(starts, "open_spark", Session)
     call = _in_sessions(name, tmp_path, log)
     said = {option: GIVEN[option]}  # type: ignore[literal-required]
     if option == "warehouse":
@@ -216,7 +216,7 @@ def test_what_the_configuration_has_no_key_for_is_a_call_argument(tmp_path: Path
     """What is configured and what is said make up the one value."""
     (tmp_path / "catalog_migrate.toml").write_text(RULES)
     said = {name: GIVEN[name] for name in CallArguments.__optional_keys__}  # type: ignore[literal-required]
-    options = configured_options(load(tmp_path, env=CONFIGURED), **said)
+    options = make_options(load(tmp_path, env=CONFIGURED), **said)
     for name in {*READ} - {"policy", "warehouse"}:
         assert getattr(options, name) == READ[name], name
     assert options.policy.rules == READ["policy"].rules

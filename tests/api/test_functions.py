@@ -33,7 +33,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configured:
         raise AssertionError("Spark was started")
 
     for module in (administration, registrations, releases, starts):
-        monkeypatch.setattr(module, "configured_spark", no_spark)
+        monkeypatch.setattr(module, "open_spark", no_spark)
     # another test of the same worker may have left a session running
     for module in (registrations, releases):
         monkeypatch.setattr(module, "has_lasting_names", lambda _: False)
@@ -161,7 +161,7 @@ def test_a_catalog_that_is_named_has_to_be_there(configured: Configured) -> None
 
 def test_a_table_is_adopted_by_its_path(configured: Configured, tmp_path: Path) -> None:
     """An address of a file is the path that Spark would show."""
-    wanted, _ = administration._looked_up(
+    wanted, _ = administration._look_up(
         configured(), (), (f"s.t=file://{tmp_path}/rows",), lambda _: None
     )
     assert [each.path for each in wanted] == [f"{tmp_path}/rows"]

@@ -30,7 +30,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configured:
         raise AssertionError("Spark was started")
 
     for module in (releases, starts):
-        monkeypatch.setattr(module, "configured_spark", no_spark)
+        monkeypatch.setattr(module, "open_spark", no_spark)
     # another test of the same worker may have left a session running
     monkeypatch.setattr(configured, "session_runs", lambda: False)
     bring_in_force(tmp_path, manifest(tmp_path / "1.json", "1", [("a", "INT"), ("b", "INT")]))

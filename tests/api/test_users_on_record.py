@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from catalog_migrate.api.status import described, status_of
+from catalog_migrate.api.status import describe_object, status_of
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog
@@ -82,7 +82,7 @@ def test_status(state: State) -> None:
 
 def test_show(state: State) -> None:
     """A user's object shows what it reads and how it is, one of ours which users' read it."""
-    found = described(state, "team.cities")
+    found = describe_object(state, "team.cities")
     assert (found["depends_on"], found["state"], found["condition"], found["users_objects"]) == (
         ["s.t"], "broken", "UNRESOLVED_COLUMN.WITH_SUGGESTION", ["function:team.f"],
     )
@@ -101,8 +101,8 @@ def test_show(state: State) -> None:
         "sql before its repair\n"
         "  SELECT town FROM s.t\n"
     )
-    assert described(state, "function:team.f")["depends_on"] == ["team.Cities"]
-    assert described(state, "s.t")["users_objects"] == ["team.Cities"]
+    assert describe_object(state, "function:team.f")["depends_on"] == ["team.Cities"]
+    assert describe_object(state, "s.t")["users_objects"] == ["team.Cities"]
     with pytest.raises(UnknownObject, match="nothing in this catalog") as caught:
-        described(state, "team.city")
+        describe_object(state, "team.city")
     assert caught.value.remedy == "did you mean team.Cities?"

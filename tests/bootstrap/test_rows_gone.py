@@ -94,7 +94,7 @@ def test_another_warehouse_is_refused_by_the_plan_as_by_the_start(
     made = ["--release", release, "--catalog", str(filled.catalog)]
     assert main(["plan", "--out", "plan.json", *made]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(starts, "configured_spark", _no_spark)
+        patch.setattr(starts, "open_spark", _no_spark)
         for words in (["plan"], ["apply", "--yes"], ["apply", "plan.json", "--yes"]):
             capsys.readouterr()
             assert main([*words, *made, "--warehouse", "other"]) == 64
@@ -182,7 +182,7 @@ def a_saved_plan_is_held_against_the_rows_of_now(
     shard.rename(shop.home / "elsewhere")
     assert main(["plan", "--out", "blocked.json", *made]) == 3
     with monkeypatch.context() as patch:
-        patch.setattr(starts, "configured_spark", _no_spark)
+        patch.setattr(starts, "open_spark", _no_spark)
         capsys.readouterr()
         for saved in ("good.json", "blocked.json"):
             assert main(["apply", saved, "--yes", *made]) == 3
@@ -200,7 +200,7 @@ def a_saved_plan_is_held_against_the_rows_of_now(
                  *catalog]) == 0
     shard.rename(shop.home / "elsewhere")
     with monkeypatch.context() as patch:
-        patch.setattr(starts, "configured_spark", _no_spark)
+        patch.setattr(starts, "open_spark", _no_spark)
         assert main(["apply", "back.json", "--yes", *catalog]) == 3
         # as `rollback` itself, it is not given a directory of rows that could be another one
         patch.setenv("CATALOG_MIGRATE__CATALOG__WAREHOUSE", "other")

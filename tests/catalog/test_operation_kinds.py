@@ -31,7 +31,7 @@ from catalog_migrate.operations.kinds import (
     UNSAFE,
     OperationKind,
 )
-from catalog_migrate.operations.steps import WORDS, Step, stored
+from catalog_migrate.operations.steps import WORDS, Step, store_program
 from tests.decisions import Changes, commit
 from tests.services.left_behind import leave
 from tests.simulation.states import migration_state
@@ -47,8 +47,8 @@ ATTEMPTS = {
     ABANDONED: IntentRecord(1, "p", "2", seals=(SEAL,), abandoned=True),
     LATER: IntentRecord(1, "", "refill", paths=("s/t/2",)),
 }
-CREATE = stored([Step("create", "view", "s.v", "i1", 1)])
-START = stored([Step("start", "source", "s.q", "i1", 1)])
+CREATE = store_program([Step("create", "view", "s.v", "i1", 1)])
+START = store_program([Step("start", "source", "s.q", "i1", 1)])
 
 
 def row(kind: str, place: str) -> OperationRecord:
@@ -175,7 +175,7 @@ class TestCommitted:
     def test_no_other_one_before_it_is_done(self, memory: MemoryLog) -> None:
         """What was committed keeps its program to the end; that may be given up, never replaced."""
         leave(memory, put(RECONCILE, to_reconcile("bring in serial 1", CREATE)))
-        other = stored([Step("create", "view", "s.w", "i2", 1)])
+        other = store_program([Step("create", "view", "s.w", "i2", 1)])
         assert is_refused(memory, put(RECONCILE, to_reconcile("bring in serial 2", other)))
         assert not is_refused(memory, put(RECONCILE, to_reconcile("bring in serial 1")))
 
@@ -212,7 +212,7 @@ class TestPrograms:
     def test_another_one_under_way(self, memory: MemoryLog) -> None:
         """Nobody replaces what is being executed, unless the operation goes on with it."""
         leave(memory, put("o", replace(row(ALTER, "trial"), program=START)))
-        other = stored([Step("start", "source", "s.other", "i2", 1)])
+        other = store_program([Step("start", "source", "s.other", "i2", 1)])
         assert is_refused(memory, put("o", replace(row(ALTER, "trial"), program=other)))
         assert not is_refused(
             memory, put("o", replace(row(ALTER, "trial, setting back"), program=other))

@@ -18,6 +18,8 @@ def look_in(monkeypatch: pytest.MonkeyPatch) -> LookIn:
     """Has plans and status look for rows in a simulated world instead of on the disk."""
     def in_this(world: World) -> None:
         engine = SimulatedEngine(world)
-        monkeypatch.setattr(ShardLogs, "why_no_shard", lambda _, path: engine.why_no_shard(path))
+        monkeypatch.setattr(
+            ShardLogs, "find_shard_problem", lambda _, path: engine.find_shard_problem(path)
+        )
 
     return in_this

@@ -251,7 +251,7 @@ def test_drift_says_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
 
     empty = SimulatedEngine(World(), persistent=True)
     monkeypatch.setattr(registrations, "has_lasting_names", lambda _: True)
-    monkeypatch.setattr(registrations, "configured_spark", lambda *_: nullcontext())
+    monkeypatch.setattr(registrations, "open_spark", lambda *_: nullcontext())
     monkeypatch.setattr(registrations, "engine_on", lambda *_: empty)
     code, out, _ = call("drift", "--detailed-exitcode")
     assert code == 2

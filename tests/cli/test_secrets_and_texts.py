@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.cli.main import main
-from catalog_migrate.store.address import shown_address
+from catalog_migrate.store.address import show_address
 from tests.cli.test_main import bring_in_force, manifest
 
 
@@ -26,7 +26,7 @@ from tests.cli.test_main import bring_in_force, manifest
 )
 def test_an_address_as_it_is_shown(address: str, shown: str) -> None:
     """Logins and values of a query are hidden, what only looks like them stays."""
-    assert shown_address(address) == shown
+    assert show_address(address) == shown
 
 
 @pytest.mark.parametrize(

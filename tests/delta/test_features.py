@@ -16,11 +16,11 @@ from catalog_migrate.delta.log import commit_name, put_commit, read_actions
 from catalog_migrate.delta.table import (
     commit_transactions,
     create_empty,
+    find_unsupported,
     form_of,
     make_append_only,
     set_properties_after,
     shard_size,
-    unsupported_at,
     view_table,
 )
 from catalog_migrate.errors import EngineFailure, UnsupportedTable
@@ -198,7 +198,7 @@ def test_a_feature_that_is_not_known_is_no_lost_race(
     assert not caught.value.transient
     assert caught.value.remedy
     assert [each.name for each in (Path(path) / "_delta_log").iterdir()] == [f"{0:020d}.json"]
-    found = unsupported_at(path)
+    found = find_unsupported(path)
     assert found is not None
     assert found.reason in caught.value.message
 
@@ -222,7 +222,7 @@ def test_a_table_with_collations_is_counted_sealed_and_unsealed(
     deleted["add"]["stats"] = json.dumps(stats)
     write_commit(path, 1, deleted)
     before = form_of(view_table(path))
-    assert unsupported_at(path) is None
+    assert find_unsupported(path) is None
     assert shard_size(path)[0] == 13
     assert seals.seal(path, follows=0, app_id=APP, epoch=1) == 2
     sealed = form_of(view_table(path))

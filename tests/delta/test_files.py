@@ -11,10 +11,10 @@ from catalog_migrate.delta.files import newest_checkpoint, rows_added
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import (
     clustering_columns,
+    count_appended,
     data_files,
     data_size,
     form_of,
-    grown,
     protocol_at,
     remove_files,
     shard_size,
@@ -110,14 +110,15 @@ def test_a_file_without_statistics_makes_the_number_unknown(path: str) -> None:
     assert shard_size(path)[0] == -1
     DeltaTable(path).create_checkpoint()
     assert shard_size(path)[0] == -1
-    assert grown(path, 5) == -1
-    assert grown(path, 3, 4) == 4
+    assert count_appended(path, 5) == -1
+    assert count_appended(path, 3, 4) == 4
 
 
 def test_rows_that_are_deleted_in_a_file_are_no_growth(path: str) -> None:
     """A file with another vector is another file: no tail can be copied behind it."""
-    assert [grown(path, after) for after in range(6)] == [6, None, None, None, None, 0]
-    assert [grown(path, after, after + 1) for after in range(5)] == [5, None, None, 4, None]
+    assert [count_appended(path, after) for after in range(6)] == [6, None, None, None, None, 0]
+    counts = [count_appended(path, after, after + 1) for after in range(5)]
+    assert counts == [5, None, None, 4, None]
     assert len(data_files(path, 1) - data_files(path, 2)) == 1
 
 

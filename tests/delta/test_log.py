@@ -169,10 +169,10 @@ def test_a_commit_is_given_up(
 def test_why_no_log_is_seen(tmp_path: Path) -> None:
     """In the system's words, where it has any."""
     (tmp_path / "_delta_log").write_text("")
-    assert log.why_no_log(str(tmp_path)) == "Not a directory"
-    assert log.why_no_log(str(tmp_path / "other")) == "No such file or directory"
+    assert log.find_log_problem(str(tmp_path)) == "Not a directory"
+    assert log.find_log_problem(str(tmp_path / "other")) == "No such file or directory"
     (tmp_path / "empty/_delta_log").mkdir(parents=True)
-    assert log.why_no_log(str(tmp_path / "empty")) == "its log is empty"
+    assert log.find_log_problem(str(tmp_path / "empty")) == "its log is empty"
 
 
 def test_the_commit_of_a_checkpoint_is_wanted(shard: Path) -> None:

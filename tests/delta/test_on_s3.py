@@ -10,10 +10,10 @@ from deltalake import DeltaTable
 
 from catalog_migrate.delta.files import rows_added
 from catalog_migrate.delta.log import (
+    find_log_problem,
     has_log,
     read_change,
     refuse_damaged_log,
-    why_no_log,
 )
 from catalog_migrate.delta.seal import is_sealed, seal
 from catalog_migrate.delta.table import (
@@ -48,8 +48,8 @@ def table(bucket: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatc
 def test_the_log_is_read(table: str) -> None:
     """What a look at it tells, and what its commits did."""
     assert has_log(table)
-    assert why_no_log(table) is None
-    assert why_no_log(table + "0") == "its log is empty"
+    assert find_log_problem(table) is None
+    assert find_log_problem(table + "0") == "its log is empty"
     refuse_damaged_log(table)
     assert read_change(table, 1).adds
     assert rows_added(table, 0, 2) == 2

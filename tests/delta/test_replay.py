@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from arro3.core import Array, DataType, Table
 
-from catalog_migrate.delta.log import commit_name, why_no_log
+from catalog_migrate.delta.log import commit_name, find_log_problem
 from catalog_migrate.delta.seal import fence, is_sealed, seal, seal_properties
 from catalog_migrate.delta.table import (
     commit_transactions,
@@ -142,7 +142,7 @@ def test_a_store_that_does_not_answer(table: str, store_proxy: StoreProxy) -> No
     """It is said as what it is: not that the table is gone, with the code of stores."""
     store_proxy.next("AccessDenied", times=-1)
     with pytest.raises(StoreFailure, match="403 Forbidden"):
-        why_no_log(table)
+        find_log_problem(table)
     with pytest.raises(StoreFailure), failing("read the table"):
         ObjectStore(table, storage_of(table)).read(commit_name(0))
 

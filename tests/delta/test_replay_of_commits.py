@@ -38,7 +38,7 @@ def test_each_commit_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def look(version: int | None = None) -> tuple[int, int, list[str]]:
         store.read_of.clear()
-        found = replay.replayed(str(tmp_path), version, lambda _: pytest.fail("left to delta-rs"))
+        found = replay.replay(str(tmp_path), version, lambda _: pytest.fail("left to delta-rs"))
         assert isinstance(found, replay.ReplayedTable)
         assert {each.path for each in found.files} == {
             str(Path(each).relative_to(tmp_path)) for each in

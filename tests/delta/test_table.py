@@ -10,9 +10,9 @@ from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.delta.table import (
+    count_appended,
     delete_data,
     delete_table,
-    grown,
     publish,
     require_plain,
     shadow_name,
@@ -38,8 +38,8 @@ def test_appended_rows_are_counted(tmp_path: Path) -> None:
     write_deltalake(path, rows(2, 3), mode="append")
     DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
     write_deltalake(path, rows(4), mode="append")
-    assert [grown(path, after) for after in (0, 1, 2, 3)] == [3, 1, 1, 0]
-    assert (grown(path, 0, 1), grown(path, 1, 2)) == (2, 0)
+    assert [count_appended(path, after) for after in (0, 1, 2, 3)] == [3, 1, 1, 0]
+    assert (count_appended(path, 0, 1), count_appended(path, 1, 2)) == (2, 0)
 
 
 def test_changed_rows_are_no_growth(tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_changed_rows_are_no_growth(tmp_path: Path) -> None:
     write_deltalake(path, rows(1, 2))
     write_deltalake(path, rows(3), mode="append")
     DeltaTable(path).delete("id = 1")
-    assert grown(path, 0) is None
-    assert grown(path, 0, 1) == 1
-    assert grown(path, 2) == 0
+    assert count_appended(path, 0) is None
+    assert count_appended(path, 0, 1) == 1
+    assert count_appended(path, 2) == 0
 
 
 # -- directories -----------------------------------------------------------------------------------

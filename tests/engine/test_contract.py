@@ -84,7 +84,7 @@ def test_a_shard_is_created_once_and_keeps_its_columns(kit):
     """Creating a shard again in the same form does nothing; its columns come back canonical."""
     path = kit.shard("a")
     assert kit.engine.shard_version(path) == 0
-    assert kit.engine.why_no_shard(path) is None
+    assert kit.engine.find_shard_problem(path) is None
     assert tuple(kit.engine.shard_columns(path)) == COLUMNS
     assert kit.engine.shard_size(path)[0] == 0
     kit.shard("a")
@@ -97,7 +97,7 @@ def test_a_shard_is_created_once_and_keeps_its_columns(kit):
 def test_there_is_no_version_where_no_shard_is(kit):
     """shard_version of an empty place is None, and the quick look sees nothing either."""
     assert kit.engine.shard_version(f"{kit.warehouse}/nothing") is None
-    assert kit.engine.why_no_shard(f"{kit.warehouse}/nothing")
+    assert kit.engine.find_shard_problem(f"{kit.warehouse}/nothing")
 
 
 def test_a_table_is_registered_observed_and_dropped(kit):
@@ -416,18 +416,18 @@ def test_rows_are_looked_at_before_they_are_copied(kit):
         (Column("id", "BIGINT", False), Column("note", "STRING", False)), ("note",),
         (Check("late", "id > 2"),),
     )
-    assert list(kit.engine.refused_rows(request)) == [
+    assert list(kit.engine.find_refused_rows(request)) == [
         RowsRefused("null", "note", 1), RowsRefused("check", "late", 2)
     ]
     cast = replace(
         request, projection=(("id", "id"), ("note", "CAST(note AS INT)")),
         columns=(Column("id", "BIGINT", False), Column("note", "INT")),
     )
-    assert list(kit.engine.refused_rows(cast)) == [
+    assert list(kit.engine.find_refused_rows(cast)) == [
         RowsRefused("fails", "note", condition="CAST_INVALID_INPUT")
     ]
     fits = replace(request, columns=COLUMNS, checks=(Check("late", "id > 0"),))
-    assert list(kit.engine.refused_rows(fits)) == []
+    assert list(kit.engine.find_refused_rows(fits)) == []
     assert kit.engine.shard_version(source) == 1
 
 
@@ -596,17 +596,17 @@ def test_a_view_binds_with_a_function_of_the_new_state(kit):
 
 
 def test_how_a_shard_grew(kit):
-    """grown counts what came after a version, and is None once rows of before went."""
+    """count_appended counts what came after a version, and is None once rows of before went."""
     source = kit.shard("a")
     kit.append(source, [(1, "x")])
     kit.append(source, [(2, "y"), (3, "z")])
     kit.engine.fence(source, "catalog_migrate/test", 1)
-    assert kit.engine.grown(source, 1) == 2
-    assert kit.engine.grown(source, 0, 1) == 1
-    assert kit.engine.grown(source, 2) == 0
+    assert kit.engine.count_appended(source, 1) == 2
+    assert kit.engine.count_appended(source, 0, 1) == 1
+    assert kit.engine.count_appended(source, 2) == 0
     kit.engine.truncate_shard(source)
-    assert kit.engine.grown(source, 1) is None
-    assert kit.engine.grown(source, 1, 2) == 2
+    assert kit.engine.count_appended(source, 1) is None
+    assert kit.engine.count_appended(source, 1, 2) == 2
 
 
 def analyse(kit, sql, parents=None, **more):

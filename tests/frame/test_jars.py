@@ -20,8 +20,8 @@ from catalog_migrate.engine.spark.jars import (
     ensure_jars,
     ivy_module,
     java_version,
-    locked_jars,
     prefer_short_runs,
+    read_locked_jars,
 )
 from catalog_migrate.engine.spark.object_stores.settings import s3_jars
 from catalog_migrate.engine.spark.session import session_jars
@@ -82,7 +82,7 @@ def test_a_lock_names_its_jars_with_size_and_checksum(
 ) -> None:
     """One lock for each PySpark; each jar has a sha256 and a file name of its own."""
     monkeypatch.setattr(jars_module, "pyspark_version", lambda: version)
-    jars = locked_jars()
+    jars = read_locked_jars()
     assert len(jars) == count
     assert sum(jar.size for jar in jars) == size
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in jars)
@@ -101,12 +101,12 @@ def test_without_kafka_delta_is_left(
     monkeypatch.setattr(jars_module, "pyspark_version", lambda: version)
     left = delta_jars()
     assert len(left) == count
-    assert {jar.organisation for jar in locked_jars()[: len(left)]} == {
+    assert {jar.organisation for jar in read_locked_jars()[: len(left)]} == {
         jar.organisation for jar in left
     }
     assert all(
         "kafka" in jar.artifact or jar.artifact == "commons-pool2"
-        for jar in locked_jars() if jar not in left
+        for jar in read_locked_jars() if jar not in left
     )
 
 

@@ -64,9 +64,9 @@ def test_the_order_puts_what_is_used_first_and_is_lexicographic() -> None:
 def test_direct_neighbours_are_ranked() -> None:
     """uses and used_by answer in rank order, and with nothing for a stranger."""
     assert short(SHOP.uses(node("daily"))) == "orders priced"
-    assert short(SHOP.used_by(node("orders"))) == "daily priced"
+    assert short(SHOP.users_of(node("orders"))) == "daily priced"
     assert SHOP.uses(node("nobody")) == ()
-    assert SHOP.used_by(node("nobody")) == ()
+    assert SHOP.users_of(node("nobody")) == ()
 
 
 def test_waves_are_levels_of_the_longest_path() -> None:
@@ -288,7 +288,7 @@ def test_nothing_depends_on_the_order_of_the_input(
     for n in names:
         assert shuffled.because(roots, n) == expected.because(set(roots), n)
         assert shuffled.uses(n) == expected.uses(n)
-        assert shuffled.used_by(n) == expected.used_by(n)
+        assert shuffled.users_of(n) == expected.users_of(n)
 
 
 def test_ten_thousand_objects_are_ordered_and_explained() -> None:

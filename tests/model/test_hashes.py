@@ -223,12 +223,12 @@ def test_what_is_stored_under_scheme_1_is_stamped_again() -> None:
     """Where the recipe changed, the stored hashes are those of scheme 2; others stay."""
     plain, comment = expressed("a  > 0"), expressed("a > 0 -- c\n")
     old = hashes._decision_in_scheme_1("using:x", ("a > 0 -- c\n",))
-    assert hashes.restamped_storage("1:0", comment) == hashes.storage_hash(comment)
-    assert hashes.restamped_storage("1:0", plain) == "1:0"
-    assert hashes.restamped_decisions([old], comment) == (
+    assert hashes.restamp_storage("1:0", comment) == hashes.storage_hash(comment)
+    assert hashes.restamp_storage("1:0", plain) == "1:0"
+    assert hashes.restamp_decisions([old], comment) == (
         old, hashes.decision_hashes(comment)["using:x"]
     )
-    assert hashes.restamped_decisions([], comment) == ()
+    assert hashes.restamp_decisions([], comment) == ()
 
 
 def expressed(text: str) -> ObjectDefinition:

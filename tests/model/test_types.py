@@ -12,8 +12,8 @@ from catalog_migrate.errors import UnknownType
 from catalog_migrate.model import types
 from catalog_migrate.model.types import (
     AddedField,
-    added_fields,
     canonical_type,
+    find_added_fields,
     is_cast,
     is_lossless,
     is_null_from_cast,
@@ -263,7 +263,7 @@ def test_a_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_added_fields_are_named_as_alter_table_names_them() -> None:
     """By the way to each, and by the field before it; nothing else may differ."""
-    assert added_fields(
+    assert find_added_fields(
         "STRUCT<a: INT, l: ARRAY<STRUCT<x: INT>>>",
         "STRUCT<z: DATE, a: INT, l: ARRAY<STRUCT<x: INT, y: STRUCT<q: INT>>>, b: BIGINT>",
     ) == (
@@ -271,13 +271,13 @@ def test_added_fields_are_named_as_alter_table_names_them() -> None:
         AddedField(("l", "element", "y"), "STRUCT<q: INT>", "x"),
         AddedField(("b",), "BIGINT", "l"),
     )
-    assert added_fields("MAP<STRUCT<a: INT>, INT>", "MAP<STRUCT<a: INT, b: INT>, INT>") == (
+    assert find_added_fields("MAP<STRUCT<a: INT>, INT>", "MAP<STRUCT<a: INT, b: INT>, INT>") == (
         AddedField(("key", "b"), "INT", "a"),
     )
-    assert added_fields("STRUCT<a: INT>", "STRUCT<a: INT>") == ()
-    assert added_fields("STRUCT<a: INT>", "STRUCT<A: INT, b: INT>") is None
-    assert added_fields("STRUCT<a: INT>", "STRUCT<a: BIGINT, b: INT>") is None
-    assert added_fields("INT", "BIGINT") is None
+    assert find_added_fields("STRUCT<a: INT>", "STRUCT<a: INT>") == ()
+    assert find_added_fields("STRUCT<a: INT>", "STRUCT<A: INT, b: INT>") is None
+    assert find_added_fields("STRUCT<a: INT>", "STRUCT<a: BIGINT, b: INT>") is None
+    assert find_added_fields("INT", "BIGINT") is None
 
 
 @pytest.mark.spark

@@ -20,7 +20,7 @@ from catalog_migrate.planner.plan_validation import blocked_error as refusal
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.report import render
-from catalog_migrate.report.verdict import failed_proofs
+from catalog_migrate.report.verdict import list_failed_proofs
 
 SUMMARY = {
     "create": 0, "drop": 0, "migrate": 0, "redefine": 0, "update": 0, "refresh": 0, "restart": 0,
@@ -329,7 +329,7 @@ def test_a_table_that_becomes_a_view_without_sql_is_told_whole(make: Any) -> Non
     old, new = make.baseline(make.table("t"), make.table("u")), make.release(make.table("u"), view)
     plan = plan_migration(old, new).plan
     assert [(one.name, one.code) for one in plan.blocked] == [("s.t", "CM0305"), ("s.t", "CM0307")]
-    assert failed_proofs(plan) == ()
+    assert list_failed_proofs(plan) == ()
     found = render(plan, "text")
     assert found.startswith("BLOCKED: 1 obstacle stands in the way that no decision cures; 1 dec")
     assert "has no sql for it" in found

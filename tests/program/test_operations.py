@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from catalog_migrate.operations.operation import Execution, Operation, execute
-from catalog_migrate.operations.steps import WORDS, Op, Step, decoded, stored
+from catalog_migrate.operations.steps import WORDS, Op, Step, decode_program, store_program
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -196,11 +196,11 @@ def test_a_step_is_read_back(op: Op) -> None:
     """What a record carries of it is the step again, with the phase of its kind."""
     step = Step(op, "table", "s.t", "i1", 3)
     assert step.phase == WORDS[op].phase
-    assert decoded(stored([step])) == (step,)
+    assert decode_program(store_program([step])) == (step,)
     assert list(msgspec.to_builtins(step)) == ["op", "kind", "name", "id", "wave", "phase"]
 
 
 def test_a_step_of_a_newer_tool() -> None:
     """A program with a step that this tool does not know is not carried out in part."""
-    known = stored([Step("create", "view", "s.v")])
-    assert decoded([*known, {**known[0], "op": "unknown"}]) == ()
+    known = store_program([Step("create", "view", "s.v")])
+    assert decode_program([*known, {**known[0], "op": "unknown"}]) == ()

@@ -30,7 +30,7 @@ from catalog_migrate.planner.plan import (
 from catalog_migrate.report import lay_out, render
 from catalog_migrate.report.outline import amount, outline
 from catalog_migrate.report.report import Entry, Report, Section
-from catalog_migrate.report.verdict import Verdict, failed_proofs, verdict
+from catalog_migrate.report.verdict import Verdict, list_failed_proofs, verdict
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -206,7 +206,7 @@ def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
     proof = Validation("shop.v", False, "no column a")
     for blocked, told in (((taken,), (proof,)), ((taken, refused), ())):
         plan = a_plan(blocked=blocked, validations=(proof,))
-        assert failed_proofs(plan) == told
+        assert list_failed_proofs(plan) == told
         assert "no column a" in render(plan, "text")
 
 

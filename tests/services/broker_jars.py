@@ -15,8 +15,8 @@ from catalog_migrate.engine.spark.jars import (
     Progress,
     avro_jars,
     ensure_jars,
-    locked_jars,
     pyspark_version,
+    read_locked_jars,
 )
 from catalog_migrate.engine.spark.jars import main as fetch
 from catalog_migrate.engine.spark.object_stores.settings import S3_PYSPARK, s3_jars
@@ -31,7 +31,7 @@ JOSE4J = LockedJar(
 
 def broker_jars() -> tuple[LockedJar, ...]:
     """The committed lock of the broker, in its order."""
-    return locked_jars("tests.services", "kafka.lock.json")
+    return read_locked_jars("tests.services", "kafka.lock.json")
 
 
 def ensure_broker_jars(

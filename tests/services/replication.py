@@ -38,7 +38,7 @@ def changes_range(
     from pyspark.sql import datasource
 
     from catalog_migrate.connectors.postgres import changes as postgres_changes
-    from catalog_migrate.engine.spark.session import unlogged
+    from catalog_migrate.engine.spark.session import silence_py4j
 
     settings = postgres_changes.Settings(connection, slot, publication, tables, start)
     label = f"changes_range_{uuid4().hex[:12]}"
@@ -61,6 +61,6 @@ def changes_range(
         def reader(self, schema: StructType) -> DataSourceReader:
             return RangeReader()
 
-    with unlogged():
+    with silence_py4j():
         spark.dataSource.register(ChangesRange)
         return spark.read.format(label).load().where("operation NOT IN ('commit', 'table')")

@@ -238,9 +238,9 @@ class OwnsEverything(SimulatedEngine):
 class WritesWhenItLooks(SimulatedEngine):
     """A schema is made when somebody looks whether a table is there."""
 
-    def why_no_shard(self, path: str) -> str | None:
+    def find_shard_problem(self, path: str) -> str | None:
         self.ensure_schema("s")
-        return super().why_no_shard(path)
+        return super().find_shard_problem(path)
 
 
 class ForgetsToEvolve(SimulatedEngine):

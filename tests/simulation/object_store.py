@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 from obstore import exceptions
 
 from catalog_migrate.store.address import Storage
-from catalog_migrate.store.object_store import ObjectStore, registered
+from catalog_migrate.store.object_store import ObjectStore, register
 from tests.simulation.crashes import SimulatedCrash
 
 ADDRESS = "s3://simulated"
@@ -104,7 +104,7 @@ class Bucket:
     @contextmanager
     def served(self) -> Iterator[None]:
         """Have every address in the bucket lead here, in this whole process."""
-        with registered(ADDRESS, self.store):
+        with register(ADDRESS, self.store):
             yield
 
     @contextmanager

@@ -88,7 +88,7 @@ class Place:
         engine, state = self.engine(), self.state
         return plan_rollback(
             self.log, read_past(self.log, to), state,
-            grown=lambda path, after, upto: engine.grown(f"/warehouse/{path}", after, upto),
+            grown=lambda path, *versions: engine.count_appended(f"/warehouse/{path}", *versions),
             sizes=lambda item: engine.shard_size(f"/warehouse/{state.items[item].shard}"),
             approve=approve, policy=self.policy,
         ).plan

@@ -91,7 +91,7 @@ class Chain:
         engine, state = SimulatedEngine(self.place.world, persistent=True), self.state
         return plan_rollback(
             self.place.log, read_past(self.place.log, to), state,
-            grown=lambda path, after, upto: engine.grown(f"{WAREHOUSE}/{path}", after, upto),
+            grown=lambda path, *versions: engine.count_appended(f"{WAREHOUSE}/{path}", *versions),
             sizes=lambda item: engine.shard_size(f"{WAREHOUSE}/{state.items[item].shard}"),
             approve=approve, policy=self.policy,
         ).plan

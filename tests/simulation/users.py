@@ -19,7 +19,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import SHARD_KINDS, Argument, Column
 from catalog_migrate.planner.plan import UserObject
-from catalog_migrate.testing.bodies import called_for_rows, read_body
+from catalog_migrate.testing.bodies import find_row_function, read_body
 from catalog_migrate.testing.engine import SimulatedEngine, definition_of, is_marked
 from catalog_migrate.testing.world import Names, UserView, World
 from tests.simulation.invariants import InvariantBroken, require
@@ -459,7 +459,7 @@ def _reads(held: Owned) -> set[Identity]:
     namespace = held.namespace if isinstance(held, UserView) else held.name.schema
     found: set[Identity] = set()
     for _, name in body.relations:
-        function = called_for_rows(name)
+        function = find_row_function(name)
         each = function or name
         kind = "function" if function else "relation"
         found.add((kind, *ItemName(each.schema or namespace, each.name).folded))

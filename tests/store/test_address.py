@@ -16,7 +16,7 @@ from catalog_migrate.store.address import (
     folders_above,
     is_same_place,
     local_path,
-    moved_along,
+    move_address,
     remember,
     resolved,
     rows_address,
@@ -33,9 +33,9 @@ def test_local_locations_lose_their_scheme():
 
 def test_what_lay_inside_a_moved_directory_moved_along():
     """All else is where it was, an object store too."""
-    assert moved_along("/a/b//w/", "/a/b", "/c") == "/c/w"
+    assert move_address("/a/b//w/", "/a/b", "/c") == "/c/w"
     for stays in ("/a/bc/w", "/a/b", "s3://a/b"):
-        assert moved_along(stays, "/a/b", "/c") == stays
+        assert move_address(stays, "/a/b", "/c") == stays
 
 
 def test_one_place_by_spelling_or_by_links(tmp_path: Path):
@@ -56,7 +56,7 @@ def test_s3_and_s3a_are_one_place():
     assert not is_same_place("s3://b/w", "gs://b/w")
     assert relative("s3a://b/w", "s3://b/w/s/t/1") == "s/t/1"
     assert relative("s3a://b/w", "s3://b/w2/s") is None
-    assert moved_along("s3a://a/b/w", "s3://a/b", "s3://c/d") == "s3://c/d/w"
+    assert move_address("s3a://a/b/w", "s3://a/b", "s3://c/d") == "s3://c/d/w"
     assert list(folders_above("s3://b/w/t")) == ["s3://b/w", "s3://b"]
     assert list(folders_above("/w/t")) == ["/w", "/"]
 

@@ -30,7 +30,7 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.operations.operation import execute
-from catalog_migrate.operations.steps import Step, interruptions, numbered
+from catalog_migrate.operations.steps import Step, interruptions, number_steps
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.ddl.execute import Executor, Result
 from catalog_migrate.streams.positions import restore
@@ -676,7 +676,7 @@ class TestTheProgramIsWhatRuns:
         (result,) = stage.run(f"EXPLAIN {text}")
         lines = [line for line in result.summary.splitlines() if line.startswith("  ")]
         places = [
-            lines.index(f"  {symbol} {text}") for symbol, text in numbered(result.steps)
+            lines.index(f"  {symbol} {text}") for symbol, text in number_steps(result.steps)
         ]
         assert places == sorted(places)
         standing = [line for line in lines if ": from step " in line]

@@ -11,7 +11,7 @@ from catalog_migrate.connectors.options import option_of
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.connectors.query import QuerySpec
 from catalog_migrate.connectors.ssh.tunnels import OPTION
-from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.engine.spark.session import silence_py4j
 from catalog_migrate.errors import EngineFailure
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read_records(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     options = spark_kafka_source_options(
         spec.connection, spec.external.options, spec.external.settings
     )
-    with unlogged():
+    with silence_py4j():
         return spark.readStream.format("kafka").options(**options).load()
 
 
@@ -96,5 +96,5 @@ def read_range(
         "assign": json.dumps(assigned), "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
-    with unlogged():
+    with silence_py4j():
         return spark.read.format("kafka").options(**options).load()

@@ -33,7 +33,7 @@ from catalog_migrate.connectors.postgres.types import Expected, Position
 from catalog_migrate.connectors.postgres.watch import OpenServer, Watcher
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Secret, reveal
-from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.engine.spark.session import silence_py4j
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, OtherTimeline, SlotInUse
 from catalog_migrate.retry import retry, until
 
@@ -110,7 +110,7 @@ def changes(
         connection, slot, publication, tables, start, timeout=timeout, max_bytes=max_bytes,
         heartbeat=heartbeat, advance=advance, watch=watch,
     )
-    with unlogged():
+    with silence_py4j():
         return spark.readStream.format(_register(spark, settings)).load()
 
 

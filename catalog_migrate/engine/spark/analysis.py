@@ -24,7 +24,7 @@ from catalog_migrate.engine.spark.stand_ins import (
     Signature,
     create_function,
     create_relation,
-    dropped_afterwards,
+    drop_afterwards,
     new_name,
     real_names,
     signature,
@@ -84,7 +84,7 @@ class Analysis:
         stand_ins = _StandIns()
         listed = _Functions(self)
         with (
-            dropped_afterwards(self._spark, stand_ins.relations, stand_ins.functions),
+            drop_afterwards(self._spark, stand_ins.relations, stand_ins.functions),
             ThreadPoolExecutor(self._threads, "analyse") as pool,
             self._whole_plans(any(request.plan for request in requests)),
         ):
@@ -172,7 +172,7 @@ class Analysis:
                     else:
                         self._spark.conf.set(name, value_before)
 
-    def built_in_functions(self) -> frozenset[str]:
+    def list_built_in_functions(self) -> frozenset[str]:
         """Functions of every session, folded: a name without a schema is one of these first."""
         if self._built_in is None:
             with failing("list the functions that are built in"):
@@ -249,7 +249,7 @@ class _Functions:
         return _Local(self, namespace, replaced)
 
     def is_local(self, name: str, namespace: str, replaced: Container[Key]) -> bool:
-        if name in self._analysis.built_in_functions():
+        if name in self._analysis.list_built_in_functions():
             return False
         if (namespace.lower(), name) in replaced:
             return True

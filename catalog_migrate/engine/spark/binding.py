@@ -32,7 +32,7 @@ from catalog_migrate.engine.spark.stand_ins import (
     Signature,
     create_function,
     create_relation,
-    dropped_afterwards,
+    drop_afterwards,
     new_name,
     real_names,
     signature,
@@ -84,7 +84,7 @@ class Binding:
         names = StandIns()
         views, functions = names.relations.values(), names.functions.values()
         with (
-            dropped_afterwards(self._spark, views, functions),
+            drop_afterwards(self._spark, views, functions),
             ThreadPoolExecutor(self._threads, "bind") as pool,
         ):
             self._create_relations(requests, names, pool)
@@ -102,7 +102,7 @@ class Binding:
         results: dict[int, BindResult] = {}
         texts: dict[int, str] = {}
         for number, request in enumerate(requests):
-            reason = _refused_call(request, temporary)
+            reason = _find_refused_call(request, temporary)
             if isinstance(request, FunctionRequest):
                 failure = names.failures.get(request.name.folded)
                 reason = reason or (None if failure is None else self._readable(failure, names))
@@ -121,7 +121,7 @@ class Binding:
             number for number in texts
             if results[number].reason is None and _role(requests[number]) == "generated"
         ]
-        results |= self._tried_by_delta(requests, generated)
+        results |= self._try_by_delta(requests, generated)
         return [results[number] for number in range(len(requests))]
 
     def _analyse(
@@ -139,7 +139,7 @@ class Binding:
                 pass  # every text is tried again by itself
             else:
                 return {
-                    number: self._compared(requests[number], field["type"]["fields"])
+                    number: self._compare(requests[number], field["type"]["fields"])
                     for number, field in zip(texts, together, strict=True)
                 }
         found = {}
@@ -151,7 +151,7 @@ class Binding:
             except EngineFailure as error:
                 found[number] = BindResult(request.name, self._reason(request, error, names))
             else:
-                found[number] = self._compared(request, fields)
+                found[number] = self._compare(request, fields)
         return found
 
     def _reason(self, request: AnyRequest, error: EngineFailure, names: StandIns) -> str:
@@ -189,7 +189,7 @@ class Binding:
             stand_in: name for name, stand_in in (*names.functions.items(), *names.readers.items())
         })
 
-    def _compared(self, request: AnyRequest, fields: Sequence[Mapping[str, Any]]) -> BindResult:
+    def _compare(self, request: AnyRequest, fields: Sequence[Mapping[str, Any]]) -> BindResult:
         """Analysed columns against what they are to be; what fits of a view is remembered."""
         columns = _columns(fields)
         if isinstance(request, BindRequest):
@@ -210,7 +210,7 @@ class Binding:
                 reason = f"it gives {found}, and the column is {request.type}: write a CAST"
         return BindResult(request.name, reason)
 
-    def _tried_by_delta(
+    def _try_by_delta(
         self, requests: Sequence[AnyRequest], generated: Sequence[int]
     ) -> dict[int, BindResult]:
         """Generated columns as Delta takes them, those of a table in one CREATE.
@@ -229,15 +229,15 @@ class Binding:
             tables.setdefault(request.name.folded, []).append((at, request))
         found = {}
         for asked in tables.values():
-            if len(asked) > 1 and self._refused_by_delta([one for _, one in asked]) is None:
+            if len(asked) > 1 and self._find_delta_refusal([one for _, one in asked]) is None:
                 continue
             for at, request in asked:
-                reason = self._refused_by_delta([request])
+                reason = self._find_delta_refusal([request])
                 if reason is not None:
                     found[at] = BindResult(request.name, reason)
         return found
 
-    def _refused_by_delta(self, requests: Sequence[ExpressionRequest]) -> str | None:
+    def _find_delta_refusal(self, requests: Sequence[ExpressionRequest]) -> str | None:
         """Why Delta does not take expressions of one table for generated columns."""
         names = [f"{VALUE}_{number}" for number in range(len(requests))]
         generated = [
@@ -415,7 +415,7 @@ def _query(request: AnyRequest, names: StandIns) -> str:
     )
 
 
-def _refused_call(request: AnyRequest, temporary: Collection[str]) -> str | None:
+def _find_refused_call(request: AnyRequest, temporary: Collection[str]) -> str | None:
     """Why a text must not call a function that it calls; Spark's analyser finds it all the same."""
     words: frozenset[str] = frozenset()
     if isinstance(request, BindRequest):

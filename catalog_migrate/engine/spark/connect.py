@@ -53,7 +53,7 @@ def is_connect(spark: object) -> bool:
     return any(kind.__module__.startswith(_CLIENT) for kind in type(spark).__mro__)
 
 
-def shown_server(address: str) -> str:
+def show_server(address: str) -> str:
     """``sc://host:port`` of an address, without its parameters, one of which may be a token.
 
     UsageError for what is no such address, which is not told: it may hold one as well.
@@ -73,7 +73,7 @@ def remote_session(address: str) -> Iterator[SparkSession]:
     """
     from catalog_migrate.engine.spark.jars import locate_pyspark
 
-    server = shown_server(address)
+    server = show_server(address)
     locate_pyspark()
     try:
         sessions: Any = importlib.import_module(f"{_CLIENT}.session")
@@ -125,7 +125,7 @@ def _await_answer(spark: Any, server: str, address: str) -> None:
         return
     reason = f"no answer within {_ANSWER:g} s"
     if failures:
-        reason = _scrubbed(short_message(failures[0]), address, spark.client.token)
+        reason = _scrub(short_message(failures[0]), address, spark.client.token)
     raise ServerUnreachable(
         f"the Spark Connect server {server} cannot be used: {reason}",
         remedy=f"start it, or correct spark.remote (a token is given by the variable {_VARIABLE},"
@@ -141,7 +141,7 @@ def _is_away(error: BaseException) -> bool:
     return status is not None and status().name == "UNAVAILABLE"
 
 
-def _scrubbed(text: str, address: str, token: str | None) -> str:
+def _scrub(text: str, address: str, token: str | None) -> str:
     """``text`` without the token, and without a value of another parameter of the address."""
     found = _ADDRESS.fullmatch(address.strip())
     values = [each.partition("=")[2] for each in ((found and found[3]) or "").split(";")]

@@ -21,7 +21,7 @@ from catalog_migrate.engine.spark.registrations import (
     MARK,
     NO_FUNCTION,
     Registrations,
-    described_comment,
+    parse_comment,
     read_properties,
 )
 from catalog_migrate.engine.spark.replacement import replace_text
@@ -167,7 +167,7 @@ class Definitions(Registrations):
                 yield UserDefinition(name, "function", unread=error.message)
             return
         lines = [row[0] for row in shown]
-        comment = described_comment(lines)
+        comment = parse_comment(lines)
         if _is_marked(statements.read_function_comment(comment)):
             return
         try:

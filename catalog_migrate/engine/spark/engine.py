@@ -135,7 +135,7 @@ class SparkEngine(Definitions, Shards, Copies, Fills, Binding, Analysis):
 
     def register_table(self, name: ItemName, path: str) -> None:
         # Spark creates an empty table without a word where there is no log.
-        why = self.why_no_shard(path)
+        why = self.find_shard_problem(path)
         if why is not None:
             raise EngineFailure(
                 f"cannot register {name}: there is no Delta table at {path}: {why}",

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.log import has_log, lost, refuse_later_epoch
+from catalog_migrate.delta.log import has_log, lost_race_error, refuse_later_epoch
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import (
     CLUSTERED,
@@ -42,7 +42,7 @@ from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, ste
 from catalog_migrate.model.objects import Check, Column
 from catalog_migrate.model.table_features import WRITTEN_BY_DELTA_RS
 from catalog_migrate.model.table_properties import canonical_key, is_metadata
-from catalog_migrate.model.types import added_fields, is_longer_text, parse_type
+from catalog_migrate.model.types import find_added_fields, is_longer_text, parse_type
 from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_remote
@@ -86,7 +86,7 @@ def evolve(
     refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     standing = form_of(table)
     refuse_unsupported(path, standing.protocol)
-    reached = _tried(session, path, standing, wanted)
+    reached = _rehearse(session, path, standing, wanted)
     reached = reached.with_configuration(_without(reached.configuration, wanted.shard.unset))
     actions = reached.actions(standing)
     if not actions:
@@ -95,23 +95,23 @@ def evolve(
     table = view_table(path)
     refuse_later_epoch(path, table.transaction_version(app_id), epoch)
     if form_of(table) != standing:
-        raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
+        raise lost_race_error(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
     validated = _validate_new_checks(session, path, table.version(), standing, reached)
     commit_actions(
         table, actions, operation=OPERATION, behind_data=not validated, app_id=app_id, epoch=epoch,
     )
 
 
-def _tried(session: Session, path: str, standing: Form, wanted: EvolvedTable) -> Form:
+def _rehearse(session: Session, path: str, standing: Form, wanted: EvolvedTable) -> Form:
     """The form that a shadow table has after the statements.
 
     EngineFailure with the shard's own place where it was refused.
     """
     apart = _apart(standing, wanted)
-    bare, held = _undressed(standing, apart)
-    reached = _tried_here(path, bare, wanted) if is_remote(path) else None
+    bare, held = _strip(standing, apart)
+    reached = _rehearse_here(path, bare, wanted) if is_remote(path) else None
     if reached is None:
-        reached = _tried_there(session, path, bare, wanted)
+        reached = _rehearse_there(session, path, bare, wanted)
     features = reached.features | (apart & standing.features)
     return reached.with_features(features).with_configuration({**held, **reached.configuration})
 
@@ -120,7 +120,7 @@ class _SparkNeeded(Exception):
     """A statement that delta-rs has not."""
 
 
-def _tried_here(path: str, bare: Form, wanted: EvolvedTable) -> Form | None:
+def _rehearse_here(path: str, bare: Form, wanted: EvolvedTable) -> Form | None:
     """By delta-rs alone, on a shadow table of this machine; None where Spark is needed."""
 
     def session() -> NoReturn:
@@ -140,7 +140,7 @@ def _tried_here(path: str, bare: Form, wanted: EvolvedTable) -> Form | None:
             ) from refused
 
 
-def _tried_there(session: Session, path: str, bare: Form, wanted: EvolvedTable) -> Form:
+def _rehearse_there(session: Session, path: str, bare: Form, wanted: EvolvedTable) -> Form:
     """On a shadow table that is inside the shard's directory for the time being.
 
     A failure is transient where another holder took it away meanwhile.
@@ -176,7 +176,7 @@ def _apart(form: Form, wanted: EvolvedTable) -> frozenset[str]:
     return frozenset({CLUSTERED} if "rowTracking" in form.features else {CLUSTERED, _DOMAINS})
 
 
-def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]:
+def _strip(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]:
     """A form without some features, without whose table it is, and the properties left out.
 
     A shadow table that a crash leaves must not pass for a table of the catalog.
@@ -208,7 +208,7 @@ def _alter(session: Session, path: str, wanted: EvolvedTable) -> None:
 
 
 def _alter_column(session: Session, path: str, old: Column, column: Column) -> None:
-    fields = added_fields(old.type, column.type)
+    fields = find_added_fields(old.type, column.type)
     for field in fields or ():
         run(session(), statements.add_field(path, old.name, field))
     if column.type != old.type and fields is None:
@@ -355,7 +355,7 @@ def _refuse_unevolvable(
             old is not None
             and old.type != column.type
             and not is_longer_text(old.type, column.type)
-            and added_fields(old.type, column.type) is None
+            and find_added_fields(old.type, column.type) is None
         ):
             reason = f"changing {column.name} from {old.type} to {column.type}"
         elif old is not None and old.nullable and not column.nullable:

@@ -31,7 +31,7 @@ import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 from catalog_migrate.model.wording import join_some
-from catalog_migrate.store.local import damaged
+from catalog_migrate.store.local import damaged_package_error
 
 # -- Java ------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ MSK_JAR = LockedJar(
 """What Kafka's clients log in to MSK by IAM with, all that it needs inside."""
 
 
-def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
+def read_locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
     """The lock committed as file ``name`` of ``package``, in its order.
 
     The default is what Delta and Kafka need with the PySpark that is installed: a lock a version.
@@ -182,7 +182,7 @@ def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[Locked
     try:
         text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise damaged(f"its file {name} cannot be read: {error.strerror}") from error
+        raise damaged_package_error(f"its file {name} cannot be read: {error.strerror}") from error
     return tuple(
         LockedJar(
             row["organisation"], row["artifact"], row["revision"], row["bytes"], row["sha256"]
@@ -194,16 +194,16 @@ def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[Locked
 def delta_jars() -> tuple[LockedJar, ...]:
     """Of the installed Spark's lock what Delta needs, which is all but what Kafka needs."""
     return tuple(
-        jar for jar in locked_jars() if jar.organisation in ("io.delta", "io.unitycatalog")
+        jar for jar in read_locked_jars() if jar.organisation in ("io.delta", "io.unitycatalog")
     )
 
 
 def avro_jars() -> tuple[LockedJar, ...]:
     """The committed lock of what reads and writes Avro with the PySpark that is installed.
 
-    Errors are those of :func:`locked_jars`.
+    Errors are those of :func:`read_locked_jars`.
     """
-    return locked_jars(PACKAGE, f"avro-{locked_pyspark()}.lock.json")
+    return read_locked_jars(PACKAGE, f"avro-{locked_pyspark()}.lock.json")
 
 
 def cache_directory(env: Mapping[str, str] | None = None) -> Path:
@@ -230,7 +230,7 @@ def ensure_jars(
     downloaded jar is not the locked one (it is then not kept).
     """
     variables = os.environ if env is None else env
-    wanted = locked_jars() if jars is None else tuple(jars)
+    wanted = read_locked_jars() if jars is None else tuple(jars)
     say = on_progress or _silent
     directory = cache_directory(variables)
     missing = [jar for jar in wanted if not _is_verified(directory / jar.filename, jar)]
@@ -258,7 +258,7 @@ def pyspark_version() -> str:
     path = locate_pyspark() / "version.py"
     found = _PYSPARK.search(path.read_text(encoding="utf-8"))
     if found is None:
-        raise damaged(f"{path} tells no version")
+        raise damaged_package_error(f"{path} tells no version")
     return found[1]
 
 
@@ -284,7 +284,7 @@ def ivy_module(jars: Sequence[LockedJar]) -> str:
     """The ``ivy.xml`` that asks for exactly these jars, none of them with what it depends on."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.artifact)}"
-        f' rev={quoteattr(jar.revision)} transitive="false"' + _asked_for(jar)
+        f' rev={quoteattr(jar.revision)} transitive="false"' + _classifier_suffix(jar)
         for jar in jars
     )
     return (
@@ -298,7 +298,7 @@ def ivy_module(jars: Sequence[LockedJar]) -> str:
     )
 
 
-def _asked_for(jar: LockedJar) -> str:
+def _classifier_suffix(jar: LockedJar) -> str:
     """The end of a dependency: by itself it is the artifact's own jar."""
     if not jar.classifier:
         return "/>"

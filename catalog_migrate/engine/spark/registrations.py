@@ -75,7 +75,7 @@ def read_function_name(shown: str) -> str:
     return re.sub(r"`((?:[^`]|``)*)`", lambda part: part[1].replace("``", "`"), shown)
 
 
-def described_comment(lines: Iterable[str]) -> str:
+def parse_comment(lines: Iterable[str]) -> str:
     """The comment in what DESCRIBE FUNCTION EXTENDED says of a function; empty without one.
 
     Since 4.2 it is a line of its own. Before, a SQL function is told as JSON, as it is stored.
@@ -253,7 +253,7 @@ class Registrations:
             for row in shown
             if row["namespace"]
         ]
-        described = map(self._listed_function, self._functions(schema))
+        described = map(self._describe_function, self._functions(schema))
         found += (each for each in described if each is not None)
         return found
 
@@ -281,7 +281,7 @@ class Registrations:
             lines = [
                 row[0] for row in rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
             ]
-        properties = statements.read_function_comment(described_comment(lines))
+        properties = statements.read_function_comment(parse_comment(lines))
         return Registration(name, "function", properties=properties)
 
     def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
@@ -385,9 +385,9 @@ class Registrations:
         listed = self._functions(name.schema, _like([name]))
         if name.folded not in {each.folded for each in listed}:
             return None
-        return self._listed_function(name)
+        return self._describe_function(name)
 
-    def _listed_function(self, name: ItemName) -> Registration | None:
+    def _describe_function(self, name: ItemName) -> Registration | None:
         """A function that was listed; None where another application has dropped it since."""
         try:
             return self._function(name)

@@ -21,7 +21,7 @@ from catalog_migrate.engine.spark.jars import (
     delta_jars,
     ensure_jars,
     locate_pyspark,
-    locked_jars,
+    read_locked_jars,
 )
 from catalog_migrate.engine.spark.object_stores import settings as object_stores
 from catalog_migrate.errors import PrerequisiteMissing
@@ -125,7 +125,7 @@ def session_jars(
     Errors are those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
     """
     on_s3 = object_stores.s3_jars() if object_stores.needs_s3(addresses) else ()
-    own = locked_jars() if kafka else delta_jars()
+    own = read_locked_jars() if kafka else delta_jars()
     return ensure_jars(on_progress, jars=(*own, *on_s3))
 
 
@@ -232,7 +232,7 @@ def interrupts_wait(say: Callable[[str], None] | None) -> Iterator[None]:
         return
     came = False
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def handle_interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal came
         if came:
             handler(number, frame)
@@ -241,11 +241,11 @@ def interrupts_wait(say: Callable[[str], None] | None) -> Iterator[None]:
             with suppress(OSError, RuntimeError):  # nobody reads, or it came within a print
                 say("interrupted: this ends as soon as Spark has started")
 
-    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is interrupted:  # PySpark may have put its own there
+        if signal.getsignal(signal.SIGINT) is handle_interrupt:  # not PySpark's own
             signal.signal(signal.SIGINT, handler)
     if came:
         handler(signal.SIGINT, None)
@@ -266,11 +266,11 @@ def silent_interrupts() -> Iterator[None]:
         return
     silenced: list[logging.Logger] = []
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def handle_interrupt(number: int, frame: FrameType | None) -> None:
         silenced.extend(_silence())
         handler(number, frame)
 
-    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield
     finally:
@@ -306,7 +306,7 @@ _here = _Here()
 
 
 class _Quiet(logging.Filter):
-    """Lets nothing through from a thread that is within :func:`unlogged`."""
+    """Lets nothing through from a thread that is within :func:`silence_py4j`."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 (named by the base)
         return _here.depth == 0
@@ -318,13 +318,13 @@ _quiet = _Quiet()
 def hand_over(context: SparkContext, settings: Mapping[str, str]) -> None:
     """Settings of Hadoop for all sessions of an application; nothing shows or logs them."""
     hadoop = context._jsc.hadoopConfiguration()
-    with unlogged():
+    with silence_py4j():
         for name, value in settings.items():
             hadoop.set(name, value)
 
 
 @contextmanager
-def unlogged() -> Iterator[None]:
+def silence_py4j() -> Iterator[None]:
     """Py4J logs nothing of this thread meanwhile; the application's logging stays as it is.
 
     At DEBUG it logs every command that it sends to the JVM, arguments and all: the options of a

@@ -15,18 +15,19 @@ from msgspec.structs import replace
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta import seal as seals
-from catalog_migrate.delta.log import refuse_damaged_log, why_no_log, write_checksum
+from catalog_migrate.delta.log import find_log_problem, refuse_damaged_log, write_checksum
 from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
     commit_actions,
+    count_appended,
     create_empty,
     create_shadow_table,
     data_files,
     data_size,
     delete_data,
     delete_table,
+    find_unsupported,
     form_of,
-    grown,
     publish,
     remove_files,
     shard_columns,
@@ -34,7 +35,6 @@ from catalog_migrate.delta.table import (
     shard_version,
     table_size,
     tables_below,
-    unsupported_at,
     view_table,
 )
 from catalog_migrate.engine.port import CopyResult, RowsRefused, RowsRequest, ShardSpec
@@ -165,7 +165,7 @@ class Shards:
             wanted.append("checkConstraints")
         if shard.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
             wanted.append("changeDataFeed")
-        actions = form.obeyed_by(0, *wanted).actions(form)
+        actions = form.under_protocol(0, *wanted).actions(form)
         if actions:
             with failing(f"create the shard {shard.path}"):
                 version = commit_actions(table, actions, operation="ADD FEATURE")
@@ -178,12 +178,12 @@ class Shards:
                 run(self._session, statements.add_check(shard.path, check.name, check.expression))
 
     shard_version = staticmethod(shard_version)
-    why_no_shard = staticmethod(why_no_log)
-    unsupported = staticmethod(unsupported_at)
+    find_shard_problem = staticmethod(find_log_problem)
+    unsupported = staticmethod(find_unsupported)
     shard_columns = staticmethod(shard_columns)
     shard_size = staticmethod(shard_size)
     bytes_written = staticmethod(data_size)
-    grown = staticmethod(grown)
+    count_appended = staticmethod(count_appended)
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
@@ -330,7 +330,7 @@ def _conditions(request: RowsRequest) -> Iterator[tuple[RowsRefused, str]]:
 
 
 
-def _shortened(failure: EngineFailure) -> str:
+def _shorten(failure: EngineFailure) -> str:
     """What may be said of a failure whose text may have values of rows."""
     return f"[{failure.condition or 'no error class'}]{_ON_REQUEST}"
 
@@ -380,7 +380,7 @@ class Copies:
             if place is None and (self._shows_values or is_without_values(failure)):
                 raise
             raise RowNotConverted(
-                f"cannot copy {source} into {target}: {place or _shortened(failure)}",
+                f"cannot copy {source} into {target}: {place or _shorten(failure)}",
                 condition=failure.condition,
             ) from (failure if self._shows_values else None)
         return newest_write(target)
@@ -411,13 +411,13 @@ class Copies:
                 )
 
     # before a copy ---------------------------------------------------------------------------
-    def refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
+    def find_refused_rows(self, request: RowsRequest) -> Sequence[RowsRefused]:
         """One aggregate; only when an expression fails in it, one by one which it is."""
         refuse_damaged_log(request.path)
         rows = statements.at_version(local_path(request.path), request.version)
-        copied = _copied(rows, request)
+        copied = _copy_query(rows, request)
         try:
-            return self._refused(copied, request)
+            return self._count_refused(copied, request)
         except EngineFailure as failure:
             if failure.transient:
                 raise
@@ -426,10 +426,10 @@ class Copies:
                 if self._shows_values or is_without_values(failure):
                     raise
                 raise EngineFailure(
-                    f"cannot look at the rows of {request.name}: {_shortened(failure)}",
+                    f"cannot look at the rows of {request.name}: {_shorten(failure)}",
                     condition=failure.condition,
                 ) from None
-        return [*found, *self._refused(copied, rest)]
+        return [*found, *self._count_refused(copied, rest)]
 
     def _find_failing(
         self, copied: str, request: RowsRequest
@@ -445,7 +445,7 @@ class Copies:
         rest = [each for each in request.checks if each.name not in parts]
         return found, replace(request, checks=rest)
 
-    def _refused(self, copied: str, request: RowsRequest) -> list[RowsRefused]:
+    def _count_refused(self, copied: str, request: RowsRequest) -> list[RowsRefused]:
         """How many rows are refused for each reason, where it is any."""
         conditions = list(_conditions(request))
         if not conditions and not request.looked_at:
@@ -487,7 +487,7 @@ class Copies:
                 row = self._failing_row(rows, stored)
                 where = f" on a row with {row}" if row else ""
                 return f"{said}{where}: {failure.reason}"
-            return self._null_under_not_null(rows, target, projection) or self._violated_check(
+            return self._null_under_not_null(rows, target, projection) or self._find_violated_check(
                 rows, target, projection
             )
         except EngineFailure:
@@ -499,7 +499,7 @@ class Copies:
         """Whether the caller wants values of rows in errors, which end up in logs."""
         return self._spark.conf.get(SHOW_VALUES, "false") == "true"
 
-    def _violated_check(self, rows: str, target: str, projection: Projection) -> str | None:
+    def _find_violated_check(self, rows: str, target: str, projection: Projection) -> str | None:
         """The first CHECK of the target that rows violate, and how many do."""
         configuration = view_table(target).metadata().configuration
         copied = statements.select(projection, rows)
@@ -557,7 +557,7 @@ class Copies:
                     high = middle
                 else:
                     low = middle + 1
-            return self._shown(between(low, low), expression)
+            return self._show_values(between(low, low), expression)
         return None
 
     def _null_under_not_null(self, rows: str, target: str, projection: Projection) -> str | None:
@@ -566,7 +566,7 @@ class Copies:
         for column, expression in projection:
             if column.lower() not in strict:
                 continue
-            row = self._shown(
+            row = self._show_values(
                 f"SELECT * FROM (SELECT * FROM {rows}) WHERE ({expression}) IS NULL", expression
             )
             if row is not None:
@@ -577,7 +577,7 @@ class Copies:
                 )
         return None
 
-    def _shown(self, query: str, expression: str) -> str | None:
+    def _show_values(self, query: str, expression: str) -> str | None:
         """The values of a row that the expression reads, and no other: errors end up in logs."""
         row = self._first(query)
         if row is None:
@@ -595,7 +595,7 @@ class Copies:
         return found[0].asDict() if found else None
 
 
-def _copied(rows: str, request: RowsRequest) -> str:
+def _copy_query(rows: str, request: RowsRequest) -> str:
     """A query for the columns of a copy, as they are stored, generated ones among them."""
     types = {column.name.lower(): _plain(column.type) for column in request.columns}
     stored = statements.select(

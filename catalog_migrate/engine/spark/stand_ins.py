@@ -64,7 +64,7 @@ def real_names(text: str, names: Mapping[str, tuple[str, str]], *, whole: bool =
 
 
 @contextmanager
-def dropped_afterwards(
+def drop_afterwards(
     spark: SparkSession, relations: Collection[str], functions: Collection[str]
 ) -> Iterator[None]:
     """Drop the stand-ins of these names, which may get more meanwhile, in the end."""

@@ -290,11 +290,11 @@ def create_view(view: ViewSpec, body: Sequence[BodyColumn], *, replace: bool = T
     create = "CREATE OR REPLACE VIEW" if replace else "CREATE VIEW"
     return (
         f"{create} {view.name.sql} ({columns}){_comment(view.comment)}"
-        f"{_properties(view.properties)} WITH SCHEMA BINDING AS {_fitted_body(view, body)}"
+        f"{_properties(view.properties)} WITH SCHEMA BINDING AS {_fit_body(view, body)}"
     )
 
 
-def _fitted_body(view: ViewSpec, body: Sequence[BodyColumn]) -> str:
+def _fit_body(view: ViewSpec, body: Sequence[BodyColumn]) -> str:
     text = view.sql.rstrip().rstrip(";")
     fitted = [
         (column, found, column.type == found.type)
@@ -304,14 +304,14 @@ def _fitted_body(view: ViewSpec, body: Sequence[BodyColumn]) -> str:
         return text
     positions = ", ".join(f"c{number}" for number in range(len(view.columns)))
     items = ", ".join(
-        f"{_fitted(number, column, found, fits=fits)} AS {quote_sql(column.name)}"
+        f"{_fit_column(number, column, found, fits=fits)} AS {quote_sql(column.name)}"
         for number, (column, found, fits) in enumerate(fitted)
     )
     # The line break ends a comment that the body may end with.
     return f"SELECT {items} FROM ({text}\n) AS body ({positions})"
 
 
-def _fitted(number: int, column: Column, found: BodyColumn, *, fits: bool) -> str:
+def _fit_column(number: int, column: Column, found: BodyColumn, *, fits: bool) -> str:
     """A column of a body under the contract.
 
     Spark refuses a permanent view with a name that it made up, and an alias of such a column is

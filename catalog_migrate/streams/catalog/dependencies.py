@@ -319,7 +319,7 @@ def _is_access(role: str) -> bool:
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
     """The items that use an item directly, by number of id."""
     return ids_of(state, (
-        user for used in _named(state, [item_id]) for user in state.graph.used_by(used)
+        user for used in _named(state, [item_id]) for user in state.graph.users_of(used)
     ))
 
 

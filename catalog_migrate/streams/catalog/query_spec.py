@@ -103,7 +103,7 @@ def hidden(definition: ObjectDefinition) -> ObjectDefinition:
 
 
 def restored(shown: ObjectDefinition, standing: ObjectDefinition) -> ObjectDefinition:
-    """A definition as it was before :func:`hidden`; what it hides stands in ``standing``."""
+    """A definition as it was before :func:`hide_options`; what it hides stands in ``standing``."""
     external, there = shown.external, standing.external
     if external is None or there is None:
         return shown

@@ -15,7 +15,7 @@ from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend
 from catalog_migrate.connectors.positions import Partition
-from catalog_migrate.delta.files import added_at, rows_added, size_of
+from catalog_migrate.delta.files import list_added_files, rows_added, size_of
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import load_table, shard_version, table_size, view_table
 from catalog_migrate.engine.port import ShardSpec
@@ -175,7 +175,7 @@ def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
     than were ever appended since.
     """
     def files(version: int) -> dict[str, int]:
-        return {add["path"]: max(0, size_of(add)[0]) for add in added_at(path, version)}
+        return {add["path"]: max(0, size_of(add)[0]) for add in list_added_files(path, version)}
 
     net = rows_at(path, newest) - rows_at(path, to)
     now, then = files(newest), files(to)

@@ -23,7 +23,7 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.operations.kinds import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
-from catalog_migrate.operations.steps import Executed, stored
+from catalog_migrate.operations.steps import Executed, store_program
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import Parsed, parse
 from catalog_migrate.streams.catalog import dependencies
@@ -265,7 +265,7 @@ class Executor(OperationClient):
             links_after=dict(change.links_after), dependents=effect.affected, limit=self.limit,
             validate=effect.validate is not False,
             detail={"since": moment(self.clock), "summary": effect.summary},
-            program=stored(program_of_effect(state, effect)),
+            program=store_program(program_of_effect(state, effect)),
         )
         self.ask(row, key, "operation", effect.summary)
         ended = self.wait(key, partial(_unfinished, key, effect))

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import UnsafeRefused
 from catalog_migrate.operations.kinds import UNSAFE
-from catalog_migrate.operations.steps import stored
+from catalog_migrate.operations.steps import store_program
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.positions.planning import dependent_jobs
 from catalog_migrate.streams.positions.requests import Request
@@ -42,7 +42,7 @@ def new_row(
         kind=UNSAFE, state="requested",
         cluster=state.items[items[0]].links.get("cluster", ""), target=items[0],
         dependents=items, limit=limit, validate=not request.skip_validate,
-        program=stored(program),
+        program=store_program(program),
         detail={"since": at, "summary": f"unsafe operation on {', '.join(names)}"},
         unsafe=UnsafeAct(
             who=who, host=host, at=at, reason=reason,

@@ -31,11 +31,11 @@ from catalog_migrate.errors import (
     LeaseLost,
     ValidationFailed,
 )
-from catalog_migrate.model.findings import Finding, listed_findings
+from catalog_migrate.model.findings import Finding, list_findings
 from catalog_migrate.model.names import Identity
 from catalog_migrate.operations.operation import Execution, Operation, execute
 from catalog_migrate.operations.order import order_waves
-from catalog_migrate.operations.steps import Op, Step, decoded, numbered, stored
+from catalog_migrate.operations.steps import Op, Step, decode_program, number_steps, store_program
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import OF_QUERIES, OPERATION
 from catalog_migrate.streams.catalog.queries import RunningQuery
@@ -170,12 +170,12 @@ def _waves(
 
 def program_of(row: OperationRecord) -> Program:
     """The program that a row carries; empty for one of an older version, or of a newer one."""
-    return decoded(row.program)
+    return decode_program(row.program)
 
 
 def lines_of(program: Iterable[Step]) -> list[str]:
     """A program for people, a line an operation."""
-    return [f"  {symbol} {line}" for symbol, line in numbered(tuple(program))]
+    return [f"  {symbol} {line}" for symbol, line in number_steps(tuple(program))]
 
 
 # -- one on its way --------------------------------------------------------------------------------
@@ -272,9 +272,9 @@ class OperationRun(ABC):
         about the operation.
         """
         if program:
-            fields["program"] = stored(program)
+            fields["program"] = store_program(program)
         reason = wanted.reason or self.about(self.follow())
-        with self.execution.unlogged() as executed:
+        with self.execution.log_executed() as executed:
             move = MoveOperation(
                 self.key, to, phase, detail or {}, tuple(executed), fields, act or {}
             )
@@ -308,7 +308,7 @@ class OperationRun(ABC):
     def refuse(self, error: CatalogMigrateError) -> None:
         """Nothing was changed: the holds go, and the row says why, for the caller to raise."""
         self.end(
-            self.refused_as(error), error.message, listed_findings(error),
+            self.refused_as(error), error.message, list_findings(error),
             kind=find_declared_state(self.row).refused or "refused",
             detail={"outcome": error.code, **({"remedy": error.remedy} if error.remedy else {})},
         )

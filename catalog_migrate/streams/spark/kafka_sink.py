@@ -19,7 +19,7 @@ from catalog_migrate.connectors.query import (
 )
 from catalog_migrate.connectors.refused_rows import key_text
 from catalog_migrate.connectors.spark_rows import json_of
-from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.engine.spark.session import silence_py4j
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.streams.spark.registry_formats import ensure_avro, registered
@@ -48,7 +48,7 @@ class KafkaSink:
     def write(self, batch: Batch) -> None:
         """Send every row; run again, a batch sends the same records with the same headers."""
         writer = self.records(batch.frame, batch.number).write.format("kafka")
-        with unlogged():
+        with silence_py4j():
             writer.options(**self._options).save()
 
     def cancel(self) -> None:

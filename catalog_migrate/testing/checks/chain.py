@@ -133,14 +133,14 @@ def run_chain(
         began = platform.start(release, approve=tuple(approved.get(release.name, ())))
         phase = f"{'an upgrade' if number else 'a first start'} to {release.name}"
         expected = {"migrated"} if number else {"initialized"}
-        _settled(platform, release, phase, began.outcome, expected, checks)
+        _check_settled(platform, release, phase, began.outcome, expected, checks)
         report.steps.append(f"{phase}: {began.outcome}")
         report.rows_copied += began.rows_copied
         for check in checks:
             check.write(platform, release)
         again = platform.start(release)
         phase = f"a restart of {release.name}"
-        _settled(platform, release, phase, again.outcome, {"unchanged"}, checks)
+        _check_settled(platform, release, phase, again.outcome, {"unchanged"}, checks)
         report.steps.append(f"{phase}: {again.outcome}")
         serials.append(read_state(platform.log).serial)
         point = began.plan.point_of_no_return if began.plan is not None else None
@@ -167,7 +167,7 @@ def _roll_back(
                 newer = loaded[number + 1]
                 outcome = platform.start(newer).outcome
                 phase = f"a restart of {newer.name} after a refused rollback"
-                _settled(platform, newer, phase, outcome, {"unchanged"}, checks)
+                _check_settled(platform, newer, phase, outcome, {"unchanged"}, checks)
                 return
             # what came with the later release goes with it: said in the report, and meant here
             goes = [
@@ -182,12 +182,12 @@ def _roll_back(
             for check in checks:
                 check.let_go(goes)
         phase = f"a rollback to {release.name}"
-        _settled(platform, release, phase, back.outcome, {"rolled_back"}, checks)
+        _check_settled(platform, release, phase, back.outcome, {"rolled_back"}, checks)
         report.steps.append(f"{phase}: {back.outcome}")
         report.rows_copied += back.rows_copied
 
 
-def _settled(
+def _check_settled(
     platform: Platform, release: Release, phase: str, outcome: str, expected: set[str],
     checks: Sequence[Check],
 ) -> None:

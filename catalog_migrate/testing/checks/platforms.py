@@ -181,22 +181,22 @@ class SparkPlatform:
 
     def columns(self, name: str) -> Mapping[str, str]:
         """Column name -> canonical type, as Spark's analyser tells; views are analysed anew."""
-        schema = self.spark.table(_quoted(name)).schema
+        schema = self.spark.table(_quote(name)).schema
         found = columns_of(json.loads(schema.json()))
         return {column.name.lower(): column.type for column in found}
 
     def rows(self, name: str) -> Sequence[Row]:
         """All rows of a table or view, collected."""
-        found = self.spark.table(_quoted(name)).collect()
+        found = self.spark.table(_quote(name)).collect()
         return [{key.lower(): value for key, value in row.asDict().items()} for row in found]
 
     def append(self, name: str, rows: Sequence[Row]) -> None:
         """Append rows by name."""
-        schema = self.spark.table(_quoted(name)).schema
+        schema = self.spark.table(_quote(name)).schema
         values = [tuple(row.get(field.name.lower()) for field in schema) for row in rows]
-        self.spark.createDataFrame(values, schema).write.insertInto(_quoted(name))
+        self.spark.createDataFrame(values, schema).write.insertInto(_quote(name))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     schema, plain = split_name(name)
     return f"{quote_sql(schema or 'default')}.{quote_sql(plain)}"

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from catalog_migrate.api.configured import configured_spark
+from catalog_migrate.api.configured import open_spark
 from catalog_migrate.config import load
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import connect, statements
-from catalog_migrate.engine.spark.connect import is_connect, remote_session, shown_server
+from catalog_migrate.engine.spark.connect import is_connect, remote_session, show_server
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
 from catalog_migrate.errors import EngineFailure, ServerUnreachable, UnsuitableSession, UsageError
@@ -35,7 +35,7 @@ from tests.services.process import free_ports
 )
 def test_an_address_is_shown_without_its_parameters(address, shown):
     """Host and port are told, a token never is."""
-    assert shown_server(address) == shown
+    assert show_server(address) == shown
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_address_is_shown_without_its_parameters(address, shown):
 def test_what_is_no_address_is_refused_and_not_told(address):
     """It may hold a token in a place of its own."""
     with pytest.raises(UsageError, match=r"spark\.remote") as caught:
-        shown_server(address)
+        show_server(address)
     assert "MARKED" not in str(caught.value)
 
 
@@ -132,7 +132,7 @@ def test_a_client_sets_what_a_session_may_change(connect_server, tmp_path):
         "spark.hadoop.fs.s3a.secret.key=env:MARKED",
     }
     notes: list[str] = []
-    with configured_spark(load(tmp_path, env=env), notes.append) as spark:
+    with open_spark(load(tmp_path, env=env), notes.append) as spark:
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
         assert spark.conf.get("spark.master") != "local[7]"
     assert notes[1:] == [

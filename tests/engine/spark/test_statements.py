@@ -7,7 +7,7 @@ import json
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark import shards, statements
-from catalog_migrate.engine.spark.registrations import described_comment
+from catalog_migrate.engine.spark.registrations import parse_comment
 from catalog_migrate.engine.spark.statements import BodyColumn
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
@@ -145,8 +145,8 @@ def test_what_delta_keeps_escapes_its_quotes_too():
 
 def test_the_comment_of_a_function_is_found_in_what_each_minor_tells():
     """A line of its own since 4.2, before it in the JSON of the usage; none is none."""
-    assert described_comment(["Function: s.f", "Comment:       it's: so", "Body: 1"]) == "it's: so"
+    assert parse_comment(["Function: s.f", "Comment:       it's: so", "Body: 1"]) == "it's: so"
     stored = json.dumps({"sqlFunction.returnType": "INT", "sqlFunction.comment": 'it\'s "so"'})
-    assert described_comment(["Class: sqlFunction.", f"Usage: {stored}"]) == 'it\'s "so"'
+    assert parse_comment(["Class: sqlFunction.", f"Usage: {stored}"]) == 'it\'s "so"'
     for nothing in ([], ["Usage: {"], ["Usage: {}"], ["Usage: N/A."], ["Function: Comment:"]):
-        assert described_comment(nothing) == ""
+        assert parse_comment(nothing) == ""

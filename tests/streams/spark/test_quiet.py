@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.engine.spark.session import silence_py4j
 
 
 def test_only_this_thread_and_only_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
@@ -15,13 +15,13 @@ def test_only_this_thread_and_only_meanwhile(caplog: pytest.LogCaptureFixture) -
     log = logging.getLogger("py4j.clientserver")
     with caplog.at_level(logging.DEBUG, "py4j.clientserver"):
         log.debug("before")
-        with unlogged(), unlogged():
+        with silence_py4j(), silence_py4j():
             log.debug("the password")
             other = threading.Thread(target=log.debug, args=("another thread",))
             other.start()
             other.join()
         log.debug("after")
-        with pytest.raises(ValueError, match="x"), unlogged():
+        with pytest.raises(ValueError, match="x"), silence_py4j():
             raise ValueError("x")
         log.debug("after an error")
     # a session of another test lets objects of the JVM go whenever it likes, and logs that

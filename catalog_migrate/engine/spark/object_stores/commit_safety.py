@@ -25,7 +25,7 @@ from catalog_migrate.store.address import (
     Storage,
     bucket_of,
     is_remote,
-    shown_address,
+    show_address,
     storage_of,
 )
 from catalog_migrate.store.object_store import remedy_of_refusal
@@ -221,7 +221,7 @@ def _jvm(spark: Any, address: str) -> Any:
     if jvm is None:
         raise UnsuitableSession(
             "a session over Spark Connect does not tell how it commits to "
-            + shown_address(address),
+            + show_address(address),
             remedy="set storage.require_safe_commits = false once you know that its server commits"
             f" by conditional PUT (spark.delta.logStore.s3a.impl = {LOG_STORE})",
         )
@@ -241,7 +241,7 @@ def _unusable(address: str, error: Exception, storage: Storage) -> UnsuitableSes
     said = str(java.toString()) if java is not None else str(error)
     refusal = remedy_of_refusal(said)
     return UnsuitableSession(
-        f"this session cannot commit to {shown_address(address)}:"
+        f"this session cannot commit to {show_address(address)}:"
         f" {storage.hidden(' '.join(said.split()))}",
         remedy="give it the jars and settings of that store (docs/object-stores.md)"
         if refusal is None else f"{refusal}; the session's own are meant (spark.hadoop.fs.s3a.*,"

@@ -12,7 +12,7 @@ from importlib import resources
 from os import environ
 from types import MappingProxyType
 
-from catalog_migrate.engine.spark.jars import LockedJar, locked_jars, locked_pyspark
+from catalog_migrate.engine.spark.jars import LockedJar, locked_pyspark, read_locked_jars
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store.address import Storage
 
@@ -76,7 +76,7 @@ def s3_jars() -> tuple[LockedJar, ...]:
             remedy=f"use PySpark {' or '.join(S3_PYSPARK)} for rows on S3, or keep them on a disk",
             version=version,
         )
-    return locked_jars(_PACKAGE, f"s3-{version}.lock.json")
+    return read_locked_jars(_PACKAGE, f"s3-{version}.lock.json")
 
 
 def own_jar() -> str:
@@ -90,8 +90,8 @@ def hadoop_settings(storage: Storage, env: Mapping[str, str] | None = None) -> d
     ``env`` are the variables that delta-rs reads too (default: this process'); an option stands
     above them. Credentials that come from a variable stay there: S3A is told to look.
     """
-    variables = _named(environ if env is None else env, prefix_needed=True)
-    given = _named(storage.options())
+    variables = _name_options(environ if env is None else env, prefix_needed=True)
+    given = _name_options(storage.options())
     known = {**variables, **given}
     settings: dict[str, str] = {}
     endpoint = known.get("endpoint")
@@ -141,7 +141,7 @@ def _credentials(
     return f"{_S3A}.auth.IAMInstanceCredentialsProvider"
 
 
-def _named(options: Mapping[str, str], *, prefix_needed: bool = False) -> dict[str, str]:
+def _name_options(options: Mapping[str, str], *, prefix_needed: bool = False) -> dict[str, str]:
     """The options that say anything to Spark, by what they are here."""
     lowered = {
         name.lower().removeprefix("aws_"): value for name, value in options.items()
