@@ -15,6 +15,7 @@ from catalog_migrate.policy import Policy
 from catalog_migrate.release.loader import (
     SETTINGS_FILE,
     FindContracts,
+    SourceFiles,
     decoded,
     load_files,
     load_manifest,
@@ -70,10 +71,13 @@ def load_git(
     entries = repository.files(f"{commit}:{path}")
     names = [entry for entry, _ in entries]
     contents = repository.blobs([blob for _, blob in entries])
+    files = SourceFiles(
+        dict(zip(names, contents, strict=True)), place, file.name or ref,
+        lambda each: f"{spoken}/{each}" if path else f"{spoken}{each}",
+    )
     return load_files(
-        dict(zip(names, contents, strict=True)), place=place, title=file.name or ref, name=name,
-        default_schema=default_schema, contracts=contracts, policy=policy,
-        find=find, spoken=lambda each: f"{spoken}/{each}" if path else f"{spoken}{each}",
+        files, name=name, default_schema=default_schema, contracts=contracts, policy=policy,
+        find=find,
     )
 
 

@@ -183,34 +183,46 @@ def _load_directory(
     ]
     if os.path.lexists(directory / SETTINGS_FILE):  # what is no file is told when it is read
         paths.append(directory / SETTINGS_FILE)
-    return load_files(
+    files = SourceFiles(
         {path.relative_to(directory).as_posix(): read_file(path) for path in paths},
-        place=str(directory), title=directory.resolve().name, name=name,
-        default_schema=default_schema, contracts=contracts, policy=policy, find=find,
+        str(directory), directory.resolve().name,
+    )
+    return load_files(
+        files, name=name, default_schema=default_schema, contracts=contracts, policy=policy,
+        find=find,
     )
 
 
-def load_files(
-    files: Mapping[str, bytes], *, place: str, title: str, name: str | None = None,
-    default_schema: str | None = None, contracts: bool = True, spoken: Callable[[str], str] = str,
-    policy: Policy | None = None, find: FindContracts | None = None,
-) -> Release:
-    """A release from the contents of its ``*.sql`` files and its ``release.toml``.
+class SourceFiles(NamedTuple):
+    """The contents of a release's files, named from its directory ``place``.
 
-    ``files`` are named from the release's directory ``place``; ``spoken`` is how messages call
-    them, ``title`` the release's name where nothing else says one. See :func:`load_release`.
+    ``title`` is the release's name where nothing else says one, ``spoken`` how messages call a
+    file.
     """
-    written = files.get(SETTINGS_FILE)
+
+    contents: Mapping[str, bytes]
+    place: str
+    title: str
+    spoken: Callable[[str], str] = str
+
+
+def load_files(
+    files: SourceFiles, *, name: str | None = None, default_schema: str | None = None,
+    contracts: bool = True, policy: Policy | None = None, find: FindContracts | None = None,
+) -> Release:
+    """Make a release of its ``*.sql`` files and its ``release.toml``; see :func:`load_release`."""
+    contents, spoken = files.contents, files.spoken
+    written = contents.get(SETTINGS_FILE)
     settings = _NOTHING if written is None else _settings(written, spoken(SETTINGS_FILE))
     texts = [
-        (spoken(path), decoded(files[path], spoken(path)))
-        for path in sorted(files, key=lambda path: PurePosixPath(path).parts)
+        (spoken(path), decoded(contents[path], spoken(path)))
+        for path in sorted(contents, key=lambda path: PurePosixPath(path).parts)
         if path != SETTINGS_FILE
     ]
     if not texts:
-        raise InvalidRelease(f"release {place} holds no *.sql file", remedy=_REMEDY)
+        raise InvalidRelease(f"release {files.place} holds no *.sql file", remedy=_REMEDY)
     return load_texts(
-        texts, name=name or settings.name or title,
+        texts, name=name or settings.name or files.title,
         default_schema=default_schema or settings.default_schema, contracts=contracts,
         schemas=settings.schemas, policy=policy, find=find,
     )

@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ _PATIENCE = 30.0
 """Seconds in which another reader of the slot is waited for: one of ours may be about to end."""
 
 
+@dataclass
 class Settings:
     """What a reader needs to know, on the driver and on executors.
 
@@ -71,17 +73,16 @@ class Settings:
     before a batch is planned and once it is read; None for nothing.
     """
 
-    def __init__(
-        self, connection: Resolved, slot: str, publication: str, tables: Mapping[str, Expected],
-        start: Position, *, timeout: float = 120.0, max_bytes: int = 0, heartbeat: float = 0.0,
-        advance: bool = True, watch: Watch | None = None,
-    ) -> None:
-        self.connection = dict(connection)
-        self.slot, self.publication, self.tables = slot, publication, dict(tables)
-        self.start = start
-        self.timeout, self.max_bytes = timeout, max_bytes
-        self.heartbeat, self.advance = heartbeat, advance
-        self.watch = watch
+    connection: Resolved
+    slot: str
+    publication: str
+    tables: Mapping[str, Expected]
+    start: Position
+    timeout: float = 120.0
+    max_bytes: int = 0
+    heartbeat: float = 0.0
+    advance: bool = True
+    watch: Watch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         plain = {name: reveal(value) for name, value in self.connection.items()}
@@ -91,25 +92,18 @@ class Settings:
     def __setstate__(self, state: dict[str, Any]) -> None:
         hidden = state.pop("hidden")
         self.__dict__.update(state)
-        for name in hidden:
-            self.connection[name] = Secret(reveal(self.connection[name]))
+        self.connection = {
+            name: Secret(reveal(value)) if name in hidden else value
+            for name, value in self.connection.items()
+        }
 
 
-def changes(
-    spark: SparkSession, connection: Resolved, *, slot: str, publication: str,
-    tables: Mapping[str, Expected], start: Position, timeout: float = 120.0, max_bytes: int = 0,
-    heartbeat: float = 0.0, advance: bool = True, watch: Watch | None = None,
-) -> DataFrame:
-    """The changes of ``tables`` from ``start`` on, as a stream with the columns of SCHEMA.
+def changes(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The changes of its tables from its start on, as a stream with the columns of SCHEMA.
 
-    ``start`` counts for the first batch, from then on the checkpoint does. See :class:`Settings`
-    for the rest. A query that fails for a reason of the server's carries a typed error, which
-    :func:`parse_failure` takes out of its text.
+    The start counts for the first batch, from then on the checkpoint does. A query that fails for a
+    reason of the server's carries a typed error, which :func:`parse_failure` takes out of its text.
     """
-    settings = Settings(
-        connection, slot, publication, tables, start, timeout=timeout, max_bytes=max_bytes,
-        heartbeat=heartbeat, advance=advance, watch=watch,
-    )
     with silence_py4j():
         return spark.readStream.format(_register(spark, settings)).load()
 

@@ -8,7 +8,7 @@ is written last: without it the rows are not whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +102,10 @@ def stage(
                 )
             opened.execute("SET LOCAL statement_timeout = 0")
             with _naming(table), refusals(opened, connection):
-                staged.append(
-                    _stage_table(opened, slot, table, taken, put, publication, rows, number,
-                                 on_progress)
+                files = _read_files(
+                    opened, table, publication, lsn=slot.position.lsn, taken=taken, rows=rows
                 )
+                staged.append(_stage_table(table, number, files, put, on_progress))
     manifest = Manifest(slot.name, slot.position, taken, tuple(staged))
     put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return manifest
@@ -123,25 +123,33 @@ def _naming(table: DiscoveredTable) -> Iterator[None]:
 
 
 def _stage_table(
-    opened: psycopg.Connection[Any], slot: CreatedSlot, table: DiscoveredTable, taken: int,
-    put: Put, publication: str, rows: int, number: int,
+    table: DiscoveredTable, number: int, files: Iterable[tuple[int, bytes]], put: Put,
     on_progress: Callable[[str, int], None] | None,
 ) -> StagedTable:
+    names: list[str] = []
+    done = 0
+    for done, content in files:
+        names.append(f"{number:04}-{len(names):06}.parquet")
+        put(names[-1], content)
+        if on_progress is not None:
+            on_progress(table.full_name, done)
+    columns = tuple(column.name for column in table.published)
+    return StagedTable(table.full_name, columns, done, tuple(names))
+
+
+def _read_files(
+    opened: psycopg.Connection[Any], table: DiscoveredTable, publication: str, *, lsn: int,
+    taken: int, rows: int,
+) -> Iterator[tuple[int, bytes]]:
+    """Each file of a table's rows, behind how many rows there are with it."""
     names = [column.name for column in table.published]
     width = len(names)
     query = selection(opened, table, publication, list(map(quote_postgres, names)))
-    files: list[str] = []
     done = 0
     for values in chunks(read_texts(opened, query, table.full_name, names), width, rows):
-        name = f"{number:04}-{len(files):06}.parquet"
-        put(name, _parquet(snapshot_batch(
-            table.full_name, slot.position.lsn, taken, done, values, width
-        )))
-        files.append(name)
+        content = _parquet(snapshot_batch(table.full_name, lsn, taken, done, values, width))
         done += len(values) // width
-        if on_progress is not None:
-            on_progress(table.full_name, done)
-    return StagedTable(table.full_name, tuple(names), done, tuple(files))
+        yield done, content
 
 
 def read_texts(

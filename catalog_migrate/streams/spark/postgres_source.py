@@ -17,7 +17,7 @@ import msgspec
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connectors.base import Batch
-from catalog_migrate.connectors.postgres.changes import changes, snapshot_files
+from catalog_migrate.connectors.postgres.changes import Settings, changes, snapshot_files
 from catalog_migrate.connectors.postgres.pgoutput import COMMIT, TABLE
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, RESET_SPLITS
 from catalog_migrate.connectors.postgres.snapshot import StagedTable
@@ -137,11 +137,10 @@ def placed(rows: DataFrame, table: OutputTable, staged: StagedTable) -> DataFram
 
 def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> DataFrame:
     """The changes of the source's tables; ``start`` counts until there is a checkpoint."""
-    return changes(
-        spark, spec.connection, slot=spec.slot, publication=spec.publication,
-        tables=expected(spec), start=start, max_bytes=_BATCH, heartbeat=_HEARTBEAT,
-        timeout=_PATIENCE, watch=watch_of(spec),
-    )
+    return changes(spark, Settings(
+        spec.connection, spec.slot, spec.publication, expected(spec), start, timeout=_PATIENCE,
+        max_bytes=_BATCH, heartbeat=_HEARTBEAT, watch=watch_of(spec),
+    ))
 
 
 # -- changes ---------------------------------------------------------------------------------------

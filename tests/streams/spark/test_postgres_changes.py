@@ -77,12 +77,11 @@ class Story:
 
     def query(self, write: Write) -> StreamingQuery:
         """Start the stream at the checkpoint."""
-        from catalog_migrate.connectors.postgres.changes import changes
+        from catalog_migrate.connectors.postgres.changes import Settings, changes
 
-        frame = changes(
-            self.spark, self.upstream.connection, slot=self.slot, publication="p",
-            tables=self.tables, start=self.start,
-        )
+        frame = changes(self.spark, Settings(
+            self.upstream.connection, self.slot, "p", self.tables, self.start
+        ))
         self.texts.append(frame._jdf.queryExecution().toString())
         return (
             frame.writeStream.foreachBatch(write)
