@@ -87,7 +87,6 @@ class Forecast:
         return self
 
     def _find_known(self) -> dict[Partition, int]:
-        """The positions that count for the topics of now."""
         known = {
             partition: offset for partition, offset in (self.standing or {}).items()
             if partition[0] not in self.foreign and partition[0] in self.contents.topic_ids
@@ -96,7 +95,6 @@ class Forecast:
         return known | {each: at for each, at in origin.items() if each[0] in self.foreign}
 
     def _choose(self, known: Mapping[Partition, int]) -> dict[Partition, Target]:
-        """The target of each partition that gets one."""
         part, bounds = self.part, self.contents.bounds
         reset = None if part.reset is None else tuple(map(partition_of, part.reset))
         named = {**self.by_time, **part.named()}
@@ -127,7 +125,6 @@ class Forecast:
             )
 
     def _begin(self, new: list[Partition]) -> dict[Partition, Target]:
-        """The targets of partitions that are discovered now."""
         if any(each[0] in self.foreign for each in new):
             one = len(new) == 1
             self.problems.append(

@@ -441,7 +441,6 @@ def _with_expired(item: ItemPlan, move: Move) -> Move:
 
 
 def _require_tolerated(request: Request, totals: Totals) -> None:
-    """:class:`StalePlan` when it would double or skip more than was approved."""
     if request.approved is None or request.tolerance is None:
         return
     over = [

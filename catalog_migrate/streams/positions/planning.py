@@ -270,7 +270,6 @@ def plan_unsafe(
 def _plan_item(
     survey: Survey, item: ItemPlan, verdicts: Iterable[Finding], *, with_times: bool
 ) -> ItemPlan:
-    """The plan of an item that was surveyed, with what else is to be known of it."""
     unread, unknown = left_unread(survey.state, item, ports=survey.ports)
     refusing = [each for each in verdicts if each.item_id == item.item_id and not each.ok]
     definition = ""
@@ -294,7 +293,6 @@ def _plan_item(
 
 
 def _notes(survey: Survey, item: ItemPlan) -> Iterator[str]:
-    """What is to be known of an item beside what its survey found."""
     state, request, part = survey.state, survey.request, survey.part
     for option in options_of(part.after.external or External()):
         yield f"{option} stands as plain text: `doctor` says what is to be done"

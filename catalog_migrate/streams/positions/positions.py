@@ -177,7 +177,6 @@ def _survey_slot(survey: Survey) -> ItemPlan:
 def _copy(
     survey: Survey, item: ItemPlan, slot: SlotContents, tables: tuple[str, ...]
 ) -> ItemPlan:
-    """Take a snapshot of some tables, () of all of them."""
     listed = [
         table for table in survey.spec.tables
         if not tables or table.upstream.full_name in tables
@@ -237,7 +236,6 @@ def _rows(
     tables: Sequence[OutputTable], slot: SlotContents, target: int, counts: Mapping[str, int], *,
     back: bool = False, note: str = "",
 ) -> tuple[Row, ...]:
-    """A row for each table; what is counted comes twice when it goes ``back``."""
     here = None if slot.here is None else slot.here.lsn
     names = [table.upstream.full_name for table in tables]
     return tuple(
@@ -253,7 +251,6 @@ def _copy_some(
     survey: Survey, item: ItemPlan, slot: SlotContents, listed: Sequence[OutputTable],
     tables: tuple[str, ...],
 ) -> ItemPlan:
-    """Take a snapshot of some tables; the slot goes on."""
     here, problem = slot.here, slot.problem or slot.foreign
     if not problem and here is not None and slot.earliest is not None:
         problem = "; ".join(PostgresCodec().check(here, _bounds(slot)))
@@ -273,7 +270,6 @@ def _copy_some(
 def _copy_all(
     survey: Survey, item: ItemPlan, slot: SlotContents, listed: Sequence[OutputTable]
 ) -> ItemPlan:
-    """Take a snapshot of all tables; the slot is created again."""
     spec, here, known = survey.spec, slot.here, survey.stream.upstream
     cluster = survey.ports.upstreams.identify(spec).upstream
     foreign = {}
@@ -315,7 +311,6 @@ _COPIED = {
 
 
 def _describe_effect(spec: QuerySpec, *, back: bool) -> str:
-    """What becomes of changes that come again, or do not come, in words."""
     if is_mirror(spec.external):
         return (
             "a mirror passes over changes that are older than its row" if back else

@@ -249,7 +249,6 @@ def split_of(partition: Partition) -> str:
 
 
 def _require_records(parts: Iterable[ItemRequest]) -> None:
-    """Refuse to read what is skipped of anything but a Kafka source."""
     for part in parts:
         if not part.is_kafka:
             raise UnsafeBlocked(
@@ -361,7 +360,6 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
 def _positions(
     found: dependencies.CatalogEntry, actions: Sequence[st.UnsafeAction]
 ) -> dict[str, Any]:
-    """What the actions say of positions, merged: fields of a part."""
     resets: list[tuple[str, ...]] = []
     offsets: list[st.InjectOffsets] = []
     fields: dict[str, Any] = {}
@@ -408,7 +406,6 @@ def _targets(
 def _redefined(
     state: State, found: dependencies.CatalogEntry, statement: st.Unsafe
 ) -> tuple[External, dict[str, str]]:
-    """The external part and the links after SET, DROP and RESET of any property."""
     own, over = _split_actions(found, statement)
     external = found.external
     connector = external.connector or ""
@@ -481,7 +478,6 @@ _Actions = list[st.SetOptions | st.DropOptions | st.ResetOptions]
 def _split_actions(
     found: dependencies.CatalogEntry, statement: st.Unsafe
 ) -> tuple[_Actions, _Actions]:
-    """The actions on the item's own properties, and those on what its connection owns."""
     own: _Actions = []
     over: _Actions = []
     is_over = partial(_is_of_connection, found, statement)
@@ -558,7 +554,6 @@ def _list_moves(part: ItemRequest) -> str:
 
 
 def _require_one_position(found: dependencies.CatalogEntry, part: ItemRequest) -> None:
-    """Refuse what makes no sense of the one position of a POSTGRES source."""
     if part.reset is not None and part.everywhere is not None:
         raise UnsafeBlocked(
             f"{found.text}: a new snapshot says itself where the changes go on",

@@ -310,7 +310,6 @@ def rows_left_behind(survey: Survey) -> tuple[str, ...]:
 def _doubled(
     state: State, move: Move, path: str, base: int, tables: Tables
 ) -> list[str]:
-    """How many rows of each partition are there once more since, in words."""
     if not move.target:
         return []
     stream = state.streams.get(move.item_id)
@@ -334,7 +333,6 @@ def _doubled(
 
 
 def _undo_hint(survey: Survey, move: Move, version: int) -> str:
-    """What takes those rows away, or why nothing does."""
     if len(survey.request.parts) > 1:
         return (
             "to take rows away as well, --restore-table works for an operation on one source alone"
@@ -463,7 +461,6 @@ def _part(
 
 
 def _positions(item: ItemRecord, done: ItemRequest, move: Move) -> dict[str, Any]:
-    """What a part asks for to have the positions that were there before a move."""
     name = item.definition.item_name
     if item.definition.kind == "sink":
         position = DeltaCodec().read(move.line)
