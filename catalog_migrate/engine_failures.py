@@ -176,7 +176,7 @@ def _metastore_failure(doing: str, error: BaseException) -> MetastoreFailure | N
     return MetastoreFailure(
         f"cannot {doing}: {reason}", reason=reason, metastore=address,
         condition=METASTORE_REFUSED,
-        remedy="have whoever runs it let this user create, change and drop schemas, tables and"
+        remedy="have its operator let this user create, change and drop schemas, tables and"
         " views, and run this again",
     )
 

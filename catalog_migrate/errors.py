@@ -589,7 +589,7 @@ class ValidationFailed(CatalogMigrateError, ValueError):
     listed = "findings"
 
 
-class AlterSetBack(CatalogMigrateError, RuntimeError):
+class AlterRolledBack(CatalogMigrateError, RuntimeError):
     """The queries did not become healthy on the new definition; the old one is back and works."""
 
     code = "CM0754"

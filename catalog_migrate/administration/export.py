@@ -314,7 +314,7 @@ def _require_names(work: ExecutionContext, state: State) -> None:
     wanted = {name.identity for name in _own(state).values()}
     _, others = _observe(work, state)
     problems = [
-        Problem(NAME_TAKEN, f"{each.name}: a {each.kind} that is not ours stands there",
+        Problem(NAME_TAKEN, f"{each.name}: a {each.kind} that is not ours has that name",
                 remedy="rename or drop it")
         for identity, each in others.items() if identity in wanted
     ]

@@ -314,7 +314,7 @@ class Catalog:
         are rolled back. ``confirm`` is shown the plan of an unsafe operation and says whether it is
         meant; without it none is begun. The whole text is parsed first; the first error ends it.
         Raises SyntaxProblem, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
-        CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed, AlterUnfinished.
+        CommitConflict (SQLSTATE 40001), AlterRolledBack, AlterFailed, AlterUnfinished.
         """
         from catalog_migrate.sql.parser import parse
         from catalog_migrate.streams.catalog.tables import ShardMaker

@@ -420,7 +420,7 @@ def _load(settings: Settings, on_note: OnNote) -> Release:
         contracts=False, policy=Policy(rules=settings.policy),
     )
     for name, _, why in require_bodies(release):
-        on_note(f"{name}: nobody has parsed {why}; catalog-migrate check --bind asks Spark")
+        on_note(f"{name}: cannot parse {why}; catalog-migrate check --bind asks Spark")
     return release
 
 

@@ -209,7 +209,7 @@ def _confirm(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
     """
     if not plan.applyable:
         if plan.blocked and all(entry.code not in DECISION_CODES for entry in plan.blocked):
-            remedy = "do what stands below each entry; no approval helps"
+            remedy = "do what is written below each entry; no approval helps"
         raise MigrationBlocked(
             "the plan may not be applied; nothing was touched", plan=plan, remedy=remedy
         )

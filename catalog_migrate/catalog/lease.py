@@ -392,7 +392,7 @@ def _lease_held(row: LeaseRecord, key: str, waited: float) -> LeaseHeld:
     return LeaseHeld(
         f"the lease {key!r} is held by {row.holder!r} (host {row.host}, process {row.pid}) "
         f"since {row.since}" + (f"; waited {waited:.0f} s" if waited else ""),
-        remedy="wait for it to end; if that process is gone for good: "
+        remedy="wait for it to end; if that process has ended for good: "
         f"catalog-migrate unlock --if-holder {quoted}",
         holder=row.holder, host=row.host, pid=row.pid, since=row.since, epoch=row.epoch, key=key,
     )

@@ -177,7 +177,7 @@ def refuse_lost(log: CatalogLog, warehouse: str) -> None:
             continue
         if mark is not None and mark.home == home:
             raise CatalogLost(
-                f"the catalog at {home} is gone, and {path} is one of its tables",
+                f"the catalog at {home} is missing, and {path} is one of its tables",
                 remedy="restore the directory from a backup, or make it again from the release that"
                 f" was in force: catalog-migrate rebuild --catalog {quote(home)}"
                 f" --warehouse {quote(warehouse)} --release RELEASE",

@@ -70,7 +70,7 @@ def export(sql: str | None) -> None:
         click.echo(f"keep {given.below}, also when the catalog's directory is removed: rows are "
                    "in it")
     for name in given.left:
-        click.echo(f"left alone: {name} is somebody else's by now")
+        click.echo(f"left alone: {name} belongs to another application by now")
 
 
 @click.command("rebuild")
@@ -217,7 +217,7 @@ def _relocation_lines(done: Relocation, *, dry_run: bool) -> Iterator[str]:
 )
 @click.option(
     "--session", "sessions", metavar="ID", multiple=True,
-    help="Forget a session that is surely gone, as `status` lists it.",
+    help="Forget a session that has surely ended, as `status` lists it.",
 )
 @click.option(
     "--sessions-before", metavar="SERIAL", type=click.IntRange(min=0),
@@ -255,4 +255,4 @@ def unlock(if_holder: str | None, sessions: tuple[str, ...], sessions_before: in
     if if_holder is None:
         return
     held = opened.unlock(if_holder)
-    click.echo(f"freed the lease of {if_holder}" if held else "nobody held the lease")
+    click.echo(f"freed the lease of {if_holder}" if held else "no process held the lease")

@@ -77,7 +77,7 @@ _SET = {"catalog.uri": '"catalog"', "catalog.warehouse": '"warehouse"', "release
 )
 @click.option(
     "--forget", multiple=True, metavar="LINEAGE",
-    help="Take tables of this installation too: its catalog is gone for good.",
+    help="Take tables of this installation too: its catalog is lost for good.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be adopted; writes nothing.")
 @options.catalog

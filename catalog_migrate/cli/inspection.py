@@ -238,7 +238,7 @@ def _work_lines(status: Status) -> list[str]:
     if lease is not None and lease.holder:
         held = f"{lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
         if status.holder_ended:
-            held += "; that process is gone: whoever needs the lease next takes it"
+            held += "; that process has ended: the next that needs the lease takes it"
     failure = [f"  {name}: {value}" for name, value in (status.failure or {}).items()]
     return [
         *_fact("lease", held),
@@ -301,7 +301,7 @@ def _next_lines(status: Status) -> list[str]:
     if not status.pending or status.gone:
         return []
     at_work = status.lease is not None and status.lease.holder and not status.holder_ended
-    first = "wait for the holder of the lease; if it is gone, " if at_work else ""
+    first = "wait for the holder of the lease; if it has ended, " if at_work else ""
     finish = (
         "catalog-migrate bootstrap, or start the application"
         if status.release is not None else "catalog-migrate run"

@@ -92,7 +92,7 @@ def _not_printed(reason: str, code: int) -> int:
     """Tell that stdout did not take the result; the verb's own exit code stays, 0 becomes 1."""
     from catalog_migrate.cli import logs
 
-    done = "; what was asked for is done" if code in (0, 2) else ""
+    done = "; what was requested is done" if code in (0, 2) else ""
     error = OutputFailed(
         f"the result could not be printed: {reason}{done}",
         remedy="look with catalog-migrate status, or ask again with a stdout that can be written",

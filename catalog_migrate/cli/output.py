@@ -325,7 +325,7 @@ def require_answer() -> None:
     """UsageError where nobody can be asked: what :func:`confirm` would say, before long work."""
     if not options.is_given("--yes") and (options.is_given("--no-input") or not _is_asked()):
         raise UsageError(
-            "this would change the catalog, and there is nobody to ask",
+            "this would change the catalog, and there is no terminal for a confirmation",
             remedy="look at the plan, then add --yes",
         )
 

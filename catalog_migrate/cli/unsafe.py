@@ -413,7 +413,7 @@ def _dry(settings: Settings, plan: UnsafePlan, acting: dict[str, Any]) -> int:
         return code
     if plan.refused:
         where = f"the plan is saved in {out}, " if saved else ""
-        note(f"{where}nothing was done; it would be refused as it stands: fix what is named, or "
+        note(f"{where}nothing was done; it would be refused as it is: fix what is named, or "
              "--skip-validate")
         return code
     reason = "" if plan.reason.strip() else " --reason 'WHY'"

@@ -408,7 +408,7 @@ def _find_other_views(state: State, foreign: Iterable[Registration]) -> Drift | 
 def _foreign(registration: Registration) -> Drift:
     return Drift(
         "foreign", str(registration.name),
-        f"a {registration.kind} that is not ours stands there",
+        f"a {registration.kind} that is not ours has that name",
         f"rename or drop {registration.name.sql} yourself; it is never replaced",
         registration.kind,
     )

@@ -53,7 +53,7 @@ def _copy_bulk(work: ExecutionContext, shard: NewShard) -> NewShard:
     version = work.engine.shard_version(source)
     if version is None:
         raise PrepareFailed(
-            f"the shard of {shard.target.definition.item_name} is gone: {shard.source}",
+            f"the shard of {shard.target.definition.item_name} is missing: {shard.source}",
             remedy="restore the directory, or drop the table with --approve",
         )
     # a retry after an unknown outcome must not double rows: the target is private, so empty it
@@ -136,7 +136,7 @@ def restore_from_segments(work: ExecutionContext, shard: NewShard) -> NewShard:
         upto = segment.upto if segment.upto is not None else work.engine.shard_version(source)
         if upto is None:
             raise PrepareFailed(
-                f"the shard {segment.path} of {shard} is gone",
+                f"the shard {segment.path} of {shard} is missing",
                 remedy="restore the directory and start again; nothing was changed",
             )
         if segment.after is None and segment.projection is not None:
@@ -180,7 +180,7 @@ def _append(
             return 0, None
         if work.engine.count_appended(source, after, upto) != 0:
             raise CommitConflict(
-                f"rows were written to {shard} that the columns of then cannot hold", remedy=again
+                f"rows were written to {shard} that its earlier columns cannot hold", remedy=again
             )
         return 0, None
     copied = work.engine.copy_tail(source, after, upto, target, segment.projection)

@@ -163,7 +163,7 @@ class ExecutionContext:
     def epoch(self) -> int:
         """The epoch that shared work is done under."""
         if self.lease is None:
-            raise UsageError("shared work was asked for without the lease")
+            raise UsageError("shared work was requested without the lease")
         return self.lease.epoch
 
     @property

@@ -44,7 +44,7 @@ class SealTable(Operation[ExecutionContext]):
 
     def is_done(self, context: ExecutionContext) -> str:  # noqa: ARG002 - the intent says it
         """Say so of a table that is dropped because its rows are missing."""
-        return "" if self.path in self.prepared.seals else "its rows are gone"
+        return "" if self.path in self.prepared.seals else "its rows are missing"
 
     def run(self, context: ExecutionContext) -> None:
         """Seal it, copy what was appended since its rows were copied, and count."""
@@ -100,7 +100,8 @@ def seal_tables(
     raise PrepareFailed(
         "others change these tables so often that they could not be sealed: "
         + ", ".join(each.path for each in pending),
-        remedy="pause whoever changes their properties and start again; nothing was changed",
+        remedy="pause the writers that change their properties and start again; nothing was"
+        " changed",
     )
 
 
@@ -119,7 +120,7 @@ def _declare(
             )
         elif each.needed or work.engine.find_shard_problem(location) is None:
             raise PrepareFailed(
-                f"the shard {each.path} is gone", remedy="restore the directory and start again"
+                f"the shard {each.path} is missing", remedy="restore the directory and start again"
             )
     prepared.seals |= seals
     if not seals:

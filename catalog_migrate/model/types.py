@@ -248,7 +248,7 @@ class _Parser:
             if name.kind not in ("word", "quoted"):
                 self.fail(f"a field name was expected at {name.text!r}")
             if name.text.lower() in names:
-                self.fail(f"the field {name.text!r} stands twice in one struct")
+                self.fail(f"the field {name.text!r} is twice in one struct")
             names.add(name.text.lower())
             self.accept(":")
             tree = self.type()

@@ -31,7 +31,13 @@ STARTED = "started"
 """``detail["phase"]`` of a trial whose queries stand on the new definition, with snapshots."""
 
 ROLLING_BACK = "setting back"
-"""``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
+"""``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet.
+
+The word on record is older than the one that is used elsewhere, as is that of ``ROLLED_BACK``.
+"""
+
+ROLLED_BACK = "set_back"
+"""State of an ALTER that ended on its old definition, with every query healthy on it."""
 
 UNCONFIRMED = "unconfirmed"
 """State of an ALTER that ended on its new definition without every query being healthy."""
@@ -142,7 +148,7 @@ MIGRATES = OperationKind(
             (COMMITTED[0], COMMITTED[2], FAILED, "done"),
             "The new release is in force; names of the old one are still to be dropped, each told"
             " by exactly what stood there.",
-            "Drops what stands in the way by ascending serial, from the catalog alone, creates what"
+            "Drops what is in the way by ascending serial, from the catalog alone, creates what"
             " is missing.", outcomes=_AFTER,
         ),
         COMMITTED[2]: OperationState(
@@ -168,7 +174,7 @@ KINDS: Mapping[str, OperationKind] = {
         "ALTER", _CLUSTER, ("validating",),
         {
             "validating": OperationState(
-                ("trial", "failed"), "The change was asked for; nothing of it is in force.",
+                ("trial", "failed"), "The change was requested; nothing of it is in force.",
                 "Ends it as `failed`: nothing was changed.", refused="failed", moved="failed",
                 alone=True,
             ),
@@ -179,16 +185,16 @@ KINDS: Mapping[str, OperationKind] = {
             ),
             _STARTED: OperationState(
                 ("confirmed", UNCONFIRMED, _BACK),
-                "Every query stood still and has a snapshot; they are started on the new definition"
+                "Every query was stopped and has a snapshot; they are started on the new definition"
                 " and watched.", "Starts and watches them.", moved="failed",
             ),
             _BACK: OperationState(
-                ("set_back", "failed"), "The old definition is in force again, its queries do not"
+                (ROLLED_BACK, "failed"), "The old definition is in force again, its queries do not"
                 " run on it yet.", "Goes on rolling back.", moved="failed",
             ),
             "confirmed": OperationState(),
             UNCONFIRMED: OperationState(),
-            "set_back": OperationState(),
+            ROLLED_BACK: OperationState(),
             "failed": OperationState(),
         },
         ("validate", "stop", "settle", "edit", "start", "probe"),
@@ -198,7 +204,7 @@ KINDS: Mapping[str, OperationKind] = {
         "unsafe operation", _CLUSTER, ("requested",),
         {
             "requested": OperationState(
-                ("stopping", "refused", "stale"), "It was asked for; positions are as they were.",
+                ("stopping", "refused", "stale"), "It was requested; positions are as they were.",
                 "Refuses it: nothing was changed.", refused="refused", moved="stale", alone=True,
             ),
             "stopping": OperationState(

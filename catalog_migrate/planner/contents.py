@@ -569,7 +569,7 @@ def _block_removal(key: ItemKey, column: Column) -> Blocked:
     return Blocked(
         str(key),
         COLUMN_REMOVED,
-        f"column {name} is gone and its values with it",
+        f"column {name} is removed, and its values with it",
         f"DROPPED ({name})",
         column.name,
     )

@@ -58,7 +58,7 @@ def missing_data(
         moved = "" if inside else f"; moved: catalog-migrate relocate --table {name}=PATH"
         (below if inside else adopted).append(MissingData(
             name, f"its rows cannot be seen: no Delta log is at {path}: {why}",
-            remedy=f"mount the disk, or restore {path} from a backup{moved}; gone for good: a"
+            remedy=f"mount the disk, or restore {path} from a backup{moved}; lost for good: a"
             f" release without the table drops it with --approve {name}",
         ))
     if not standing and len(below) > 1:

@@ -33,7 +33,7 @@ ROWS_REFUSED = "CM0335"
 
 
 _ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
-_FREE = "rename or drop what stands under {name}; it is never replaced"
+_FREE = "rename or drop what has the name {name}; it is never replaced"
 _APART = (
     "give it another name or schema in one of the two releases, or start each in a session with a"
     " metastore of its own; what stands under {name} is never replaced"
@@ -263,7 +263,7 @@ def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
         "other rows can be seen now than when the plan was made",
         changes=(
             *(f"the rows of {name} are there again" for name in sorted(then - now)),
-            *(f"the rows of {name} are gone since" for name in sorted(now - then)),
+            *(f"the rows of {name} are missing since" for name in sorted(now - then)),
         ),
         remedy=AGAIN,
     )
@@ -326,5 +326,5 @@ def blocked_error(plan: Plan) -> MigrationBlocked:
         _WRITE
     )
     if obstacles:
-        way = "do what stands below each entry" + (f"; {way}" if missing else "")
+        way = "do what is written below each entry" + (f"; {way}" if missing else "")
     return MigrationBlocked(f"{', '.join(told)}; nothing was touched", plan=plan, remedy=way)

@@ -203,8 +203,8 @@ def revive(definition: ObjectDefinition, origin: Origin | None, approvals: Appro
     losses = _Losses(definition.key, approvals)
     losses.block(
         IRREVERSIBLE,
-        "its rows are gone: "
-        + (origin.gone or "no shard of then is known"),
+        "its rows are missing: "
+        + (origin.gone or "no earlier shard of it is known"),
         _RESTORE,
     )
     return Movement("copy", blocked=losses.blocked)
@@ -288,7 +288,7 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
     assert origin.base is not None
     losses = _Losses(definition.key, approvals)
     if origin.gone is not None:
-        losses.block(IRREVERSIBLE, f"its rows are gone: {origin.gone}", _RESTORE)
+        losses.block(IRREVERSIBLE, f"its rows are missing: {origin.gone}", _RESTORE)
         return Movement("copy", blocked=losses.blocked)
     if origin.rewritten:  # of a table that is gone: its last rows stand nowhere else
         losses.block(
@@ -433,7 +433,7 @@ def _note_missing(column: Column, origin: Origin, losses: _Losses) -> None:
         losses.irreversible(column)
     elif origin.gone is not None:
         losses.block(
-            IRREVERSIBLE, f"the values of column {name} are gone: {origin.gone}", _RESTORE,
+            IRREVERSIBLE, f"the values of column {name} are missing: {origin.gone}", _RESTORE,
             column.name,
         )
     elif not column.nullable:
@@ -468,7 +468,7 @@ def _expression(
     if converted is not None:
         values = f"values that column {name} had before they were converted"
         if converted.gone is not None:
-            lost.append(f"the {values} are gone, and those of now stay: {converted.gone}")
+            lost.append(f"the {values} are missing, and the present ones stay: {converted.gone}")
         else:
             code = ROWS_CHANGED
             lost.append(

@@ -515,7 +515,7 @@ def _obstacles(plan: Plan) -> Section:
         Entry(f"{proof.name}: {proof.reason or 'validation failed'}", "!")
         for proof in list_failed_proofs(plan)
     ]
-    return Section("What stands in the way", tuple(entries), more=more, part="decisions")
+    return Section("What is in the way", tuple(entries), more=more, part="decisions")
 
 
 def _decide(plan: Plan) -> Section:

@@ -223,7 +223,7 @@ def _obstacles(found: Explanation) -> Section:
     if _pausable(found):
         remedy = pause_remedy(found.after, found.refusing)
         note = f"{remedy[0].upper()}{remedy[1:]}."
-    return cut_section("What stands in the way", entries, _SHOWN, note, "decisions")
+    return cut_section("What is in the way", entries, _SHOWN, note, "decisions")
 
 
 def _pausable(found: Explanation) -> list[str]:

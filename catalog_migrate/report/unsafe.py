@@ -120,7 +120,7 @@ def _sections(
 ) -> Iterator[Section]:
     if plan.changes:
         yield _losses(plan)
-        yield Section("What stands in the way", (
+        yield Section("What is in the way", (
             *(
                 Entry(finding, "!", (f"REFUSED by validation: {item.kind} {item.name}",))
                 for item in plan.items for finding in item.findings

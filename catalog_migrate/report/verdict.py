@@ -138,7 +138,7 @@ def list_failed_proofs(plan: Plan) -> tuple[Validation, ...]:
 def list_unparsed(plan: Plan) -> list[str]:
     """What is said of each text that nobody has parsed yet, and who would."""
     return [
-        f"{entry.name}: nobody has parsed {entry.reason}; "
+        f"{entry.name}: cannot parse {entry.reason}; "
         + ("--bind asks Spark" if entry.kind == "view" else "Spark reads it at the start")
         for entry in plan.unparsed
     ]

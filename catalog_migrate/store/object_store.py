@@ -366,7 +366,7 @@ def store_error(address: str, error: BaseException, storage: Storage) -> StoreFa
         "check the address, the network and permissions"
     )
     return StoreFailure(
-        f"the object store of {address} did not do what was asked: {said}",
+        f"the object store of {address} did not do what was requested: {said}",
         remedy=f"{remedy}; options are those of [storage_options] or the store's own variables, and"
         " nothing was changed that is not in the log",
     )

@@ -186,7 +186,7 @@ class World:
         shard = self.shard(path)
         if shard.data_deleted:
             raise EngineFailure(
-                f"data files of {path} are gone", condition="FAILED_READ_FILE.FILE_NOT_EXIST"
+                f"data files of {path} are missing", condition="FAILED_READ_FILE.FILE_NOT_EXIST"
             )
         if version is None:
             return shard.versions[-1].rows

@@ -192,7 +192,7 @@ class _Repairing:
         if failure is not None:
             self.failures.append(f"{row.what} could not be repaired: {failure}")
             return definition.sql
-        back = " (its text of before a repair)" if row.due == "put back" else ""
+        back = " (its text from before a repair)" if row.due == "put back" else ""
         self.replaced.append(f"{row.what}{back}")
         return text
 

@@ -63,7 +63,7 @@ def a_first_release_is_blocked(shop: Any) -> None:
     with pytest.raises(MigrationBlocked) as caught:
         shop.start(release)
     assert caught.value.message == "1 obstacle that no approval cures; nothing was touched"
-    assert caught.value.remedy == "do what stands below each entry"
+    assert caught.value.remedy == "do what is written below each entry"
     assert not shop.catalog.exists()
 
 

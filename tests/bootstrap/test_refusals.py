@@ -109,7 +109,7 @@ def a_foreign_table_under_a_new_name_blocks_and_is_left_alone(
     assert (blocked.name, blocked.code) == (name, NAME_HELD)
     assert blocked.remedy == (
         f"take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or"
-        f" rename or drop what stands under {name}; it is never replaced"
+        f" rename or drop what has the name {name}; it is never replaced"
     )
     assert "theirs" in blocked.reason
     after = shop.open().state()

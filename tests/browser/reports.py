@@ -85,7 +85,8 @@ def readme() -> Report:
 def small() -> Report:
     """Three objects: a table that loses a column, its view, and one that stays."""
     drop = Decision(
-        "shop.orders.customer_id", "CM0302", "column customer_id is gone and its values with it",
+        "shop.orders.customer_id", "CM0302",
+        "column customer_id is removed, and its values with it",
         "DROPPED (customer_id)",
     )
     fill = Decision(

@@ -50,7 +50,7 @@ def test_a_refusal_says_what_to_do(open_page: Open, stage: Stage) -> None:
     page = open_page(report_of(stage, "ALTER CONNECTION c SET (BROKER 'nowhere:9092')"))
     expect(page.locator(".verdict.blocked strong")).to_have_text("REFUSED BY VALIDATION")
     first = page.locator("main > section").first
-    expect(first.locator("h2")).to_have_text("What stands in the way")
+    expect(first.locator("h2")).to_have_text("What is in the way")
     expect(first.locator("ol.decisions > li")).to_have_count(11)
     expect(first.locator("pre").first).to_have_text("another address")
 

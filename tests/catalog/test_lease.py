@@ -173,7 +173,7 @@ class TestHeld:
         assert str(caught.value) == (
             "CM0220: the lease 'migration' is held by 'far' (host elsewhere, process 7) since "
             "2027-01-15T08:00:00+00:00\n"
-            "  remedy: wait for it to end; if that process is gone for good: "
+            "  remedy: wait for it to end; if that process has ended for good: "
             "catalog-migrate unlock --if-holder 'far'"
         )
         assert caught.value.data["holder"] == "far"

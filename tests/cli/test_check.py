@@ -215,7 +215,7 @@ def test_what_does_not_change_is_not_parsed_again(run: Check, tmp_path: Path) ->
 def test_a_body_that_nobody_has_parsed_is_named(run: Check, tmp_path: Path) -> None:
     """Where there is no telling it is a warning, in every form, with who would know."""
     release(tmp_path, GOOD + "CREATE VIEW s.v (a BIGINT) AS SELECT ${x} AS a FROM s.orders;\n")
-    said = "s.v: nobody has parsed the query: Spark puts something in for ${x} first; --bind asks"
+    said = "s.v: cannot parse the query: Spark puts something in for ${x} first; --bind asks"
     code, out, _ = run("check", "release")
     assert code == 0
     assert f"warning: {said} Spark\n" in out
@@ -224,7 +224,7 @@ def test_a_body_that_nobody_has_parsed_is_named(run: Check, tmp_path: Path) -> N
     ]
     assert said in run("check", "release", "--format", "markdown")[1]
     plan = run("plan", "--release", "release", "--catalog", "none", "--out", "plan.json")[1]
-    assert "s.v: nobody has parsed the query" in plan
+    assert "s.v: cannot parse the query" in plan
     assert "s.v" in run("release", "compile", "release", "--out", "r.json")[2]
 
 

@@ -184,7 +184,7 @@ def test_a_plan_says_that_a_start_has_not_finished(call: Call, tmp_path: Path) -
     finish = "catalog-migrate bootstrap, or start the application"
     with acquire(open_log(str(tmp_path / "c")), holder="p", clock=SystemClock()).keep():
         assert call(*where).out.splitlines()[-1] == (
-            f"next       wait for the holder of the lease; if it is gone, {finish}"
+            f"next       wait for the holder of the lease; if it has ended, {finish}"
         )
     assert call(*where).out.splitlines()[-1] == f"next       {finish}"
 
@@ -299,7 +299,7 @@ def test_a_lease_of_a_process_that_is_gone_is_told_as_such(call: Call, tmp_path:
     )
     subprocess.run([sys.executable, "-c", take, str(tmp_path / "c")], check=True)
     status = ("status", "--catalog", "c")
-    assert "; that process is gone: whoever needs the lease next takes it\n" in call(*status).out
+    assert "; that process has ended: the next that needs the lease takes it\n" in call(*status).out
     assert json.loads(call(*status, "--format", "json").out)["lease"]["gone"] is True
 
 

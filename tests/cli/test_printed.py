@@ -39,7 +39,7 @@ def test_a_stdout_that_takes_nothing(tmp_path: Path, line: str, code: int, to: s
     found = shell(f"cm {line} {to}", tmp_path)
     assert found.code == code
     assert found.err.startswith("error CM0602: the result could not be printed: ")
-    assert ("what was asked for is done" in found.err) == (code == 1)
+    assert ("what was requested is done" in found.err) == (code == 1)
     assert len(found.err.splitlines()) == 2
 
 

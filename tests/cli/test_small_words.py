@@ -105,7 +105,7 @@ def test_a_plan_on_stdout(call: Call, tmp_path: Path) -> None:
         (["release", "compile", "2.json", "--check", "--out", "-"], 64, "name the file"),
         (["unlock", "--if-holder", ""], 64, "--if-holder is empty"),
         (["check", ""], 78, "release.path"),
-        (["export", "--no-input"], 64, "nobody to ask"),
+        (["export", "--no-input"], 64, "there is no terminal"),
         (["unsafe", "backfill", "nope"], 3, "there is no unsafe operation nope"),
     ],
 )

@@ -100,13 +100,13 @@ def outcomes(plan: str) -> dict[str, str]:
 
 def test_a_start_says_what_it_repaired(capsys: pytest.CaptureFixture[str]) -> None:
     """By name, for people and for programs; nothing where it repaired nothing."""
-    report = report_of("view team.cities", "function team.area (its text of before a repair)")
+    report = report_of("view team.cities", "function team.area (its text from before a repair)")
     emit_start(report, "text")
     assert capsys.readouterr().out == (
         "migrated: release 2, serial 3\n"
         "  2 of users' views and functions repaired:\n"
         "    view team.cities\n"
-        "    function team.area (its text of before a repair)\n"
+        "    function team.area (its text from before a repair)\n"
     )
     emit_start(report, "json")
     assert json.loads(capsys.readouterr().out)["repaired"] == list(report.repaired)

@@ -241,6 +241,6 @@ def test_refusing(
         metastore.start()
     assert told["error"] == "CM0410", told
     assert f"the metastore {wire.address} refuses" in told["message"]
-    assert told["remedy"].startswith("have whoever runs it let this user create")
+    assert told["remedy"].startswith("have its operator let this user create")
     assert second.do("start", two, place.catalog)["outcome"] == "resumed"
     assert place.listed(second) == NAMES

@@ -253,7 +253,7 @@ def test_every_undecided_column_is_blocked_with_the_text_to_write(make: Any) -> 
         Blocked("s.t", "CM0303",
                 "new column n is NOT NULL and nothing says what the rows there get",
                 "n STRING NOT NULL USING <expression over the old columns>", "n"),
-        Blocked("s.t", "CM0302", "column gone is gone and its values with it",
+        Blocked("s.t", "CM0302", "column gone is removed, and its values with it",
                 "DROPPED (gone)", "gone"),
     )
     assert not plan.applyable

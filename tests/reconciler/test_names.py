@@ -84,7 +84,7 @@ def test_a_table_of_others_under_a_name_may_be_adopted(kind: str) -> None:
     assert entry.code == "CM0331"
     adopt = "take a Delta table over, with its rows: catalog-migrate init --adopt --table s.t; or "
     assert entry.remedy == (adopt if kind.startswith("TABLE") else "") + (
-        "rename or drop what stands under s.t; it is never replaced"
+        "rename or drop what has the name s.t; it is never replaced"
     )
 
 

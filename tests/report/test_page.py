@@ -158,7 +158,7 @@ def test_obstacles_and_decisions_are_one_part() -> None:
     """Both sections of the text are there, in its order, each text once."""
     page = Page(page_of(CASES["blocked"]))
     titles = [text for path, text in page.texts if path[-1:] == ("h2",)]
-    assert "What stands in the way and how to decide" in titles
+    assert "What is in the way and how to decide" in titles
     texts = [text for path, text in page.texts if path[-1:] == ("pre",)]
     assert texts == ["rename or drop that object", "DROPPED (flag)"]
     assert page.text("main").count("[UNRESOLVED_COLUMN] flag, line 1") == 1

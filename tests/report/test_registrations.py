@@ -14,7 +14,7 @@ from catalog_migrate.report.registrations import report_drift
 REPAIR = "catalog-migrate drift --repair"
 FOUND = (
     Drift("different", "s.v", "its definition is not the committed one", REPAIR, "view"),
-    Drift("foreign", "s.t", "a table that is not ours stands there",
+    Drift("foreign", "s.t", "a table that is not ours has that name",
           "rename or drop s.t yourself; it is never replaced", "table"),
     Drift("leftover", "s.old", "nothing committed has this name", REPAIR, "view"),
     Drift("missing", "s.f", "the name is not registered", REPAIR, "function"),

@@ -91,7 +91,7 @@ STEPS = (
     Step("create", "table", "shop.new", wave=4), Step("drop", "table", "shop.orders", wave=5),
     Step("create", "table", "shop.orders", wave=6), Step("create", "view", "shop.v1", wave=7),
 )
-LOSS = Blocked("shop.orders", "CM0302", "column flag is gone and its values with it",
+LOSS = Blocked("shop.orders", "CM0302", "column flag is removed, and its values with it",
                "DROPPED (flag)", "flag")
 TAKEN = Blocked("shop.new", "CM0306", "the name belongs to an object of another owner (user)",
                 "rename or drop that object")
@@ -507,7 +507,7 @@ def test_many_users_objects_stay_readable() -> None:
     assert text.count("(view) breaks: flag is missing\n") == 30
     assert text.count("(view) changes\n") == 30
     assert "  … and 1,940 more (--format json lists all)\n" in text
-    assert "  ? shop.orders.flag: column flag is gone" in text
+    assert "  ? shop.orders.flag: column flag is removed" in text
     assert text.count("write: --approve team.v") == 30
     assert "  … and 970 more (--format json lists all)\n" in text
     assert "      … and 38 columns more\n" in text

@@ -127,7 +127,7 @@ class TestRefused:
         )
         assert len(report.decisions) == 11
         assert {each.verb for each in report.decisions} == {"remedy"}
-        assert report.sections[0].title == "What stands in the way"
+        assert report.sections[0].title == "What is in the way"
         assert report.sections[0].note is None
         assert {each.risk for each in report.objects if each.action != "unchanged"} == {"blocked"}
 

@@ -31,7 +31,7 @@ STATEMENTS = (
     "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 2)"
     " REASON 'simulated'",
 )
-"""What clients say: changes that go well, that are refused, that are set back, and moves."""
+"""What clients say: changes that go well, that are refused, that are rolled back, and moves."""
 
 _ANEW = "WITH (ACCEPT NEW TOPIC = true) REASON 'simulated'"
 UNDO = "UNDO"

@@ -111,7 +111,7 @@ class StreamWorld:
         return self.tables[path]
 
     def ends(self, topic: str) -> dict[Partition, int]:
-        """One past the newest record of every partition; nothing of a topic that is gone."""
+        """One past the newest record of every partition; nothing of a topic that is missing."""
         return {(topic, number): count for number, count in enumerate(self.topics.get(topic, ()))}
 
     def topic_ids(self, cluster: str, topics: Iterable[str]) -> dict[str, str]:

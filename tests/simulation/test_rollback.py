@@ -462,7 +462,7 @@ def test_behind_a_column_dropped_in_place() -> None:
     with pytest.raises(MigrationBlocked, match="dropped in place and its values with it") as caught:
         place.back(1, approve=("s.t", "s.t.b"))
     assert caught.value.message.startswith("1 obstacle that no approval cures")
-    assert caught.value.remedy == "do what stands below each entry"
+    assert caught.value.remedy == "do what is written below each entry"
     assert "remedy: choose a serial after the drop" in str(caught.value)
     assert place.state.intents == {}
     assert place.start("3", three).outcome == "unchanged"

@@ -212,7 +212,8 @@ def test_a_using_whose_old_shard_is_gone(back_to_string: bool) -> None:
     assert codes(plan) == [("CM0301", "c")]
     (reason,) = reasons(plan)
     assert reason.startswith(
-        "the values that column c had before they were converted are gone, and those of now stay: "
+        "the values that column c had before they were converted are missing, and the present"
+        " ones stay: "
     )
     path, rows = place.shard("t"), place.read("t")
     assert place.back(1, approve=("s.t.c",)).rows_copied == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.connectors.query import QuerySpec
-from catalog_migrate.errors import AlterSetBack, EngineFailure, ValidationFailed
+from catalog_migrate.errors import AlterRolledBack, EngineFailure, ValidationFailed
 from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import failing_queries
@@ -305,7 +305,7 @@ class TestInTheTrial:
         fails_of("a:9092", "record u:0 7 cannot be read")
         fails_of("b:9092", "the destination has no such column")
         turns(stage)
-        with pytest.raises(AlterSetBack, match="no such column"):
+        with pytest.raises(AlterRolledBack, match="no such column"):
             stage.alter("b")
         assert stage.broker == "a:9092"
 
@@ -313,7 +313,7 @@ class TestInTheTrial:
         """A query that ran is waited for."""
         stage.run_all()
         fails_of("b:9092", "record u:0 7 cannot be read")
-        with pytest.raises(AlterSetBack, match="cannot be read"):
+        with pytest.raises(AlterRolledBack, match="cannot be read"):
             stage.alter("b")
 
 
@@ -347,7 +347,7 @@ def test_a_plan_that_is_refused_under_both(stage: Stage, monkeypatch: pytest.Mon
     ("error", "finding", "is_so"),
     [
         ("source s reads topics that are not there: orders", "there is no topic orders", True),
-        ("topic orders of source s is gone (its id was x)", "there is no topic orders", True),
+        ("topic orders of source s is missing (its id was x)", "there is no topic orders", True),
         ("Topic orders not present in metadata after 60000 ms", "there is no topic orders", True),
         ('relation "public.orders" does not exist', "there is no table orders", True),
         ("source s reads topics that are not there: orders-2", "there is no topic orders", False),

@@ -23,7 +23,7 @@ from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, HoldReco
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import (
     AlterFailed,
-    AlterSetBack,
+    AlterRolledBack,
     AlterUnfinished,
     RefusedStatement,
     UnsafeBlocked,
@@ -308,13 +308,13 @@ class TestABacklog:
         stage.world.slow["b:9092"] = seconds(5 * LIMIT)
         stage.world.topics["t"][0] += 10
         monkeypatch.setattr(SimulatedQuery, "worked", lambda _: 7)
-        with pytest.raises(AlterSetBack, match=r"default\.s: made no progress in 20 s"):
+        with pytest.raises(AlterRolledBack, match=r"default\.s: made no progress in 20 s"):
             stage.alter("b")
         assert stage.broker == "a:9092"
 
     def test_that_fails_is_none(self, stage: Stage) -> None:
         """Queries that die over and over do not wait for ever."""
-        with pytest.raises(AlterSetBack, match="drops every fetch"):
+        with pytest.raises(AlterRolledBack, match="drops every fetch"):
             stage.alter("lame")
         assert stage.broker == "a:9092"
 
@@ -334,7 +334,7 @@ class TestMeanwhile:
                 stage.client(lambda: None).run("DROP SOURCE s CASCADE")
 
         clock.meanwhile = drop
-        with pytest.raises(AlterSetBack):
+        with pytest.raises(AlterRolledBack):
             stage.alter("b", "WITH (VALIDATE = false)")
         assert stage.row.state == "set_back"
         assert dependencies.lookup(stage.state, "source", "default.s") is None
@@ -457,7 +457,7 @@ def test_another_cluster_is_final_at_once(
             lambda _, cluster, topics: known(cluster, topics) if cluster == "one" else {},
         )
     began = stage.supervisor.clock.monotonic()
-    with pytest.raises(AlterSetBack, match="belongs to cluster one") as caught:
+    with pytest.raises(AlterRolledBack, match="belongs to cluster one") as caught:
         stage.alter("far", "WITH (VALIDATE = false)")
     assert "made no progress" not in caught.value.message
     assert stage.supervisor.clock.monotonic() - began < LIMIT / 4
@@ -494,7 +494,7 @@ class TestTold:
 
     def test_a_roll_back(self, stage: Stage) -> None:
         """What failed, that the old definition is committed again, and what came of it."""
-        with pytest.raises(AlterSetBack):
+        with pytest.raises(AlterRolledBack):
             stage.alter("lame")
         failed = "failed and is tried again: the broker drops every fetch"
         why = "; ".join(f"default.{each}: the broker drops every fetch" for each in "sr")
@@ -724,7 +724,7 @@ class TestTheProgramIsWhatRuns:
 
     def test_one_that_is_taken_back(self, stage: Stage, calls: list[str]) -> None:
         """The way back is a program too: stops, the snapshots, starts, probes."""
-        with pytest.raises(AlterSetBack):
+        with pytest.raises(AlterRolledBack):
             stage.alter("lame")
         back = [step["op"] for step in stage.row.program]
         assert back == ["stop"] * 3 + ["edit"] * 3 + ["start"] * 3 + ["probe"] * 3

@@ -289,7 +289,7 @@ def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
         log=laid_out, lease=lease, engine=OfflineQueries(DeltaTables()), clock=clock,
         cluster=cluster, ensure_shards=lambda _state, _item: None,
     )
-    for reason in ("topic t is gone", "topic t was recreated"):
+    for reason in ("topic t is missing", "topic t was recreated"):
         supervisor.hold(item, Failure("CM0752", reason))
     (hold,) = read_state(laid_out).holds.values()
     assert hold.reason == "topic t was recreated"

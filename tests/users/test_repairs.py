@@ -155,7 +155,7 @@ def test_a_rollback_puts_the_original_back(place: Place) -> None:
     assert is_kept(place.record(KEY))
     report = place.back(1, repair=True)
     assert report.outcome == "rolled_back"
-    assert report.repaired == ("view team.cities (its text of before a repair)",)
+    assert report.repaired == ("view team.cities (its text from before a repair)",)
     assert text_of(place) == ORIGINAL
     assert place.record(KEY).original is None
     assert report.outstanding == ()

@@ -110,7 +110,7 @@ def java_version(executable: str) -> int:
     if match is None:
         first = said.splitlines()[0] if said else f"nothing, exit status {answer.returncode}"
         raise PrerequisiteMissing(
-            f"{executable} -version does not tell a Java version; it said: {first}",
+            f"{executable} -version does not report a Java version, but: {first}",
             remedy=_JAVA_REMEDY, executable=executable,
         )
     major = int(match[1])

@@ -420,7 +420,7 @@ class Registrations:
             return
         if standing.kind != registration.kind:
             raise EngineFailure(
-                f"cannot drop the {registration.kind} {name}: a {standing.kind} stands there",
+                f"cannot drop the {registration.kind} {name}: a {standing.kind} has that name",
                 condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
             )
         parted = standing.location is not None and is_placeholder(standing.location)

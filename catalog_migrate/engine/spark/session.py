@@ -204,7 +204,7 @@ def _start_quietly(conf: SparkConf) -> SparkContext:
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             raise PrerequisiteMissing(
                 f"Spark did not start: {error}{_quote(said)}",
-                remedy="fix what is said above; SPARK_HOME, when set, must be the Spark that"
+                remedy="fix what is reported above; SPARK_HOME, when set, must be the Spark that"
                 " PySpark is of (unset it to use the one inside PySpark)",
             ) from error
 

@@ -334,7 +334,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
             path = dependencies.location(state, kept.shard)
             if self.version(path) is None:
                 raise ShardGone(
-                    f"the table of {kept.definition.kind} {kept.definition.item_name} is gone: "
+                    f"the table of {kept.definition.kind} {kept.definition.item_name} is missing: "
                     f"there is none at {path}, and its query has written there before",
                     remedy="restore the directory from a backup; to begin with an empty table,"
                     " drop the source and create it again",

@@ -162,7 +162,7 @@ def _applicable(checkpoint: Checkpoint, edit: Edit) -> dict[int, str]:
             raise EditConflict(
                 f"{checkpoint.store.place(checkpoint.offsets_file(line.batch))}: source"
                 f" {line.source} stands at {found}, neither at {line.before} nor at {line.after}",
-                remedy="somebody else changed the checkpoint: plan the change of position again",
+                remedy="another process changed the checkpoint: plan the change of position again",
                 found=found,
             )
     return {batch: tag for batch, (_, tag) in entries.items()}

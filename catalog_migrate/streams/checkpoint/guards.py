@@ -117,7 +117,7 @@ def require_above_sinks(
             raise BehindSink(
                 f"{name} has batch {batch} of {checkpoint.address}, whose newest is"
                 f" {'none' if latest is None else latest}",
-                remedy="the checkpoint was set back or lost: give it a new query id, or restore"
+                remedy="the checkpoint is an older one or lost: give it a new query id, or restore"
                 " the newer one",
                 sink=name,
                 batch=batch,

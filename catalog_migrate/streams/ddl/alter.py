@@ -99,8 +99,8 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
         effect = msgspec.structs.replace(
             effect, notices=(
                 *effect.notices,
-                "the key of before may be taken off the server; for the next ROTATE KEYS, SET (NEXT"
-                " PRIVATE KEY SECRET …) and let the server know its public key",
+                "the earlier key may be removed from the server; for the next ROTATE KEYS, SET"
+                " (NEXT PRIVATE KEY SECRET …) and let the server know its public key",
             ),
         )
     return effect

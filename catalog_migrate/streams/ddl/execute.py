@@ -16,13 +16,19 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
 from catalog_migrate.errors import (
     AlterFailed,
-    AlterSetBack,
+    AlterRolledBack,
     AlterUnfinished,
     InvalidOptions,
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.operations.kinds import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
+from catalog_migrate.operations.kinds import (
+    ALTER,
+    BACKFILLING,
+    ROLLED_BACK,
+    ROLLING_BACK,
+    UNCONFIRMED,
+)
 from catalog_migrate.operations.steps import Executed, store_program
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import Parsed, parse
@@ -325,8 +331,8 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
             findings=findings,
             remedy=f"{row.detail.get('remedy', 'fix what is named')}; SHOW OPERATIONS keeps this",
         )
-    if row.state == "set_back":
-        raise AlterSetBack(
+    if row.state == ROLLED_BACK:
+        raise AlterRolledBack(
             f"rolled back: {reason}",
             remedy="all queries run on the old definition; fix the new one and run the statement "
             "again",

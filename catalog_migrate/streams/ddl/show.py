@@ -305,7 +305,7 @@ def _operations(state: State) -> Rows:
 
 
 def _outcome(row: OperationRecord) -> str | None:
-    """Why an operation was refused, set back or failed, with everything that was found."""
+    """Why an operation was refused, rolled back or failed, with everything that was found."""
     reason, found = row.detail.get("reason"), "; ".join(map(str, findings_in(row)))
     return ": ".join(filter(None, (reason, found))) or None
 

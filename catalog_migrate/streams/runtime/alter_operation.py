@@ -21,7 +21,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import preview
 from catalog_migrate.errors import AlterFailed, CatalogMigrateError, ValidationFailed
 from catalog_migrate.model.findings import Finding
-from catalog_migrate.operations.kinds import ROLLING_BACK, STARTED, UNCONFIRMED
+from catalog_migrate.operations.kinds import ROLLED_BACK, ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.operations.operation import Operation
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import shortly
@@ -262,7 +262,7 @@ class AlterOperation(OperationRun):
             also = "the old definition is back, and does not work either: "
             self.end("failed", f"{reason}; {also}{'; '.join(problems)}")
         else:
-            self.end("set_back", reason)
+            self.end(ROLLED_BACK, reason)
 
     states: ClassVar = {
         "validating": _validate,

@@ -102,7 +102,9 @@ class OperationClient:
         """
 
         def fence(_: Lease) -> None:
-            raise unfinished(read_state(self.log), "its runtime is gone, and not proven dead")
+            raise unfinished(
+                read_state(self.log), "its runtime does not answer, and is not proven dead"
+            )
 
         heard = self.clock.monotonic()
         said, beat, listened = "", "", heard - _LISTEN

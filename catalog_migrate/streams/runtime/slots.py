@@ -78,7 +78,7 @@ def refuse_slot_in_use(state: State, external: External) -> None:
     if wanted is not None and dropped is not None:
         raise RefusedStatement(
             f"slot {wanted} of the dropped source {dropped.detail['source']} is to be dropped yet",
-            remedy="leave SLOT out, or name another; status says when it is gone",
+            remedy="leave SLOT out, or name another; status says when it is dropped",
         )
 
 

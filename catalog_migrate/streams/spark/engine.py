@@ -98,7 +98,7 @@ class SparkQueries:
                     f" {timeout:g} s",
                     condition="BATCH_TIMEOUT",
                     transient=True,
-                    remedy="give it more time, or see to its destination",
+                    remedy="give it more time, or check its destination",
                 )
         failure = query.failure()
         if failure is not None:

@@ -144,7 +144,7 @@ def require_same_cluster_and_topics(spec: QuerySpec, stream: StreamRecord, found
         topic_id = found.topics.get(topic)
         if topic_id is None:
             raise UpstreamChanged(
-                f"topic {topic} of source {spec.name} is gone (its id was {known})",
+                f"topic {topic} of source {spec.name} is missing (its id was {known})",
                 remedy="a topic created again under its name is another one: inject positions by "
                 "an unsafe operation, or create another source",
                 statements=NEW_TOPIC, topic=topic,

@@ -16,7 +16,7 @@ import pytest
 
 from catalog_migrate.errors import (
     AlterFailed,
-    AlterSetBack,
+    AlterRolledBack,
     CatalogMigrateError,
     CommitConflict,
     UnsafeRefused,
@@ -404,7 +404,7 @@ def test_one_has_committed_when_another_fails(standing: Standing, kafka: Any) ->
         f"SASL PASSWORD SECRET {standing.q('theirs')}) WITH (VALIDATE = false)", one_of_two,
         on_progress=lambda line: arrived.__setitem__(line.rpartition(": ")[2], rows()),
     )
-    assert isinstance(error, AlterSetBack)
+    assert isinstance(error, AlterRolledBack)
     assert standing.q("z") in str(error)
     assert standing.q("s") not in str(error)
     assert standing.options("c") == before
@@ -494,7 +494,7 @@ def test_idle_queries_on_a_dead_broker(standing: Standing) -> None:
         f"ALTER CONNECTION {standing.q('d')} {DEAD}",
         lambda: standing.reports("d") or standing.broken("d"),
     )
-    assert isinstance(error, AlterSetBack)
+    assert isinstance(error, AlterRolledBack)
     assert standing.q("d") in str(error)
     assert standing.options("d") == before
     after = standing.run_ids_of(standing.NAMES)
@@ -535,7 +535,7 @@ def test_another_cluster_that_nobody_validated(standing: Standing, kafka_other: 
         f"ALTER CONNECTION {standing.q('c')} SET (BROKER '{kafka_other.bootstrap}') "
         "WITH (VALIDATE = false)", lambda: standing.broken("s", "z"),
     )
-    assert isinstance(error, AlterSetBack)
+    assert isinstance(error, AlterRolledBack)
     assert "belongs to cluster" in str(error)
     assert standing.options("c") == before
     assert not standing.holds()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.errors import AlterSetBack
+from catalog_migrate.errors import AlterRolledBack
 from catalog_migrate.streams.positions.forecast import UPPER_BOUNDS
 
 from .conftest import Pipeline
@@ -89,7 +89,7 @@ def test_aborted_and_hanging(pipeline: Pipeline) -> None:
     # with records of an open transaction read, no query can start on the level that leaves them out
     committed = f"ALTER SOURCE {pipeline.q('all')} SET (ISOLATION LEVEL = 'read_committed')"
     refused = pipeline.fails(committed, lambda: pipeline.broken("all"))
-    assert isinstance(refused, AlterSetBack)
+    assert isinstance(refused, AlterRolledBack)
     open_from = (
         rf"source {pipeline.q('all')} has read records of a transaction that is not ended"
         rf" \(OPEN_TRANSACTION\): it is open from topic {topic}, partition 0, offset \d+, by"
