@@ -9,6 +9,7 @@ says at which change that begins (:mod:`catalog_migrate.connectors.postgres.pgou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, islice
 from typing import Literal
 
 import msgspec
@@ -124,31 +125,42 @@ def _renaming(called: str, name: str) -> str:
 def _of_publication(
     table: SurveyedTable, there: SurveyedTable, name: str
 ) -> Iterator[Difference]:
-    quoted, own = quote_postgres(name), sql_name(table.name)
     was, now = table.publication, there.publication
     if was is None or table.published is None:
         return  # nothing came until now
     if now is None:
         yield Difference(
             table.name, f"publication {name} is missing",
-            before=f"CREATE PUBLICATION {quoted} FOR TABLE …",
+            before=f"CREATE PUBLICATION {quote_postgres(name)} FOR TABLE …",
         )
-        return
-    if now.oid != was.oid:
+    elif now.oid != was.oid:
         yield Difference(table.name, f"publication {name} was dropped and created again")
-        return
+    else:
+        yield from _of_operations(table, was, now, name)
+        # the first is the cause of the others
+        yield from islice(chain(_of_log(table, there), _of_membership(table, there, name)), 1)
+
+
+def _of_operations(
+    table: SurveyedTable, was: Publication, now: Publication, name: str
+) -> Iterator[Difference]:
     lost = [each for each in was.operations if each not in now.operations]
     if lost:
         yield Difference(
             table.name, f"publication {name} does not publish {', '.join(lost)} any more",
-            before=f"ALTER PUBLICATION {quoted} SET (publish = '{', '.join(was.operations)}')",
+            before=f"ALTER PUBLICATION {quote_postgres(name)}"
+            f" SET (publish = '{', '.join(was.operations)}')",
         )
     elif now.version != was.version and _is_same(was, now):
         yield Difference(table.name, f"publication {name} was altered, and altered back")
+
+
+def _of_log(table: SurveyedTable, there: SurveyedTable) -> Iterator[Difference]:
+    """What of a table's changes the server's log lacks."""
     if there.persistence == "u" != table.persistence:
         yield Difference(
             table.name, "it is unlogged: its changes are not in the log",
-            before=f"ALTER TABLE {own} SET LOGGED",
+            before=f"ALTER TABLE {sql_name(table.name)} SET LOGGED",
         )
     elif (
         (table.toast and there.toast != table.toast) and not _are_altered(table, there)
@@ -156,20 +168,23 @@ def _of_publication(
         and not any(each.kind == "table" for each in there.memberships)
     ):
         yield Difference(table.name, "it was rewritten: unlogged, and logged again")
-    elif there.published is None:
-        how = f"ALTER PUBLICATION {quoted} ADD TABLE {own}"
-        if was.via_root != now.via_root:
-            word = str(was.via_root).lower()
-            how = f"ALTER PUBLICATION {quoted} SET (publish_via_partition_root = {word})"
+
+
+def _of_membership(
+    table: SurveyedTable, there: SurveyedTable, name: str
+) -> Iterator[Difference]:
+    if there.published is None:
         yield Difference(
-            table.name, f"publication {name} does not hold it any more", before=how
+            table.name, f"publication {name} does not hold it any more",
+            before=_publishing(table, there, quote_postgres(name)),
         )
     elif there.filter != table.filter:
-        rows = f"WHERE {there.filter}" if there.filter else "all rows"
+        now, before = (
+            f"WHERE {each.filter}" if each.filter else "all rows" for each in (there, table)
+        )
         yield Difference(
             table.name,
-            f"publication {name} gives other rows of it than before: now {rows}, before"
-            f" {f'WHERE {table.filter}' if table.filter else 'all rows'}",
+            f"publication {name} gives other rows of it than before: now {now}, before {before}",
         )
     elif not set(table.memberships) & set(there.memberships):
         yield Difference(
@@ -180,6 +195,15 @@ def _of_publication(
         yield Difference(
             table.name, "it was attached to a table as a partition of it, or detached"
         )
+
+
+def _publishing(table: SurveyedTable, there: SurveyedTable, quoted: str) -> str:
+    """The statement by which a publication has a table again."""
+    was, now = table.publication, there.publication
+    if was is not None and now is not None and was.via_root != now.via_root:
+        word = str(was.via_root).lower()
+        return f"ALTER PUBLICATION {quoted} SET (publish_via_partition_root = {word})"
+    return f"ALTER PUBLICATION {quoted} ADD TABLE {sql_name(table.name)}"
 
 
 def _are_altered(table: SurveyedTable, there: SurveyedTable) -> bool:
@@ -208,46 +232,53 @@ def _of_partitions(
     if not there.partitioned:
         return
     parts = {each.oid: each for each in there.descendants}
-    known = {each.oid: each for each in table.descendants}
-    altered = {each.version for each in there.columns}  # these rewrite partitions as well
+    known = {each.oid for each in table.descendants}
     for part in table.descendants:
         now = parts.get(part.oid)
-        if now is None:
-            if mirror and part.kind != "p":
-                yield Difference(
-                    table.name, f"its partition {part.name} was detached or dropped: no change says"
-                    " that its rows went",
-                )
-        elif now.attached != part.attached:
-            if part.kind != "p":
-                yield Difference(
-                    table.name, f"its partition {part.name} was detached, and attached again"
-                )
-        elif part.toast and now.toast != part.toast and not _are_altered(table, there):
+        if now is not None:
+            yield from _of_partition(table, there, part, now)
+        elif mirror and part.kind != "p":
             yield Difference(
-                table.name,
-                f"its partition {part.name} was rewritten: unlogged, and logged again",
-            )
-        elif now.file != part.file and now.emptied and now.version not in altered:
-            yield Difference(
-                table.name, f"its partition {part.name} was truncated: no change says that its rows"
-                " went", doubt=Doubt("emptied", now),
+                table.name, f"its partition {part.name} was detached or dropped: no change says"
+                " that its rows went",
             )
     for part in there.descendants:
-        if part.oid in known or part.kind == "p":
-            continue
-        if part.kind == "f" or part.persistence == "u":
-            kind = "a foreign table" if part.kind == "f" else "unlogged"
+        if part.oid not in known and part.kind != "p":
+            yield _of_new_partition(table, part)
+
+
+def _of_partition(
+    table: SurveyedTable, there: SurveyedTable, part: Descendant, now: Descendant
+) -> Iterator[Difference]:
+    """What happened to a partition that is one still; ``part`` is it before."""
+    altered = {each.version for each in there.columns}  # these rewrite partitions as well
+    if now.attached != part.attached:
+        if part.kind != "p":
             yield Difference(
-                table.name, f"its partition {part.name} is {kind}: its changes are not in the log",
-                before=f"ALTER TABLE {sql_name(table.name)} DETACH PARTITION"
-                f" {sql_name(part.name)}",
+                table.name, f"its partition {part.name} was detached, and attached again"
             )
-            continue
+    elif part.toast and now.toast != part.toast and not _are_altered(table, there):
         yield Difference(
-            table.name, f"partition {part.name} was attached with rows: no change brings them",
-            doubt=Doubt("attached", part),
+            table.name, f"its partition {part.name} was rewritten: unlogged, and logged again",
         )
+    elif now.file != part.file and now.emptied and now.version not in altered:
+        yield Difference(
+            table.name, f"its partition {part.name} was truncated: no change says that its rows"
+            " went", doubt=Doubt("emptied", now),
+        )
+
+
+def _of_new_partition(table: SurveyedTable, part: Descendant) -> Difference:
+    if part.kind == "f" or part.persistence == "u":
+        kind = "a foreign table" if part.kind == "f" else "unlogged"
+        return Difference(
+            table.name, f"its partition {part.name} is {kind}: its changes are not in the log",
+            before=f"ALTER TABLE {sql_name(table.name)} DETACH PARTITION {sql_name(part.name)}",
+        )
+    return Difference(
+        table.name, f"partition {part.name} was attached with rows: no change brings them",
+        doubt=Doubt("attached", part),
+    )
 
 
 def _of_children(
@@ -309,16 +340,7 @@ def _is_kept(
 def _of_columns(
     table: SurveyedTable, there: SurveyedTable, wanted: Collection[str]
 ) -> Iterator[Difference]:
-    parts = {each.oid: each for each in table.descendants}
-    rewritten = {there.version, *there.storage} if there.file != table.file else set()
-    # VACUUM FULL, and what rewrites the table for a new column, write defaults of old rows as well
-    filled = {each.version for each in there.columns if each.name not in _names(table)}
-    if there.toast == table.toast:
-        filled |= rewritten
-    rewritten |= {
-        each.version for each in there.descendants
-        if each.oid in parts and parts[each.oid].file != each.file
-    }
+    rewritten, filled = _rewriting(table, there)
     known = {each.name: each for each in there.columns}
     for column in table.columns:
         now = known.get(column.name)
@@ -331,6 +353,22 @@ def _of_columns(
             yield Difference(
                 table.name, f"column {column.name} {cause}", "create" if other else "snapshot"
             )
+
+
+def _rewriting(table: SurveyedTable, there: SurveyedTable) -> tuple[set[int], set[int]]:
+    """The transactions that rewrote rows of a table, and those that may only have written the
+    defaults of old rows."""
+    parts = {each.oid: each for each in table.descendants}
+    rewritten = {there.version, *there.storage} if there.file != table.file else set()
+    # VACUUM FULL, and what rewrites the table for a new column, write defaults of old rows as well
+    filled = {each.version for each in there.columns if each.name not in _names(table)}
+    if there.toast == table.toast:
+        filled |= rewritten
+    rewritten |= {
+        each.version for each in there.descendants
+        if each.oid in parts and parts[each.oid].file != each.file
+    }
+    return rewritten, filled
 
 
 def _names(table: SurveyedTable) -> set[str]:

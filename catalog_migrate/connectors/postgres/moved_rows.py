@@ -82,6 +82,28 @@ def trace(steps: Iterable[Step], columns: Collection[int]) -> Traced:
     Only rows that were inserted or got another key appear: one that kept its key has its values
     in the mirror's row of that key.
     """
+    sent: list[SentBefore] = []
+    carried: list[Carried] = []
+    never: list[NeverSent] = []
+    for key, row in _follow(steps, columns).items():
+        if row is None or row.moved is None:
+            continue
+        for column in columns:
+            if column not in row.sent:
+                continue
+            place = row.sent[column]
+            if place is None:
+                never.append(NeverSent(key, column))
+            elif place < row.moved:
+                sent.append(SentBefore(row.moved, column, place))
+        before = tuple(column for column in columns if column not in row.sent)
+        if before and row.origin is not None:
+            carried.append(Carried(row.moved, key, row.origin, before))
+    return Traced(tuple(sent), tuple(carried), tuple(never))
+
+
+def _follow(steps: Iterable[Step], columns: Collection[int]) -> dict[Key, _Row | None]:
+    """The row of each key in the end, None of one that has none any more."""
     rows: dict[Key, _Row | None] = {}
     for step in steps:
         row = None
@@ -100,19 +122,4 @@ def trace(steps: Iterable[Step], columns: Collection[int]) -> Traced:
             elif row.origin is None:
                 row.sent.setdefault(column, None)
         rows[step.new] = row
-    sent: list[SentBefore] = []
-    carried: list[Carried] = []
-    never: list[NeverSent] = []
-    for key, row in rows.items():
-        if row is None or row.moved is None:
-            continue
-        for column in columns:
-            place = row.sent.get(column)
-            if place is not None and place < row.moved:
-                sent.append(SentBefore(row.moved, column, place))
-            elif place is None and column in row.sent:
-                never.append(NeverSent(key, column))
-        before = tuple(column for column in columns if column not in row.sent)
-        if before and row.origin is not None:
-            carried.append(Carried(row.moved, key, row.origin, before))
-    return Traced(tuple(sent), tuple(carried), tuple(never))
+    return rows

@@ -421,23 +421,25 @@ class _Stream:
 def difference(expected: Expected, columns: tuple[Column, ...]) -> str | None:
     """In words what a table's columns have that was not expected, or lack; None when nothing."""
     there = {column.name: column for column in columns}
-    known = {column.name for column in expected.columns}
-    found = [f"column {name} is new" for name in there if name not in known]
-    if expected.new_columns == "ignore":
-        found = []
-    for column in expected.columns:
-        now = there.get(column.name)
-        if now is None:
-            if column.since or column.until:
-                continue  # the LSN of the change tells whether it may
-            found.append(f"column {column.name} is gone")
-        elif now.type_oid != column.type_oid or (
-            now.type_oid == NUMERIC and now.modifier != column.modifier
-        ):
-            found.append(f"column {column.name} has another type")
-        elif column.key and not now.key:
-            found.append(f"column {column.name} is no longer in the key")
-    return ", ".join(found) or None
+    found: list[str | None] = []
+    if expected.new_columns != "ignore":
+        known = {column.name for column in expected.columns}
+        found += [f"column {name} is new" for name in there if name not in known]
+    found += [_column_difference(column, there.get(column.name)) for column in expected.columns]
+    return ", ".join(filter(None, found)) or None
+
+
+def _column_difference(column: Column, now: Column | None) -> str | None:
+    if now is None:
+        # of one that comes or goes, the LSN of the change tells whether it may be missing
+        return None if column.since or column.until else f"column {column.name} is gone"
+    if now.type_oid != column.type_oid or (
+        now.type_oid == NUMERIC and now.modifier != column.modifier
+    ):
+        return f"column {column.name} has another type"
+    if column.key and not now.key:
+        return f"column {column.name} is no longer in the key"
+    return None
 
 
 def _values(data: bytes, at: int) -> tuple[list[str | None], list[int] | tuple[()], int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from catalog_migrate.connectors.findings import TookTooLong, within
 from catalog_migrate.connectors.options import option_of
 from catalog_migrate.connectors.postgres.drift import sql_name
-from catalog_migrate.connectors.postgres.server import PLUGIN, read_slot
+from catalog_migrate.connectors.postgres.server import PLUGIN, Slot, read_slot
 from catalog_migrate.connectors.postgres.sessions import NEW_SNAPSHOT, see_all_rows, session
 from catalog_migrate.connectors.postgres.survey import (
     OPERATIONS,
@@ -176,47 +176,54 @@ def _server_findings(
         )
         return
     slot = read_slot(opened, name)
-    if slot is None:
-        if slots >= most_slots:
-            yield Finding(
-                subject, "SLOT", "error", f"all {most_slots} replication slots are taken",
-                "drop one that is unused (pg_replication_slots), or raise max_replication_slots",
-            )
-        if senders >= most_senders:
-            yield Finding(
-                subject, "HOST", "error",
-                f"all {most_senders} WAL senders are taken, and a new slot needs one for a moment",
-                "raise max_wal_senders on the server",
-            )
-        if all((level == "logical", may)):
-            yield Finding(subject, None, "ok", f"PostgreSQL {version} sends changes to this user")
-    elif slot.plugin != PLUGIN or not slot.is_here:
-        what = f"plugin {slot.plugin}" if slot.plugin else "a physical one"
+    if slot is not None:
+        yield _slot_finding(opened, slot, new, subject)
+        return
+    if slots >= most_slots:
         yield Finding(
+            subject, "SLOT", "error", f"all {most_slots} replication slots are taken",
+            "drop one that is unused (pg_replication_slots), or raise max_replication_slots",
+        )
+    if senders >= most_senders:
+        yield Finding(
+            subject, "HOST", "error",
+            f"all {most_senders} WAL senders are taken, and a new slot needs one for a moment",
+            "raise max_wal_senders on the server",
+        )
+    if level == "logical" and may:
+        yield Finding(subject, None, "ok", f"PostgreSQL {version} sends changes to this user")
+
+
+def _slot_finding(
+    opened: psycopg.Connection[Any], slot: Slot, new: bool, subject: str
+) -> Finding:
+    name = slot.name
+    if slot.plugin != PLUGIN or not slot.is_here:
+        what = f"plugin {slot.plugin}" if slot.plugin else "a physical one"
+        return Finding(
             subject, "SLOT", "error",
             f"slot {name} is not this source's: {what}, database {slot.database}",
             "name another SLOT",
         )
-    elif slot.lost:
-        yield Finding(
+    if slot.lost:
+        return Finding(
             subject, "SLOT", "error",
             f"slot {name} is lost ({slot.invalidation or 'wal_removed'}): the server removed the"
             " log that it needs",
             f"raise max_slot_wal_keep_size, then {NEW_SNAPSHOT}",
         )
-    elif slot.active_pid is not None and not _is_ours(opened, slot.active_pid):
-        yield Finding(
+    if slot.active_pid is not None and not _is_ours(opened, slot.active_pid):
+        return Finding(
             subject, "SLOT", "error",
             f"slot {name} is in use by the process {slot.active_pid} of the server",
             "end that reader, or name another SLOT",
         )
-    elif new:
-        yield Finding(
+    if new:
+        return Finding(
             subject, "SLOT", "error", f"there is a slot {name} already",
             f"name another SLOT, or SELECT pg_drop_replication_slot('{name}') if it is unused",
         )
-    else:
-        yield Finding(subject, None, "ok", f"slot {name} is there, {slot.lag} bytes behind")
+    return Finding(subject, None, "ok", f"slot {name} is there, {slot.lag} bytes behind")
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -309,11 +316,18 @@ def _table_findings(
     subject: str, version: int,
 ) -> Iterator[Finding]:
     """What of a table breaks its changes once it is published, or keeps them from being merged."""
-    name = table.full_name
-    quoted = table.sql
     # one that is still to be made publishes everything
     operations = OPERATIONS if publication is None else publication.operations
     changes_rows = "update" in operations or "delete" in operations
+    yield from _key_findings(table, changes_rows, format, subject)
+    if changes_rows and version >= 180000:
+        yield from _generated_findings(table, publication, subject)
+
+
+def _key_findings(
+    table: DiscoveredTable, changes_rows: bool, format: str, subject: str  # noqa: A002
+) -> Iterator[Finding]:
+    name, quoted = table.full_name, table.sql
     identified = table.identity == "full" or (table.identity != "nothing" and table.key)
     if changes_rows and not identified:
         why = {
@@ -331,23 +345,26 @@ def _table_findings(
             subject, "TABLES", "error", f"{name} has no key, by which MIRROR keeps rows",
             f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or take FORMAT CHANGES",
         )
+
+
+def _generated_findings(
+    table: DiscoveredTable, publication: Publication | None, subject: str
+) -> Iterator[Finding]:
+    """Generated columns for which PostgreSQL 18 refuses changes: the old row would lack a column of
+    the replica identity."""
     # One that is still to be made will publish those that are stored.
     hidden = [
         one for one in table.columns
         if one.generated and not one.published
         and (publication is not None or one.generated == "virtual")
     ]
-    if (
-        table.identity == "full" and hidden and changes_rows
-        and version >= 180000
-    ):
-        # PostgreSQL 18 refuses it: the old row would lack a column of the replica identity.
+    if table.identity == "full" and hidden:
         how = "take another REPLICA IDENTITY"
         if all(one.generated == "stored" for one in hidden):
             how = f"publish it, WITH (publish_generated_columns = stored), or {how}"
         yield Finding(
             subject, "TABLES", "error",
-            f"{name} has REPLICA IDENTITY FULL and the generated column"
+            f"{table.full_name} has REPLICA IDENTITY FULL and the generated column"
             f" {', '.join(one.name for one in hidden)}, which is not published: the server refuses"
             " UPDATE and DELETE on it", how,
         )
@@ -368,16 +385,8 @@ def _publication_findings(
                 f"publication {name} does not hold {table.full_name}", how,
             )
             continue
-        missing = [
-            column.name for column in table.columns
-            if columns and not column.published and not column.generated
-        ]
-        if missing:
-            yield Finding(
-                subject, "PUBLICATION", "error",
-                f"publication {name} leaves out {', '.join(missing)} of {table.full_name}",
-                f"ALTER PUBLICATION {named} SET TABLE … without a list of columns",
-            )
+        if columns:
+            yield from _column_findings(name, table, subject)
         if one.filter:
             yield Finding(
                 subject, "PUBLICATION", "ok",
@@ -390,6 +399,18 @@ def _publication_findings(
             subject, "PUBLICATION", "error",
             f"publication {name} does not publish {', '.join(lacking)}, which MIRROR needs",
             f"ALTER PUBLICATION {named} SET (publish = 'insert, update, delete, truncate')",
+        )
+
+
+def _column_findings(name: str, table: DiscoveredTable, subject: str) -> Iterator[Finding]:
+    missing = [
+        column.name for column in table.columns if not column.published and not column.generated
+    ]
+    if missing:
+        yield Finding(
+            subject, "PUBLICATION", "error",
+            f"publication {name} leaves out {', '.join(missing)} of {table.full_name}",
+            f"ALTER PUBLICATION {quote_postgres(name)} SET TABLE … without a list of columns",
         )
 
 

@@ -8,7 +8,7 @@ takes it out again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -155,46 +155,50 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
     import psycopg
 
     text = Redactor.of(connection).scrub(of_postgres(error)).strip()
-    lowered = text.lower()
-    if isinstance(error, psycopg.errors.ObjectInUse):
-        return SlotInUse(
+    user = option_of(connection, "POSTGRES", "USER")
+
+    def lose_slot() -> ReplicationFailed:
+        return SlotLost(text, remedy=KEEP_MORE, statements=RESET_SPLITS)
+
+    # (error of the server's, words that its text has, what it is to us); the first counts
+    rules: tuple[
+        tuple[type[psycopg.Error], tuple[str, ...], Callable[[], ReplicationFailed]], ...
+    ] = (
+        (psycopg.errors.ObjectInUse, (), lambda: SlotInUse(
             f"another process reads from the slot: {text}",
             remedy="SELECT * FROM pg_stat_activity WHERE pid = … names it; each source has its own"
             " slot: end the other reader, or name another SLOT",
             transient=True,
-        )
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return ReplicationFailed(
+        )),
+        (psycopg.errors.QueryCanceled, (), lambda: ReplicationFailed(
             f"the server took longer than {timeout:.0f} s and was told to stop",
             remedy="look for long transactions (pg_stat_activity), and for a standby that is away"
             " and named in synchronized_standby_slots",
             transient=True,
-        )
-    if isinstance(error, psycopg.errors.InsufficientPrivilege) and "replication" in lowered:
-        user = option_of(connection, "POSTGRES", "USER")
-        return ReplicationNotAllowed(
+        )),
+        (psycopg.errors.InsufficientPrivilege, ("replication",), lambda: ReplicationNotAllowed(
             f"role {user} may not read changes: {text}", remedy=f"ALTER ROLE {user} REPLICATION"
-        )
-    if isinstance(error, psycopg.errors.InsufficientPrivilege) and "row-level security" in lowered:
-        user = option_of(connection, "POSTGRES", "USER")
-        return RowsHidden(
+        )),
+        (psycopg.errors.InsufficientPrivilege, ("row-level security",), lambda: RowsHidden(
             f"role {user} may see some rows only: {text}",
             remedy=f"{see_all_rows(user)}, then resume the source",
             statements=RESUME,
-        )
-    if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
-        return PublicationMissing(
+        )),
+        (psycopg.errors.UndefinedObject, ("publication",), lambda: PublicationMissing(
             f"changes were made while a publication was not there: {text}",
             remedy=f"create it again where it is missing, then {AGAIN}",
             statements=RESET_SPLITS,
-        )
-    if isinstance(error, psycopg.errors.UndefinedObject) and "slot" in lowered:
-        return SlotMissing(text, remedy=AGAIN, statements=RESET_SPLITS)
-    if (
-        isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and "slot" in lowered
-        and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
-    ):
-        return SlotLost(text, remedy=KEEP_MORE, statements=RESET_SPLITS)
+        )),
+        (psycopg.errors.UndefinedObject, ("slot",), lambda: SlotMissing(
+            text, remedy=AGAIN, statements=RESET_SPLITS
+        )),
+        (psycopg.errors.ObjectNotInPrerequisiteState, ("slot", "invalidated"), lose_slot),
+        (psycopg.errors.ObjectNotInPrerequisiteState, ("slot", "no longer"), lose_slot),
+    )
+    lowered = text.lower()
+    for kind, words, make in rules:
+        if isinstance(error, kind) and all(word in lowered for word in words):
+            return make()
     return ReplicationFailed(
         text, remedy="see to the server, then try again",
         transient=isinstance(error, psycopg.OperationalError),

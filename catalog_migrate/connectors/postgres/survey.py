@@ -9,7 +9,7 @@ What differs between two surveys is in :mod:`catalog_migrate.connectors.postgres
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -519,36 +519,25 @@ def _read_rows(
 
 def assemble(publication: str, rows: CatalogRows) -> Surveyed:
     """Make a survey of rows of the catalog; pure. ``publication`` is the name of the one read."""
-    published_as, members = rows.publication, rows.members
-    columns, unique, storage = (
-        _by_table(each) for each in (rows.columns, rows.unique, rows.storage)
+    columns, unique, storage, above, below = (
+        _by_table(each)
+        for each in (rows.columns, rows.unique, rows.storage, rows.above, rows.below)
     )
-    above, below = _by_table(rows.above), _by_table(rows.below)
     listed = {(row[0], row[1]): (row[2], row[3]) for row in rows.listed}
     tables, discovered = [], []
     for row in rows.tables:
         oid, schema, name, written, kind, persistence, identity, file, toast, policies = row
         links = tuple((parent, attached) for parent, attached in above.get(oid, ()))
-        mine = {oid, *(parent for parent, _ in links)}
-        memberships = [Membership(what, entry, of) for what, entry, of in members if of in mine]
-        if published_as is not None and published_as.all_tables:
-            memberships.append(Membership("all", published_as.oid))
         there = listed.get((schema, name))
         indexes = unique.get(oid, ())
-        marked = 3 if identity == "i" else 2  # the replica identity, else the primary key
-        key = next((tuple(each[4]) for each in indexes if each[marked]), ())
+        key = _key_of(indexes, identity)
         table = _discovered(schema, name, columns.get(oid, ()), key, identity, kind, there)
         discovered.append(table)
         tables.append(SurveyedTable(
             table.full_name, oid, written, kind, persistence, identity, file, toast,
-            tuple(
-                SurveyedColumn(each[0], each[1], each[4], each[5], each[2], each[3], each[13] or "",
-                               {int(label): text for label, text in (each[14] or {}).items()},
-                               each[15])
-                for each in columns.get(oid, ())
-            ),
+            tuple(map(_surveyed_column, columns.get(oid, ()))),
             tuple(UniqueIndex(each[0], each[1], tuple(each[4])) for each in indexes),
-            key, published_as, tuple(memberships),
+            key, rows.publication, _memberships(rows, {oid, *(parent for parent, _ in links)}),
             None if there is None else tuple(one.name for one in table.published),
             (there[1] or "") if there is not None else "",
             links,
@@ -557,7 +546,27 @@ def assemble(publication: str, rows: CatalogRows) -> Surveyed:
             policies,
         ))
     survey = Survey(rows.fingerprint, publication, tuple(tables), dict(rows.called))
-    return Surveyed(survey, tuple(discovered), published_as)
+    return Surveyed(survey, tuple(discovered), rows.publication)
+
+
+def _key_of(indexes: Iterable[Sequence[Any]], identity: str) -> tuple[str, ...]:
+    marked = 3 if identity == "i" else 2  # the replica identity, else the primary key
+    return next((tuple(each[4]) for each in indexes if each[marked]), ())
+
+
+def _surveyed_column(row: Sequence[Any]) -> SurveyedColumn:
+    return SurveyedColumn(
+        row[0], row[1], row[4], row[5], row[2], row[3], row[13] or "",
+        {int(label): text for label, text in (row[14] or {}).items()}, row[15],
+    )
+
+
+def _memberships(rows: CatalogRows, tables: Collection[int]) -> tuple[Membership, ...]:
+    """The entries of the publication that any of these tables comes by."""
+    found = [Membership(what, entry, of) for what, entry, of in rows.members if of in tables]
+    if rows.publication is not None and rows.publication.all_tables:
+        found.append(Membership("all", rows.publication.oid))
+    return tuple(found)
 
 
 def _by_table(rows: Iterable[Sequence[Any]]) -> dict[int, list[Sequence[Any]]]:

@@ -172,7 +172,7 @@ class SchemaRegistry:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
-        return self._understood(status, content, refused=refused)
+        return self._read_answer(status, content, refused=refused)
 
     def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
         if self._opener is None:
@@ -195,37 +195,45 @@ class SchemaRegistry:
         place = endpoint(self._resolved, *address, subject=self._subject, option="URL")
         return socket.create_connection(place, *more)
 
-    def _understood(self, status: int, content: bytes, *, refused: bool) -> Any:
+    def _read_answer(self, status: int, content: bytes, *, refused: bool) -> Any:
         try:
             found = json.loads(content)
         except ValueError:
             found = None
-        said = found.get("message") if isinstance(found, Mapping) else None
+        if 200 <= status < 300 and found is not None:
+            return found
+        raise self._failure(status, content, found, refused=refused)
+
+    def _failure(
+        self, status: int, content: bytes, found: Any, *, refused: bool
+    ) -> ConnectionFailed | UnknownSchema | Incompatible:
+        answer = found if isinstance(found, Mapping) else {}
+        said, code = answer.get("message"), answer.get("error_code")
         reason = _short(self._redactor.scrub(str(said))) if said else ""
         if status in (401, 403):
-            named = _option(self._resolved, "USERNAME") is not None
-            raise self._failed(
-                "PASSWORD" if named else "USERNAME",
-                f"the registry refuses {'this login' if named else 'us without a login'}"
-                f" ({status}{': ' + reason if reason else ''})",
-                "see to USERNAME and PASSWORD, and to what this user may do there" if named
-                else "write USERNAME '…' and PASSWORD SECRET …",
-            )
-        code = found.get("error_code") if isinstance(found, Mapping) else None
+            return self._login_refused(status, reason)
         if status == 404 and isinstance(code, int) and code // 100 == 404:  # 40401 to 40403
-            raise UnknownSchema(reason or "not found")
+            return UnknownSchema(reason or "not found")
         if refused and status in (409, 422) and isinstance(found, Mapping):
-            raise Incompatible(reason or "it is not compatible")
+            return Incompatible(reason or "it is not compatible")
         if status >= 500:
-            raise self._failed(
-                "URL", f"the registry fails ({status}{': ' + reason if reason else ''})",
+            return self._failed(
+                "URL", f"the registry fails ({_status(status, reason)})",
                 "see to the registry; what needs it is tried again",
             )
-        if not 200 <= status < 300 or found is None:
-            html = content.lstrip()[:1] == b"<"
-            what = "HTML" if html else "what is no JSON" if found is None else f"status {status}"
-            raise self._no_registry(what)
-        return found
+        return self._no_registry(_describe(status, content, found))
+
+    def _login_refused(self, status: int, reason: str) -> ConnectionFailed:
+        if _option(self._resolved, "USERNAME") is None:
+            return self._failed(
+                "USERNAME",
+                f"the registry refuses us without a login ({_status(status, reason)})",
+                "write USERNAME '…' and PASSWORD SECRET …",
+            )
+        return self._failed(
+            "PASSWORD", f"the registry refuses this login ({_status(status, reason)})",
+            "see to USERNAME and PASSWORD, and to what this user may do there",
+        )
 
     def _login(self) -> str | None:
         user = _option(self._resolved, "USERNAME")
@@ -354,6 +362,17 @@ def _option(resolved: Resolved, name: str) -> str | None:
 
 def _quoted(subject: str) -> str:
     return quote(subject, safe="")
+
+
+def _describe(status: int, content: bytes, found: Any) -> str:
+    """What another server than a registry answers with."""
+    if content.lstrip()[:1] == b"<":
+        return "HTML"
+    return "what is no JSON" if found is None else f"status {status}"
+
+
+def _status(status: int, reason: str) -> str:
+    return f"{status}: {reason}" if reason else str(status)
 
 
 def _short(text: str) -> str:
