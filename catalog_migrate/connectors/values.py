@@ -71,7 +71,8 @@ class Option(msgspec.Struct, frozen=True):
     ``secret`` says whether the value must, may or cannot be a secret. ``required_when`` and
     ``exclusive_with`` each hold when any of their conditions does; while the latter holds, nothing
     requires it. ``alterable`` is whether ALTER may change it in place, ``fixed_because`` why not.
-    ``minimum`` and ``maximum`` bound an integer.
+    ``minimum`` and ``maximum`` bound an integer. ``moves``: positions mean nothing under another
+    value, so that an unsafe statement which changes it must say where to go on.
     ``example`` is a valid value; every message that asks for the option shows it.
 
     An option with ``earlier`` is stored by CREATE whether it was written or not, so that no later
@@ -96,6 +97,7 @@ class Option(msgspec.Struct, frozen=True):
     maximum: int | None = None
     earlier: str | None = None
     from_connection: str = ""
+    moves: bool = False
 
 
 class BadValue(ValueError):

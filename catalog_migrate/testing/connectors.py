@@ -326,6 +326,18 @@ class ConnectorSuite(_Suite):
         assert upstream.sink is not None
         assert sink.destination(upstream.sink)
 
+    def test_what_is_read_and_written_is_told_apart(
+        self, connector: Connector, upstream: Upstream
+    ) -> None:
+        """``channels`` are pairs, of other things for the source than for the sink."""
+        of = [
+            set(connector.channels(upstream.connection, external))  # type: ignore[arg-type]
+            for external in (upstream.source, upstream.sink) if external is not None
+        ]
+        assert all(len(pair) == 2 and all(pair) for found in of for pair in found)
+        if len(of) == 2:
+            assert not of[0] & of[1]
+
     # -- positions -------------------------------------------------------------------------------
 
     def test_what_upstream_holds(

@@ -25,10 +25,13 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import MISSING
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.ddl.execute import Executor, Result
+from catalog_migrate.streams.runtime.probes import Answered, ask_together, share_clients
+from catalog_migrate.streams.upstreams.upstream import ServerUpstreams
 from tests.decisions import Changes, commit
 from tests.services.checkpoints import adopt, root
 
@@ -241,6 +244,47 @@ class TestAlter:
         assert not queues.state.holds
 
 
+class TestWatched:
+    """What is asked while a query runs, of each query alone: its connector shares no client."""
+
+    def answers(self, queues: Queues) -> dict[str, Answered]:
+        state = queues.state
+        specs = [spec_of(state, each.item_id) for each in dependencies.queries(state)]
+        groups = share_clients(state, specs)
+        assert [len(group) for group in groups] == [1, 1]
+        return {
+            found: answer for group in groups
+            for found, answer in ask_together(group, ServerUpstreams()).items()
+        }
+
+    def test_all_is_well(self, queues: Queues) -> None:
+        """Findings, the directory's id and those of the queues."""
+        queues.started({0: 0, 1: 0})
+        findings, upstream, whole = self.answers(queues)[queues.source]
+        assert all(each.ok for each in findings)
+        assert upstream is not None
+        assert upstream.upstream == queues.directory.identity()
+        assert upstream.topics == {"orders": queues.directory.queue_id("orders")}
+        assert whole
+
+    def test_a_queue_that_is_gone(self, queues: Queues) -> None:
+        """The directory still says who it is, so that the source is held for the queue."""
+        shutil.rmtree(queues.directory.path / "orders")
+        findings, upstream, whole = self.answers(queues)[queues.source]
+        assert [each.code for each in findings] == [MISSING]
+        assert upstream is not None
+        assert upstream.topics == {}
+        assert not whole
+
+    def test_a_directory_that_is_gone(self, queues: Queues) -> None:
+        """Nobody answers."""
+        shutil.rmtree(queues.directory.path)
+        findings, upstream, whole = self.answers(queues)[queues.source]
+        assert not findings[0].ok
+        assert upstream is None
+        assert not whole
+
+
 class TestUnsafe:
     """Positions of the operator's choice, by the codec and the survey of the connector."""
 
@@ -290,6 +334,18 @@ class TestUnsafe:
             self.unsafe(queues, "INJECT OFFSETS ('orders:0' = 80)")
         assert "10" in f"{caught.value} {caught.value.problems}"
         assert queues.positions == {0: 6, 1: 4}
+
+    def test_another_queue_needs_a_place(self, queues: Queues) -> None:
+        """What its table marks as moving it is not changed without positions, and is with them."""
+        with pytest.raises(UnsafeBlocked, match="and its positions mean nothing there"):
+            self.unsafe(queues, "SET (QUEUE = 'sent')")
+        queues.run("DROP SINK o")
+        queues.run(
+            "ALTER SOURCE s UNSAFE SET (QUEUE = 'sent'), RESET SPLITS"
+            " WITH (ACCEPT NEW TOPIC = true) REASON 'test'", confirm=lambda _: True,
+        )
+        assert queues.positions == {0: 0}
+        assert dependencies.find(queues.state, "source", "s").external.options["QUEUE"] == "sent"
 
     def test_of_a_queue_that_was_created_again(self, queues: Queues) -> None:
         """Its id is another, so RESET SPLITS puts the new id on record."""

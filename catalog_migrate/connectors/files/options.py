@@ -25,7 +25,7 @@ CONNECTION = Section(
             "PATH", "path", "The directory, from the root.", "/data/landing", required=True,
             alterable=False,
             fixed_because="files are remembered by path, and would all be read again; "
-            "create another connection and source",
+            "create another connection and source", moves=True,
         ),
         Option(
             "FORMAT", "choice", "How the files are written.", "csv", default="json",
@@ -57,13 +57,13 @@ SOURCE = Section(
     options=(
         Option(
             "PATH", "path", "A directory below the connection's.", "orders", alterable=False,
-            fixed_because="files are remembered by path; create another source",
+            fixed_because="files are remembered by path; create another source", moves=True,
         ),
         Option(
             "PATTERN", "text", "Which file names count (*, ?, [a-z], {a,b}).", "*.json",
             alterable=False,
             fixed_because="files passed over until now would be read late; "
-            "create another source",
+            "create another source", moves=True,
         ),
         *DECODING_OPTIONS,
     ),

@@ -136,7 +136,7 @@ CONNECTION = Section(
         Option(
             "BROKER", "addresses",
             "Where to reach the cluster: host:port, several separated by commas.",
-            "kafka-1.example.com:9092", required=True,
+            "kafka-1.example.com:9092", required=True, moves=True,
         ),
         Option(
             "SECURITY PROTOCOL", "choice", "How to talk to the brokers.", "SASL_SSL",
@@ -174,6 +174,7 @@ SOURCE = Section(
             "TOPIC", "topics", "The topic to read, or several separated by commas.",
             "orders", required=True, alterable=False,
             fixed_because="its positions mean nothing in another topic; create another source",
+            moves=True,
         ),
         Option(
             "START", "position",

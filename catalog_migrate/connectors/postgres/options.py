@@ -48,13 +48,13 @@ SOURCE = Section(
             "The publication upstream that holds the tables; it is never created for you.",
             "shop_changes", required=True, alterable=False,
             fixed_because="its positions are of the slot that reads this publication; create "
-            "another source",
+            "another source", moves=True,
         ),
         Option(
             "SLOT", "text",
             "The replication slot, which the first start creates; by default a name with the "
             "catalog's and the source's id.", "catalog_migrate_shop", alterable=False,
-            fixed_because="its positions are of this slot; create another source",
+            fixed_because="its positions are of this slot; create another source", moves=True,
         ),
     ),
     settings=(

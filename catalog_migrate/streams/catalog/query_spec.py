@@ -21,7 +21,6 @@ from catalog_migrate.connectors.postgres.survey import survey_from
 from catalog_migrate.connectors.query import OutputTable, QuerySpec
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import HIDDEN, Secret
-from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, SecretRef
 from catalog_migrate.sql.printer import render
@@ -235,7 +234,8 @@ def slot_of(state: State, item_id: str) -> str:
 def names_upstream(state: State, item_id: str) -> tuple[str, ...]:
     """The topics, tables and the like that a query's own definition names."""
     external = dependencies.external_of(state.items[item_id])
-    topics = topics_of(str(external.options["TOPIC"])) if "TOPIC" in external.options else ()
+    connector = find_if_installed(external.connector)
+    topics = () if connector is None else connector.names(external)
     others = (external.options.get(name) for name in ("TABLE", "PUBLICATION", "SLOT"))
     tables = (name for table in external.tables for name in (table.postgres_name, table.full_name))
     return (*topics, *(str(name) for name in others if name is not None), *tables)

@@ -22,6 +22,7 @@ from catalog_migrate.connectors.options import (
 )
 from catalog_migrate.connectors.positions import Partition
 from catalog_migrate.connectors.postgres.positions import read_lsn
+from catalog_migrate.connectors.sections import SectionName
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue, SecretRef
 from catalog_migrate.sql import statements as st
@@ -42,7 +43,6 @@ TIES: tuple[Ties, ...] = get_args(Ties)
 CHUNK = 50_000
 """Records of one chunk of a backfill, at most."""
 
-_MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN", "PUBLICATION", "SLOT"})
 """Options after which the positions of before mean nothing."""
 
 
@@ -540,8 +540,8 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
         )
     if part.is_postgres:
         _require_one_position(found, part)
-    moved = _list_moves(part)
-    if kind == "source" and moved and not part.chooses and not by_time:
+    unplaced = kind == "source" and not part.chooses and not by_time
+    if unplaced and (moved := _list_moves(part)):
         raise UnsafeBlocked(
             f"{moved} of {found.text} changes, and its positions mean nothing there",
             remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest')); on the command "
@@ -550,7 +550,14 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
 
 
 def _list_moves(part: ItemRequest) -> str:
-    return ", ".join(name for name in part.keys if name in _MOVES)
+    external = part.after.external
+    assert external is not None
+    kinds: tuple[SectionName, ...] = ("source", "connection")
+    tables = [section_of(external.connector or "", each) for each in kinds]
+    found = ((name, [table.find(name) for table in tables]) for name in part.keys)
+    return ", ".join(
+        name for name, options in found if any(each is not None and each.moves for each in options)
+    )
 
 
 def _require_one_position(found: dependencies.CatalogEntry, part: ItemRequest) -> None:

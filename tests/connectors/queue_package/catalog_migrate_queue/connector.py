@@ -43,14 +43,14 @@ Answer = TypeVar("Answer")
 
 QUEUE = Option(
     "QUEUE", "topic", "The queue.", "orders", required=True, alterable=False,
-    fixed_because="positions and rows are of one queue; create another source or sink",
+    fixed_because="positions and rows are of one queue; create another source or sink", moves=True,
 )
 
 CONNECTION = Section(
     options=(
         Option(
             "PATH", "path", "The directory, which every process of the cluster sees.",
-            "/data/queues", required=True,
+            "/data/queues", required=True, moves=True,
         ),
     ),
 )
