@@ -341,12 +341,13 @@ class Sink(_Side):
         raise NotImplementedError(f"{spec.external.connector} sinks have no ledger")
 
     def require_ledger(self, spec: QuerySpec, query_id: str, committed: int | None) -> None:
-        """Raise LedgerMismatch where the ledger lacks the checkpoint's newest batch: a replica that
-        lags, or another server. Asked before each start of a sink with a ledger."""
+        """Raise LedgerMismatch where the ledger lacks the checkpoint's newest batch (a replica that
+        lags, another server), or has more than the one after it (an earlier checkpoint). Each start
+        of a sink with a ledger does it."""
 
     def fence(self, spec: QuerySpec, old: str, new: str) -> int | None:
         """Bar the query id ``old`` from writing, and enter its newest batch, which is returned,
-        under ``new``: a runtime that was taken for dead cannot write any more."""
+        under ``new``: a runtime that was taken for dead cannot write any more. May be repeated."""
         raise NotImplementedError(f"{spec.external.connector} sinks have no ledger")
 
 

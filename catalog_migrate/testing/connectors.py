@@ -111,31 +111,31 @@ class Upstream:
 class _Suite:
     @pytest.fixture
     def upstream(self) -> Upstream:
-        """A server for one test."""
+        """Return a server for one test."""
         raise NotImplementedError("give the suite a fixture `upstream`")
 
     @pytest.fixture
     def connector(self, upstream: Upstream) -> Connector:
-        """The connector, found as statements find it."""
+        """Return the connector, found as statements find it."""
         return find_connector(upstream.name)
 
     @pytest.fixture
     def source(self, connector: Connector) -> Source:
-        """What its sources do."""
+        """Return what its sources do."""
         if connector.source is None:
             pytest.skip(f"{connector.name} has no sources")
         return connector.source
 
     @pytest.fixture
     def sink(self, connector: Connector) -> Sink:
-        """What its sinks do."""
+        """Return what its sinks do."""
         if connector.sink is None:
             pytest.skip(f"{connector.name} has no sinks")
         return connector.sink
 
     @pytest.fixture
     def codec(self, source: Source) -> PartitionCodec:
-        """The codec of positions by partition."""
+        """Return the codec of positions by partition."""
         if not source.section.records:
             pytest.skip("its sources have no partitions")
         assert isinstance(source.codec, PartitionCodec)
@@ -148,13 +148,13 @@ class ConnectorSuite(_Suite):
     # -- the object ------------------------------------------------------------------------------
 
     def test_it_is_found_by_its_name(self, upstream: Upstream, connector: Connector) -> None:
-        """The entry point has the name of the object, upper case, which says what it is."""
+        """Expect the entry point to have the name of the object, upper case, and a help."""
         assert connector.name == upstream.name == upstream.name.upper()
         assert find_connector(upstream.name.lower()) is connector
         assert connector.help
 
     def test_planning_may_read_it(self, upstream: Upstream) -> None:
-        """Looking it up imports neither pyspark nor deltalake."""
+        """Import neither pyspark nor deltalake when it is found."""
         program = (
             "import sys\nfrom catalog_migrate.connectors.base import find_connector\n"
             f"find_connector({upstream.name!r})\n"
@@ -169,7 +169,7 @@ class ConnectorSuite(_Suite):
         assert done.stdout.split() == []
 
     def test_what_it_lacks_says_why(self, connector: Connector) -> None:
-        """Without sources or sinks, a statement on one gets the reason."""
+        """Expect a reason where there are no sources or no sinks."""
         if connector.source is not None and connector.sink is not None:
             pytest.skip("it has both")
         if connector.source is None:
@@ -184,7 +184,7 @@ class ConnectorSuite(_Suite):
     # -- options ---------------------------------------------------------------------------------
 
     def test_each_option_is_documented(self, connector: Connector) -> None:
-        """Help, and an example and a default that are valid and written in the one way."""
+        """Expect help, and an example and a default that are valid and written in the one way."""
         for option in _options(connector):
             assert option.help, option.name
             if option.secret != "must":  # noqa: S105 - a rule
@@ -194,12 +194,12 @@ class ConnectorSuite(_Suite):
                 assert canonical_value(option, option.default) == option.default, option.name
 
     def test_what_is_fixed_says_why(self, connector: Connector) -> None:
-        """An option that no ALTER may change has its reason."""
+        """Expect a reason of each option that no ALTER may change."""
         for option in _options(connector):
             assert option.alterable or option.fixed_because, option.name
 
     def test_rules_name_options_that_there_are(self, connector: Connector) -> None:
-        """Of the same table, choices included."""
+        """Expect options of the same table, and choices that these have."""
         for name in ("connection", "source", "sink"):
             table = connector.section(name)
             for option in () if table is None else (*table.options, *table.settings):
@@ -209,7 +209,7 @@ class ConnectorSuite(_Suite):
                     assert not other.choices or set(when.values) <= set(other.choices)
 
     def test_every_query_has_a_trigger(self, connector: Connector) -> None:
-        """``WITH (TRIGGER …)`` is a setting of all queries, ``ON CHANGE`` of all sinks."""
+        """Expect the setting TRIGGER of all queries, ON CHANGE of all sinks."""
         for name, wanted in (("source", {"TRIGGER"}), ("sink", {"TRIGGER", "ON CHANGE"})):
             table = connector.section(name)  # type: ignore[arg-type]
             if table is not None and not table.tables:
@@ -218,7 +218,7 @@ class ConnectorSuite(_Suite):
     # -- questions -------------------------------------------------------------------------------
 
     def test_a_server_that_answers(self, connector: Connector, upstream: Upstream) -> None:
-        """At least one finding about the subject, all of them well."""
+        """Expect at least one finding, and nothing wrong."""
         found = _in_time(lambda: connector.check(
             upstream.connection, subject="connection s.c", timeout=SECONDS
         ))
@@ -227,7 +227,7 @@ class ConnectorSuite(_Suite):
         _require_no_secret(upstream, map(str, found))
 
     def test_a_server_that_does_not_answer(self, connector: Connector, upstream: Upstream) -> None:
-        """In time, with the option or a remedy, and without a secret; identify raises."""
+        """Expect an answer in time, with a remedy and without a secret; identify raises."""
         found = _in_time(lambda: _findings(lambda: connector.check(
             upstream.silent, subject="connection s.c", timeout=SECONDS
         )))
@@ -242,7 +242,7 @@ class ConnectorSuite(_Suite):
         _require_no_secret(upstream, [str(caught.value)])
 
     def test_who_answers(self, connector: Connector, upstream: Upstream) -> None:
-        """The same id at each question, another one elsewhere; ids of what it names."""
+        """Expect the same id each time, another one elsewhere, and ids of what it names."""
         for external in filter(None, (upstream.source, upstream.sink)):
             names = connector.names(external)
             first, again = (self._identity(connector, upstream, names) for _ in range(2))
@@ -259,7 +259,7 @@ class ConnectorSuite(_Suite):
                 assert other.cluster_id != first.cluster_id
 
     def test_what_is_not_there_has_no_id(self, connector: Connector, upstream: Upstream) -> None:
-        """It is left out, while the server answers."""
+        """Expect it to be left out, while the server answers."""
         if upstream.missing_source is None or not connector.names(upstream.missing_source):
             pytest.skip("its sources name nothing")
         names = connector.names(upstream.missing_source)
@@ -270,7 +270,7 @@ class ConnectorSuite(_Suite):
     def test_created_again_is_another(
         self, connector: Connector, upstream: Upstream, codec: PartitionCodec
     ) -> None:
-        """What has the name of an earlier one has another id."""
+        """Expect another id of what has the name of an earlier one."""
         del codec
         assert upstream.source is not None
         names = connector.names(upstream.source)
@@ -281,7 +281,7 @@ class ConnectorSuite(_Suite):
         assert all(after.topic_ids[name] != before.topic_ids[name] for name in names)
 
     def test_one_client_for_several(self, connector: Connector, upstream: Upstream) -> None:
-        """``access`` answers as ``identify`` and ``check`` do, by subject."""
+        """Expect of ``access`` what ``identify`` and ``check`` answer, by subject."""
         if not connector.shares_client or upstream.source is None:
             pytest.skip("each query has a client of its own")
         assert upstream.missing_source is not None
@@ -302,7 +302,7 @@ class ConnectorSuite(_Suite):
     def test_a_query_that_would_work(
         self, connector: Connector, upstream: Upstream, kind: str
     ) -> None:
-        """Its check finds nothing wrong; of what is not there it does, with a remedy."""
+        """Expect nothing wrong, and of what is not there an error with a remedy."""
         side = connector.source if kind == "source" else connector.sink
         there = upstream.source if kind == "source" else upstream.sink
         missing = upstream.missing_source if kind == "source" else upstream.missing_sink
@@ -322,14 +322,14 @@ class ConnectorSuite(_Suite):
             assert all(each.remedy for each in bad)
 
     def test_what_it_writes_to_has_a_name(self, sink: Sink, upstream: Upstream) -> None:
-        """For messages."""
+        """Expect a name for messages."""
         assert upstream.sink is not None
         assert sink.destination(upstream.sink)
 
     def test_what_is_read_and_written_is_told_apart(
         self, connector: Connector, upstream: Upstream
     ) -> None:
-        """``channels`` are pairs, of other things for the source than for the sink."""
+        """Expect pairs, of other things for the source than for the sink."""
         of = [
             set(connector.channels(upstream.connection, external))  # type: ignore[arg-type]
             for external in (upstream.source, upstream.sink) if external is not None
@@ -343,7 +343,7 @@ class ConnectorSuite(_Suite):
     def test_what_upstream_holds(
         self, source: Source, codec: PartitionCodec, upstream: Upstream
     ) -> None:
-        """Bounds grow by what is sent, have the topics' ids, and are found by time."""
+        """Expect bounds that grow by what is sent, have the topics' ids, and are found by time."""
         assert upstream.source is not None
         spec = upstream.spec(upstream.source)
         with source.survey(spec, timeout=SECONDS) as before:
@@ -367,7 +367,7 @@ class ConnectorSuite(_Suite):
     def test_the_survey_of_what_is_not_there(
         self, source: Source, codec: PartitionCodec, upstream: Upstream
     ) -> None:
-        """Missing names are UnsafeBlocked, a server that does not answer EngineFailure."""
+        """Expect UnsafeBlocked of missing names, EngineFailure of a server that does not answer."""
         del codec
         if upstream.missing_source is None:
             pytest.skip("nothing is missing")
@@ -380,7 +380,7 @@ class ConnectorSuite(_Suite):
         _require_no_secret(upstream, [str(caught.value)])
 
     def test_positions_are_written_as_they_were_read(self, codec: PartitionCodec) -> None:
-        """A line that the codec has written is read as it was, START included."""
+        """Expect a line that the codec has written to be read as it was, START too."""
         positions = {("a", 0): 0, ("a", 12): 2**62, ("b-1", 3): 7}
         line = codec.write(positions)
         assert codec.read(line) == positions
@@ -401,8 +401,8 @@ class SourceSuite(_Suite):
     def test_each_record_once_and_after_a_restart(
         self, spark: SparkSession, source: Source, upstream: Upstream, tmp_path: Path
     ) -> None:
-        """The stream gives what was sent, goes on from its checkpoint, and writes its positions as
-        the codec does."""
+        """Expect a stream that gives what was sent, goes on from its checkpoint, and writes its
+        positions as the codec does."""
         assert upstream.source is not None
         spec = upstream.spec(upstream.source)
         run = _Run(spark, source, spec, tmp_path)
@@ -422,7 +422,7 @@ class SourceSuite(_Suite):
     def test_records_have_their_columns(
         self, spark: SparkSession, source: Source, codec: PartitionCodec, upstream: Upstream
     ) -> None:
-        """What FORMAT decodes: key, value and the place of each record."""
+        """Expect what FORMAT decodes: key, value and the place of each record."""
         del codec
         assert upstream.source is not None
         frame = source.reader(spark, upstream.spec(upstream.source))
@@ -437,7 +437,7 @@ class SourceSuite(_Suite):
     def test_exact_ranges(
         self, spark: SparkSession, source: Source, codec: PartitionCodec, upstream: Upstream
     ) -> None:
-        """Every record of the ranges, no other; none of no range; what is not there fails."""
+        """Expect every record of the ranges, no other; what is not there fails."""
         del codec
         assert upstream.source is not None
         spec = upstream.spec(upstream.source)
@@ -479,13 +479,13 @@ class SinkSuite(_Suite):
 
     @pytest.fixture
     def query(self) -> str:
-        """The id of a query that no server knows."""
+        """Return the id of a query that no server knows."""
         return str(uuid.uuid4())
 
     def test_every_row_arrives(
         self, upstream: Upstream, write: Callable[..., None], query: str
     ) -> None:
-        """Batch after batch, an empty one too."""
+        """Write batch after batch, an empty one too."""
         write(range(3), 0, query)
         write((), 1, query)
         write(range(3, 5), 2, query)
@@ -494,8 +494,7 @@ class SinkSuite(_Suite):
     def test_a_batch_again(
         self, upstream: Upstream, sink: Sink, write: Callable[..., None], query: str
     ) -> None:
-        """With a ledger its rows are there once, and it says up to where; without, at least once.
-        """
+        """Expect its rows once with a ledger, which has its number; without, at least once."""
         write(range(3), 0, query)
         write(range(3, 5), 1, query)
         write(range(3, 5), 1, query)
@@ -510,19 +509,21 @@ class SinkSuite(_Suite):
     def test_a_ledger_that_lacks_a_batch(
         self, upstream: Upstream, sink: Sink, write: Callable[..., None], query: str
     ) -> None:
-        """A start behind a lagging replica is refused."""
+        """Refuse a start behind a lagging replica, and one from an earlier checkpoint."""
         self._require_ledger(sink)
-        write(range(3), 0, query)
         spec = self._spec(upstream)
-        sink.require_ledger(spec, query, 0)
-        sink.require_ledger(spec, query, None)
-        with pytest.raises(LedgerMismatch):
-            sink.require_ledger(spec, query, 5)
+        for number in range(3):
+            write((number,), number, query)
+        sink.require_ledger(spec, query, 2)
+        sink.require_ledger(spec, query, 1)
+        for committed in (5, 0, None):
+            with pytest.raises(LedgerMismatch):
+                sink.require_ledger(spec, query, committed)
 
     def test_a_fence(
         self, upstream: Upstream, sink: Sink, write: Callable[..., None], query: str
     ) -> None:
-        """The old query id cannot write any more, the new one goes on where that is."""
+        """Bar the old query id from writing; the new one goes on where that is."""
         self._require_ledger(sink)
         write(range(3), 0, query)
         new, spec = str(uuid.uuid4()), self._spec(upstream)
@@ -532,7 +533,8 @@ class SinkSuite(_Suite):
         write(range(3), 0, new)
         write(range(3, 5), 1, new)
         assert sorted(upstream.fetch()) == list(range(5))
-        assert sink.fence(spec, query, new) == 1
+        assert sink.fence(spec, query, new) == 0
+        assert sink.last_batch(spec, new) == 1
 
     @staticmethod
     def _spec(upstream: Upstream) -> QuerySpec:

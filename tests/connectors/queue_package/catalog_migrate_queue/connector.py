@@ -231,12 +231,14 @@ class QueueSink(Sink):
         return _engine(spec, lambda directory: directory.head(queue, 0).batches.get(query_id))
 
     def require_ledger(self, spec: QuerySpec, query_id: str, committed: int | None) -> None:
-        """Raise LedgerMismatch where a batch that was written is not there."""
+        """Raise LedgerMismatch unless the queue is at the checkpoint's batch, or the next."""
         last = self.last_batch(spec, query_id)
-        if committed is not None and (last is None or last < committed):
+        before, after = (-1 if each is None else each for each in (committed, last))
+        if not before <= after <= before + 1:
             raise LedgerMismatch(
-                f"sink {spec.name} wrote batch {committed}, its queue has {last}",
-                remedy="point the connection to the queue that it wrote to",
+                f"sink {spec.name} is at batch {committed}, its queue at {last}",
+                remedy="point the connection to the queue that it wrote to, or restore the"
+                " checkpoint that belongs to it",
             )
 
     def fence(self, spec: QuerySpec, old: str, new: str) -> int | None:
@@ -267,14 +269,14 @@ def _ask(
     try:
         return within(timeout, lambda: question(directory))
     except TookTooLong:
-        said = f"no answer from the file system within {timeout:.0f} s"
+        problem = f"no answer from the file system within {timeout:.0f} s"
     except NoQueues as error:
-        said, code = str(error), MISSING
-        if "no queue " in said:
+        problem, code = str(error), MISSING
+        if "no queue " in problem:
             option, remedy = "QUEUE", "create it, or name another"
     except OSError as error:
-        said = f"{directory.path}: {error.strerror}"
-    raise failed(Finding(subject, option, "error", said, remedy, code=code))
+        problem = f"{directory.path}: {error.strerror}"
+    raise failed(Finding(subject, option, "error", problem, remedy, code=code))
 
 
 def _engine(spec: QuerySpec, question: Callable[[Directory], Answer]) -> Answer:

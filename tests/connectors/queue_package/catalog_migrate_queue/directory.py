@@ -144,7 +144,7 @@ class Directory:
         return self._commit(queue, partition, add)
 
     def fence(self, queue: str, partition: int, old: str, new: str) -> int | None:
-        """Let ``new`` go on where ``old`` is, which may not write any more; returns its batch."""
+        """Let ``new`` go on where ``old`` is, which may not write any more; returns that batch."""
 
         def take_over(head: Head) -> tuple[Head, list[Record]]:
             batches = dict(head.batches)
@@ -153,7 +153,7 @@ class Directory:
             return Head(head.until, batches, tuple(sorted({*head.fenced, old}))), []
 
         self._commit(queue, partition, take_over)
-        return self.head(queue, partition).batches.get(new)
+        return self.head(queue, partition).batches.get(old)
 
     def expire(self, queue: str, partition: int) -> None:
         """Take away all segments but the newest."""
