@@ -216,7 +216,7 @@ class Settings(msgspec.Struct, frozen=True):
     spark_conf: Mapping[str, Setting] = msgspec.field(default_factory=dict)
 
     def text(self, path: str) -> str | None:
-        """The value of a text, path, uri or choice key; None when not set."""
+        """Return the value of a text, path, uri or choice key; None when not set."""
         value = self.settings[path].value
         return None if value is None else str(value)
 
@@ -231,7 +231,7 @@ class Settings(msgspec.Struct, frozen=True):
         return tuple((self.text("storage.untried_stores") or "").replace(",", " ").split())
 
     def number(self, path: str) -> float | None:
-        """The value of an integer or seconds key; None when not set."""
+        """Return the value of an integer or seconds key; None when not set."""
         value = self.settings[path].value
         return None if value is None else float(value)
 

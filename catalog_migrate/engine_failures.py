@@ -89,7 +89,7 @@ def condition_of(error: BaseException) -> str | None:
 
 
 def is_transient(error: BaseException, condition: str | None) -> bool:
-    """Whether the same statement may succeed a moment later."""
+    """Return whether the same statement may succeed a moment later."""
     if condition in _TRANSIENT_CONDITIONS:
         return True
     if type(error).__name__ == "CommitFailedError" or isinstance(error, ConnectionError):
@@ -107,7 +107,7 @@ def _with_causes(error: BaseException) -> str:
 
 
 def short_message(error: BaseException) -> str:
-    """What Spark says, without query plans, search paths, stack traces."""
+    """Return what Spark says, without query plans, search paths, stack traces."""
     text = str(error)
     if "\x1b" in text:  # delta-rs draws its causes
         text = plainly(error)
@@ -142,7 +142,7 @@ def is_foreign(error: BaseException) -> bool:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether delta-rs broke off, as it does on a log that contradicts itself.
+    """Return whether delta-rs broke off, as it does on a log that contradicts itself.
 
     Its error is no :class:`Exception`, and of a module of its own.
     """

@@ -66,7 +66,7 @@ class Rule:
     origin: str = field(default="the policy", compare=False)
 
     def fits(self, risk: str, names: Iterable[str]) -> bool:
-        """Whether this rule is about this risk of something that has one of these names."""
+        """Return whether this rule is about this risk of something that has one of these names."""
         return self.risk in (ANY, risk) and any(map(name_pattern(self.name).match, names))
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Policy(msgspec.Struct, frozen=True):
         return next((rule for rule in self.rules if rule.fits(risk, names)), None)
 
     def says(self, action: str, risk: str, *names: str) -> bool:
-        """Whether the first rule that fits says ``action``."""
+        """Return whether the first rule that fits says ``action``."""
         rule = self.judge(risk, *names)
         return rule is not None and rule.action == action
 

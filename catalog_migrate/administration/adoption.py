@@ -190,7 +190,7 @@ def adopt(
 def registered(
     found: Iterable[Registration], *, asked: bool
 ) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
-    """What the registrations of a schema come to: tables that are wanted, and the rest."""
+    """Return what the registrations of a schema come to: tables that are wanted, and the rest."""
     wanted: list[AdoptionRequest] = []
     left: list[LeftAlone] = []
     for each in found:

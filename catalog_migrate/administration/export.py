@@ -232,7 +232,7 @@ def _schemas(names: Iterable[DesiredName]) -> list[str]:
 
 
 def in_order(names: Mapping[str, DesiredName]) -> Iterator[DesiredName]:
-    """The names, each behind all that it uses."""
+    """Yield the names, each behind all that it uses."""
     by_identity = {name.identity: name for name in names.values()}
     for wave in order_creates(*list_uses(by_identity), by_identity):
         yield from (by_identity[identity] for _, identity in wave)

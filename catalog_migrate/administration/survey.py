@@ -246,7 +246,7 @@ def require_homeless(
 
 
 def still_has(mark: Mark, path: str) -> bool:
-    """Whether the catalog that a mark names stands and has the table at ``path`` in force.
+    """Return whether the catalog that a mark names stands and has the table at ``path`` in force.
 
     One that does not answer, or may not be read, counts as standing.
     """
@@ -269,7 +269,7 @@ def still_has(mark: Mark, path: str) -> bool:
 
 
 def whole(log: DeltaLog) -> State | None:
-    """The state of a log that can be read whole, None for one that is lost.
+    """Return the state of a log that can be read whole, None for one that is lost.
 
     Raises RebuildRefused for one that only may not be read: nothing says that it is lost.
     """

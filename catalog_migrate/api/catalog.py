@@ -98,7 +98,7 @@ class Catalog:
         return cls.open(uri, "write", storage_options)
 
     def state(self, serial: int | None = None) -> State:
-        """The newest committed state, or the one that the catalog last had at ``serial``.
+        """Return the newest committed state, or the one that the catalog last had at ``serial``.
 
         UnknownSerial for a serial that it never had.
         """
@@ -257,7 +257,7 @@ class Catalog:
     def plan_rollback(
         self, to: int | None = None, **arguments: Unpack[BootstrapArguments]
     ) -> Plan:
-        """What :meth:`rollback` would do; writes nothing and needs no Spark.
+        """Return what :meth:`rollback` would do; writes nothing and needs no Spark.
 
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
@@ -437,7 +437,7 @@ class Catalog:
         return describe_object(self.state(serial), name)
 
     def graph(self, *, system: bool = True) -> DependencyGraph:
-        """What uses what, in force now; our own built-ins too unless ``system`` is False."""
+        """Return what uses what, in force now; our own built-ins too unless ``system`` is False."""
         return self.state().select_graph(system=system)
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:

@@ -94,7 +94,7 @@ def catalog_uri(settings: Settings) -> str:
 
 
 def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
-    """The catalog of the configuration.
+    """Return the catalog of the configuration.
 
     CatalogLost where there is none any more, and rows below its warehouse say that there was.
     """
@@ -176,7 +176,7 @@ def read_release(
     settings: Settings, path: str | None = None, *, former: bool = False,
     find: FindContracts | None = None,
 ) -> Release:
-    """The release at ``path`` (default: release.path), named and defaulted as configured.
+    """Return the release at ``path`` (default: release.path), named and defaulted as configured.
 
     ``path`` may be ``git:REF:PATH``: what a commit of the repository around has there. ``former``
     is one that another is compared with; its properties are taken as they are. ``find`` is asked
@@ -225,7 +225,7 @@ def address_in(text: str | None) -> str | None:
 
 
 def read_committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
-    """The release in force as ``catalog:`` (configured) or ``catalog:URI`` names it."""
+    """Return the release in force as ``catalog:`` (configured) or ``catalog:URI`` names it."""
     from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.release.release import Release
@@ -255,7 +255,7 @@ def _list_bundled(state: State) -> tuple[str, ...]:
 
 
 def session_runs() -> bool:
-    """Whether this process has a Spark session already; looking does not import pyspark."""
+    """Return whether this process has a Spark session already; looking does not import pyspark."""
     pyspark = sys.modules.get("pyspark.sql")
     return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
@@ -362,7 +362,7 @@ def local_spark(
 
 
 def spark_conf(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """What ``spark_conf`` sets: settings of Spark, and secret ones of Hadoop, read now.
+    """Return what ``spark_conf`` sets: settings of Spark, and secret ones of Hadoop, read now.
 
     UsageError for a secret that is none of Hadoop's: Spark's JVM has its settings on its command
     line. UnresolvedSecret for a reference that leads to no value.
@@ -385,7 +385,7 @@ def spark_conf(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def engine_on(spark: Any, settings: Settings) -> Engine:
-    """The engine of a session."""
+    """Return the engine of a session."""
     from catalog_migrate.engine.spark.engine import SparkEngine
 
     return SparkEngine(spark, threads=make_options(settings).threads)

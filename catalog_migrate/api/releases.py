@@ -129,7 +129,7 @@ def compare_releases(
     settings: Settings, old: str, new: str, *, approve: Collection[str] = (),
     on_note: OnNote = unheard,
 ) -> Plan:
-    """The plan that leads from one release to another; needs no Spark.
+    """Return the plan that leads from one release to another; needs no Spark.
 
     Both are directories, manifests, ``git:REF:PATH``, or ``catalog:[URI]`` for what is in force
     there. Row counts are unknown, and taken for rows.
@@ -160,7 +160,7 @@ def plan_rollback(
     settings: Settings, to: int | None = None, *, approve: Collection[str] = (),
     bind: bool = False, on_note: OnNote = unheard,
 ) -> Plan:
-    """The plan that leads back to serial ``to`` (default: before the newest migration).
+    """Return the plan that leads back to serial ``to`` (default: before the newest migration).
 
     ``bind`` is that of :func:`plan_release`.
     """
@@ -172,7 +172,7 @@ def plan_rollback(
 
 
 def release_graph(settings: Settings) -> tuple[str, DependencyGraph]:
-    """The configured release's name, and what uses what in it, its bundled streams included.
+    """Return the configured release's name, and what uses what in it, its bundled streams included.
 
     Raises what is wrong with its statements; what needs an object of a catalog is left out.
     """

@@ -102,7 +102,7 @@ def start_release(
     settings: Settings, plan_file: str | None = None, *, on_note: OnNote = unheard,
     **arguments: Unpack[CallArguments],
 ) -> BootstrapReport:
-    """What an application's start-up hook does, on a local session: wait, migrate or follow.
+    """Return what an application's start-up hook does, on a local session: wait, migrate or follow.
 
     ``plan_file`` is an approved plan, anything else is refused then; ``read_only`` plans and writes
     nothing. Raises as :func:`apply_release`; nothing goes back to an earlier release.

@@ -66,7 +66,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
-    """The status of a state; ``gone`` are tables whose rows are not where they should be."""
+    """Return the status of a state; ``gone`` are tables whose rows are not where they should be."""
     from catalog_migrate.catalog.records import RECONCILE
     from catalog_migrate.migrations.reconcile import list_pending_work
 
@@ -196,7 +196,7 @@ def _readers(state: State, key: str) -> list[str]:
 
 
 def unknown_object(state: State, name: str) -> UnknownObject:
-    """The error for a name that nothing has, with the nearest names."""
+    """Return the error for a name that nothing has, with the nearest names."""
     names = [str(row.key) for row in state.mappings.values()]
     names += [str(row.key) for row in state.user_objects.values()]
     return UnknownObject(

@@ -110,7 +110,7 @@ def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:
 
 
 def lag_limits(settings: Settings) -> Limits:
-    """The lag that is too much, as configured."""
+    """Return the lag that is too much, as configured."""
     from catalog_migrate.streams.ddl.health import Limits
 
     return Limits(*(settings.number(f"streams.lag_{each}") for each in Limits.__struct_fields__))
@@ -156,7 +156,7 @@ def log_of(
     settings: Settings, name: str, *, sink: bool = False, since: str | None = None,
     limit: int | None = None,
 ) -> Rows:
-    """What the log of its cluster has of a source or sink, the newest last; needs no Spark.
+    """Return what the log of its cluster has of a source or sink, the newest last; needs no Spark.
 
     ``since`` is how long ago (``1h``), or a time. UsageError for anything else.
     """
@@ -216,7 +216,7 @@ def plan_unsafe(
     settings: Settings, ask: Ask, *, reason: str = "", with_times: bool = False,
     on_note: OnNote = unheard,
 ) -> UnsafePlan:
-    """The dry run of an operation; ``with_times`` says when doubled records were written."""
+    """Return the dry run of an operation; ``with_times`` says when doubled records were written."""
     catalog = open_catalog(settings)
     return catalog.unsafe(on_progress=on_note).plan(
         ask(catalog.state()), reason, with_times=with_times
@@ -224,7 +224,7 @@ def plan_unsafe(
 
 
 def unsafe_steps(settings: Settings, plan: UnsafePlan) -> Program:
-    """What the runtime would execute for a dry run of this catalog, were it asked now."""
+    """Return what the runtime would execute for a dry run of this catalog, were it asked now."""
     from catalog_migrate.streams.catalog.cluster_log import runtime_lives
     from catalog_migrate.streams.positions.operation_row import unsafe_program
 
@@ -288,7 +288,7 @@ def apply_unsafe(
 
 
 def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
-    """All unsafe operations that were ever asked for, oldest first; needs no Spark."""
+    """Return all unsafe operations that were ever asked for, oldest first; needs no Spark."""
     from catalog_migrate.streams.positions.audit import history
 
     return history(open_catalog(settings).state())

@@ -105,7 +105,7 @@ def commit_onto(log: CatalogLog, wanted: Commit, *, attempts: int = 20) -> Commi
 
 
 def rows_of(state: State, effects: Mapping[tuple[str, str], str | None]) -> list[LogRow]:
-    """The rows that turn ``state`` into its edited form, retractions first."""
+    """Return the rows that turn ``state`` into its edited form, retractions first."""
     rows: list[LogRow] = []
     for (collection, key), text in effects.items():
         old = state.raw.get(collection, {}).get(key)

@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def entries(log: CatalogLog, *, down_to: int = 0, upto: int | None = None) -> Iterator[Entry]:
-    """The history, newest first, from version ``upto`` (default: the newest) to ``down_to``.
+    """Yield the history, newest first, from version ``upto`` (default: the newest) to ``down_to``.
 
     Raises :class:`CatalogCorrupt`, naming the file, for a commit that is
     missing or not as commits are: a history is whole or it is an error. At least one commit
@@ -92,7 +92,7 @@ def entries(log: CatalogLog, *, down_to: int = 0, upto: int | None = None) -> It
 
 
 def version_of_serial(log: CatalogLog, serial: int) -> int:
-    """The newest version at which the catalog had this serial.
+    """Return the newest version at which the catalog had this serial.
 
     Raises :class:`UnknownSerial` for one that it never had.
     """
@@ -110,7 +110,7 @@ def version_of_serial(log: CatalogLog, serial: int) -> int:
 
 
 def state_at(log: CatalogLog, serial: int) -> State:
-    """The state that the catalog last had at ``serial``, read from the log's history.
+    """Return the state that the catalog last had at ``serial``, read from the log's history.
 
     Raises :class:`UnknownSerial`, and
     :class:`CatalogCorrupt` when a file of that time is missing.
@@ -199,7 +199,7 @@ class ObjectEntry(msgspec.Struct, frozen=True):
 
 
 def object_history(log: CatalogLog, identity_key: str) -> Iterator[ObjectEntry]:
-    """The commits that changed the object under a name, newest first.
+    """Yield the commits that changed the object under a name, newest first.
 
     ``identity_key`` is the durable key of a mapping. The object is the one that stands under the
     name now, else the one that stood there last; it is followed by its item id, through renames.

@@ -33,7 +33,7 @@ _DECODER = msgspec.json.Decoder(KeptState)
 
 
 def encode_kept(state: State, commit_id: str, files: Mapping[str, int]) -> bytes:
-    """The bytes to keep; whole and compressed where there are no ``files``."""
+    """Return the bytes to keep; whole and compressed where there are no ``files``."""
     collections = {
         name: texts for name, texts in state.raw.items()
         if texts and not (files and name in LARGE)

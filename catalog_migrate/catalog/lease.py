@@ -130,7 +130,7 @@ class Lease:
         return isinstance(self._clock, SystemClock)
 
     def read_state(self) -> State:
-        """The newest state, in which this lease is held; :class:`LeaseLost` for any other.
+        """Return the newest state, in which this lease is held; :class:`LeaseLost` for any other.
 
         What a successor has committed must not be taken for our own: one that was stopped would
         act on the successor's objects when it wakes up.

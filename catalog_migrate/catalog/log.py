@@ -51,7 +51,7 @@ class CatalogLog(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Whether a log is there. Raises NotACatalog when something else is."""
+        """Return whether a log is there. Raises NotACatalog when something else is."""
         ...
 
     def create(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
@@ -59,22 +59,22 @@ class CatalogLog(Protocol):
         ...
 
     def version(self) -> int:
-        """The newest version; CatalogNotFound when there is no log."""
+        """Return the newest version; CatalogNotFound when there is no log."""
         ...
 
     def read(self) -> State:
-        """The newest state, the same value while the log stands. Not one byte is written.
+        """Return the newest state, the same value while the log stands. Not one byte is written.
 
         Raises as :meth:`~catalog_migrate.catalog.state.State.from_rows`.
         """
         ...
 
     def read_at(self, version: int) -> State:
-        """The state as of an earlier version; read-only."""
+        """Return the state as of an earlier version; read-only."""
         ...
 
     def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
-        """Every commit from version ``upto`` (default: the newest) down to 0, newest first.
+        """Return every commit from version ``upto`` (default: the newest) down to 0, newest first.
 
         Each is read when it is asked for. CatalogCorrupt names the file of one that is missing
         anywhere, or that is not as commits are.
@@ -108,11 +108,11 @@ class CatalogLog(Protocol):
         ...
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
-        """The version above ``after`` that carries this commit id, or None."""
+        """Return the version above ``after`` that carries this commit id, or None."""
         ...
 
     def live_files(self) -> int:
-        """How many data files a read opens now."""
+        """Return how many data files a read opens now."""
         ...
 
     def compact(self, *, follows: int, commit_id: str) -> int:
@@ -124,7 +124,7 @@ class CatalogLog(Protocol):
         ...
 
     def heartbeat(self, key: str) -> str | None:
-        """The newest heartbeat of a lease, opaque, compared for equality only."""
+        """Return the newest heartbeat of a lease, opaque, compared for equality only."""
         ...
 
     @property
@@ -139,7 +139,7 @@ class CatalogLog(Protocol):
 
 
 def corrupt_log_error(place: str, what: str, cause: Exception | None = None) -> CatalogCorrupt:
-    """The error for a file of the catalog's log that is missing or not as commits are."""
+    """Return the error for a file of the catalog's log that is missing or not as commits are."""
     return CatalogCorrupt(
         f"the file {place} of the catalog's log {what}",
         remedy=remedy_unreadable(cause, _RESTORE), file=place,
@@ -162,7 +162,7 @@ def is_withheld(error: BaseException | None) -> bool:
 
 
 def remedy_unreadable(error: BaseException | None, otherwise: str) -> str:
-    """What to do about a file of the catalog that cannot be read because of ``error``.
+    """Return what to do about a file of the catalog that cannot be read because of ``error``.
 
     A backup put over a log that merely may not be read would forget what was committed since.
     """

@@ -76,7 +76,7 @@ class Marked(Exception):
 def marks_of(
     state: State, item_id: str, definition: ObjectDefinition, source: str | None = None
 ) -> dict[str, str]:
-    """The properties of a shard that is being made for an item of ``state``."""
+    """Return the properties of a shard that is being made for an item of ``state``."""
     marks = {
         LINEAGE: state.lineage,
         ITEM: item_id,
@@ -92,7 +92,7 @@ def marks_of(
 
 
 def read_mark(properties: Mapping[str, str]) -> Mark | None:
-    """The mark among a table's properties; None for a table that is nobody's."""
+    """Return the mark among a table's properties; None for a table that is nobody's."""
     lineage = properties.get(LINEAGE)
     if not lineage:
         return None
@@ -108,12 +108,12 @@ def read_mark(properties: Mapping[str, str]) -> Mark | None:
 
 
 def clear_marks() -> dict[str, str]:
-    """The properties of a table that is exported; delta-rs cannot take a property off."""
+    """Return the properties of a table that is exported; delta-rs cannot take a property off."""
     return dict.fromkeys((LINEAGE, HOME, ITEM, NAME, CONTENTS, SOURCE), "")
 
 
 def mark_at(path: str) -> Mark | None:
-    """The mark of the Delta table at ``path``; None without one."""
+    """Return the mark of the Delta table at ``path``; None without one."""
     from catalog_migrate.delta.table import load_table
 
     return read_mark(load_table(path).metadata().configuration)

@@ -110,7 +110,7 @@ class MemoryLog:
         return self._store.commits
 
     def replay(self) -> State:
-        """The newest state summed from the very first row, with nothing remembered of it.
+        """Return the newest state summed from the very first row, with nothing remembered of it.
 
         What a check reads by, so that it does not rest on what :meth:`read` carries forward.
         """
@@ -164,7 +164,7 @@ class MemoryLog:
             return len(self._store.commits) - self._store.compacted
 
     def compact(self, *, follows: int, commit_id: str) -> int:
-        """A version that changes nothing."""
+        """Return a version that changes nothing."""
         version = self._write("compact", (), follows, commit_id, {"kind": "compact"})
         with self._store.lock:
             self._store.compacted = version
@@ -271,7 +271,7 @@ class _Store:
         self.kept = state
 
     def read(self) -> State:
-        """The sum of all rows; kept, and replaced by every commit."""
+        """Return the sum of all rows; kept, and replaced by every commit."""
         if self.kept is None:
             self.kept = State.from_rows(len(self.commits) - 1, sum_rows(self.rows))
         return self.kept

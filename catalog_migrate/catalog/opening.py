@@ -30,7 +30,7 @@ EXPORTED = "given_back"
 
 
 def open_log(uri: str | PathLike[str], storage: Storage | None = None) -> CatalogLog:
-    """The log of the catalog at ``uri``; nothing is read or written yet.
+    """Return the log of the catalog at ``uri``; nothing is read or written yet.
 
     ``uri`` is a directory or an address on an object store, whose options are ``storage``. The log
     itself is the Delta table ``<uri>/log``, heartbeats are in ``<uri>/renewals``. UsageError for an
@@ -152,7 +152,7 @@ def require_warehouse(state: State, warehouse: str | None) -> None:
 
 
 def read_state(log: CatalogLog) -> State:
-    """The newest committed state; not one byte is written.
+    """Return the newest committed state; not one byte is written.
 
     Raises CatalogNotFound, NotACatalog, CatalogCorrupt, and UnsupportedFormat for a catalog that
     a newer tool wrote.
@@ -181,7 +181,7 @@ def refuse_exported(state: State, log: CatalogLog) -> None:
 
 
 def is_at_home(state: State, log: CatalogLog) -> bool:
-    """Whether the catalog lies where it was made or moved to, as far as it has a place."""
+    """Return whether the catalog lies where it was made or moved to, as far as it has a place."""
     home = state.home
     return home is None or log.home is None or is_same_place(home, log.home)
 

@@ -34,13 +34,13 @@ def phase_of(row: OperationRecord) -> str:
 
 
 def state_of(row: OperationRecord) -> str:
-    """The state of a row, with its phase where that is declared."""
+    """Return the state of a row, with its phase where that is declared."""
     with_phase = f"{row.state}, {phase_of(row)}"
     return with_phase if with_phase in _states(row) else row.state
 
 
 def find_declared_state(row: OperationRecord) -> OperationState:
-    """The declared state of a row; an ended one for a row of another kind."""
+    """Return the declared state of a row; an ended one for a row of another kind."""
     return _states(row).get(state_of(row), _ENDED)
 
 
@@ -83,7 +83,7 @@ def find_committed_state(state: State) -> str | None:
 
 
 def wrong_transitions(state: State, before: State) -> Iterator[str]:
-    """What moves between two committed states otherwise than its kind declares, in words.
+    """Yield what moves between two committed states otherwise than its kind declares, in words.
 
     What a migration has left to do after its commit may come in any order; its program is held to.
     Rows of kinds that are not declared here are left alone.

@@ -28,20 +28,20 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 def this_process() -> ProcessIdentity:
-    """The identity of the running process, another one after a ``fork``."""
+    """Return the identity of the running process, another one after a ``fork``."""
     return _identity(os.getpid())
 
 
 @lru_cache(maxsize=1)
 def this_host() -> str:
-    """The name of this machine, for the history, and to tell its processes from others'."""
+    """Return the name of this machine, for the history, and to tell its processes from others'."""
     from socket import gethostname
 
     return gethostname()
 
 
 def this_holder() -> str:
-    """What a lease calls this process: ``HOST/PID``."""
+    """Return what a lease calls this process: ``HOST/PID``."""
     return f"{this_host()}/{os.getpid()}"
 
 
@@ -64,7 +64,7 @@ def _identity(pid: int) -> ProcessIdentity:
 
 
 def proven_dead(record: LeaseRecord | SessionRecord) -> bool:
-    """Whether the process that took the lease, or started the session, is certainly gone.
+    """Return whether the process that took the lease, or started the session, is certainly gone.
 
     True only for a process of this very boot and process namespace whose number is free, belongs
     to a process that started at another time, or to one that is killed and only not yet reaped.

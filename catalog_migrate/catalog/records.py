@@ -61,7 +61,7 @@ ShardState = Literal["building", "live", "retired", "gone"]
 
 
 def identity_text(identity: Identity) -> str:
-    """The durable key of a mapping: ``relation:s.t`` with odd parts in backticks, folded."""
+    """Return the durable key of a mapping: ``relation:s.t`` with odd parts in backticks, folded."""
     namespace, schema, name = identity
     return f"{namespace}:{quote_part(schema)}.{quote_part(name)}"
 
@@ -251,7 +251,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def retire(
         self, at: int, serial: int, sealed: int | None, columns: Mapping[int, str]
     ) -> ShardRecord:
-        """The record from ``serial`` on, when another shard takes the place of this one.
+        """Return the record from ``serial`` on, when another shard takes the place of this one.
 
         ``columns`` are the names of its columns by their ids.
         """
@@ -482,7 +482,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def to_reconcile(step: str, program: tuple[dict[str, Any], ...] = ()) -> OperationRecord:
-    """The row :data:`RECONCILE` of a commit; ``step`` says in words what is to be done.
+    """Return the row :data:`RECONCILE` of a commit; ``step`` says in words what is to be done.
 
     A start looks at names alone, so what changes behind a name must be on record.
     """

@@ -54,7 +54,7 @@ class SideTable:
         self._commits = commit_log(address, storage, corrupt_log_error)
 
     def exists(self) -> bool:
-        """Whether anything was ever written."""
+        """Return whether anything was ever written."""
         return self._commits.newest() is not None
 
     def open(self) -> DeltaTable | None:
@@ -96,7 +96,7 @@ class SideTable:
             raise self.write_refused(error) from self._storage.cause(error)
 
     def unreadable(self, error: Exception) -> CatalogCorrupt:
-        """What a reader raises when the table, or its rows, cannot be read."""
+        """Return what a reader raises when the table, or its rows, cannot be read."""
         return CatalogCorrupt(
             f"{self.name} {self._address} cannot be read: "
             f"{self._storage.hidden(plainly(error))}",
@@ -113,7 +113,7 @@ class SideTable:
         )
 
     def cause(self, error: BaseException) -> Exception:
-        """What may be chained to an error of ours without telling storage options."""
+        """Return what may be chained to an error of ours without telling storage options."""
         return self._storage.cause(error)
 
 
@@ -138,7 +138,7 @@ class Renewals(SideTable):
         self._written: tuple[DeltaTable | None, dict[str, str]] | None = None
 
     def heartbeat(self, key: str) -> str | None:
-        """The newest heartbeat of a lease, None before the first."""
+        """Return the newest heartbeat of a lease, None before the first."""
         return self._beats(self.open()).get(key)
 
     def renew(self, key: str, beat: str) -> None:
@@ -231,7 +231,7 @@ class CommitsTable(SideTable, ABC):
 
     @abstractmethod
     def rows(self, commits: Sequence[Entry]) -> Any:
-        """The rows of some commits, oldest first, as an Arrow table."""
+        """Return the rows of some commits, oldest first, as an Arrow table."""
 
     def catch_up(self, log: CatalogLog) -> int:
         """Append what the commits of ``log`` say that is not there yet; returns how many say it.
@@ -296,7 +296,7 @@ class AuditTable(CommitsTable):
     name = "the audit table"
 
     def rows(self, commits: Sequence[Entry]) -> Any:
-        """A row a commit."""
+        """Return a row a commit."""
         from arro3.core import Array, DataType, Table
 
         text, number = DataType.string(), DataType.int64()
@@ -325,7 +325,7 @@ class OperationsTable(CommitsTable):
     name = "the table of executed operations"
 
     def rows(self, commits: Sequence[Entry]) -> Any:
-        """A row an operation, in the order of execution."""
+        """Return a row an operation, in the order of execution."""
         from arro3.core import Array, DataType, Table
 
         text, number = DataType.string(), DataType.int64()

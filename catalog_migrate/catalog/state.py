@@ -52,7 +52,7 @@ _RESTORE = "restore the log from a copy; nothing was written"
 
 
 def encode_record(record: Record) -> str:
-    """A record's JSON text: fields in declared order, mappings sorted, defaults left out."""
+    """Return a record's JSON text: fields in declared order, mappings sorted, defaults left out."""
     return _ENCODER.encode(record).decode()
 
 
@@ -298,7 +298,7 @@ class State:
 
     @classmethod
     def from_kept(cls, version: int, raw: RawCollections, answers: Answers) -> State:
-        """The state of collections that were kept, with ``answers``; raises
+        """Return the state of collections that were kept, with ``answers``; raises
         :class:`UnsupportedFormat` as :meth:`from_rows` does."""
         state = cls(version, raw)
         state.__dict__["answers"] = answers
@@ -344,7 +344,7 @@ class State:
 
     @_keep("release")
     def releases(self) -> tuple[ReleaseRecord, ...]:
-        """The history of releases, by owner and order of arrival."""
+        """Return the history of releases, by owner and order of arrival."""
         rows = self.release_records
         return tuple(rows[key] for key in sorted(rows, key=_release_order))
 
@@ -363,7 +363,7 @@ class State:
         return self._in_force.get(owner)
 
     def setting(self, name: str) -> str:
-        """The value of one setting; :class:`CatalogCorrupt` when it is missing."""
+        """Return the value of one setting; :class:`CatalogCorrupt` when it is missing."""
         record = self.config.get(name)
         if record is None:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
@@ -469,7 +469,7 @@ class State:
 
     @_keep("item")
     def item_ids(self) -> Mapping[Identity, str]:
-        """The ids of the items in force by their names."""
+        """Return the ids of the items in force by their names."""
         return {item.definition.identity: item_id for item_id, item in self.items.items()}
 
     @_keep("item")
@@ -513,7 +513,7 @@ class State:
 
     @_keep("config")
     def lineage(self) -> str:
-        """The random name that this catalog was born with."""
+        """Return the random name that this catalog was born with."""
         return self.setting("lineage")
 
     @property
@@ -528,7 +528,7 @@ class State:
         return app_id_of(self.lineage)
 
     def apply_edits(self, version: int, edits: Mapping[tuple[str, str], str | None]) -> State:
-        """The state after ``edits`` ((collection, key) -> new JSON text, None to delete).
+        """Return the state after ``edits`` ((collection, key) -> new JSON text, None to delete).
 
         What was decoded already is kept: only the edited records are decoded again, on demand.
         """
@@ -560,7 +560,7 @@ class State:
         return after
 
     def at(self, version: int) -> State:
-        """The same state as of a later version that changed nothing."""
+        """Return the same state as of a later version that changed nothing."""
         if version == self.version:
             return self
         later = State(version, self.raw)

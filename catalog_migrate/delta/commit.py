@@ -21,7 +21,7 @@ class Overtaken(Exception):
 
 
 def is_overtaken(error: Exception) -> bool:
-    """Whether a commit failed for nothing but that others came first."""
+    """Return whether a commit failed for nothing but that others came first."""
     return isinstance(error, Overtaken) or (
         isinstance(error, EngineFailure) and error.condition in OVERTAKEN
     )

@@ -89,19 +89,19 @@ def holds(tree: Type, *names: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def json_type(canonical: str) -> Any:
-    """The JSON form of a canonical type; CHAR and VARCHAR come out as strings."""
+    """Return the JSON form of a canonical type; CHAR and VARCHAR come out as strings."""
     return _to_json(parse_type(canonical))
 
 
 def without_lengths(canonical: str) -> str:
-    """The type that a query sees: CHAR and VARCHAR are strings to it, at any depth."""
+    """Return the type that a query sees: CHAR and VARCHAR are strings to it, at any depth."""
     if "CHAR(" not in canonical:
         return canonical
     return canonical_of(json_type(canonical))
 
 
 def json_schema(columns: Iterable[Column], *, stored: bool) -> dict[str, Any]:
-    """A schema in JSON. ``stored``: with comments, lengths and generation expressions."""
+    """Return a schema in JSON. ``stored``: with comments, lengths and generation expressions."""
     return {
         "type": "struct",
         "fields": [
@@ -117,7 +117,7 @@ def json_schema(columns: Iterable[Column], *, stored: bool) -> dict[str, Any]:
 
 
 def column_metadata(column: Column) -> dict[str, str]:
-    """What a shard's schema keeps of a column beyond name, type and nullability."""
+    """Return what a shard's schema keeps of a column beyond name, type and nullability."""
     metadata: dict[str, str] = {}
     if column.comment:
         metadata["comment"] = column.comment
@@ -152,7 +152,7 @@ def canonical_of(json: Any, metadata: Mapping[str, Any] | None = None) -> str:
 
 
 def columns_of(schema: Mapping[str, Any]) -> Sequence[Column]:
-    """The columns of a schema in JSON, with canonical types and comments."""
+    """Return the columns of a schema in JSON, with canonical types and comments."""
     return tuple(
         Column(
             field["name"], canonical_of(field["type"], field.get("metadata")), field["nullable"],

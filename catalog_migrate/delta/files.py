@@ -29,7 +29,7 @@ Sizes: TypeAlias = Mapping[DataFile, tuple[int, int]]
 
 
 def file_of(action: Mapping[str, Any]) -> DataFile:
-    """The data file of an ``add`` or a ``remove``."""
+    """Return the data file of an ``add`` or a ``remove``."""
     vector: Mapping[str, Any] | None = action.get("deletionVector")
     if not vector or not vector.get("storageType"):
         return DataFile(action["path"])
@@ -83,7 +83,7 @@ def rows_added(path: str, first: int, upto: int) -> int:
 
 
 def list_added_files(path: str, version: int) -> Sequence[Mapping[str, Any]]:
-    """The ``add`` action of each data file of a version of the table at ``path``.
+    """Return the ``add`` action of each data file of a version of the table at ``path``.
 
     EngineFailure where a commit that is needed is missing or cannot be read.
     """
@@ -97,7 +97,7 @@ def list_added_files(path: str, version: int) -> Sequence[Mapping[str, Any]]:
 
 
 def newest_actions(path: str, kind: str) -> Iterator[Mapping[str, Any]]:
-    """What the actions of one kind (``protocol``, ``domainMetadata``) say, newest first.
+    """Yield what the actions of one kind (``protocol``, ``domainMetadata``) say, newest first.
 
     Those of the commits behind the newest checkpoint, then that checkpoint's.
     """

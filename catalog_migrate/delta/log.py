@@ -37,7 +37,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
 
 
 def commit_name(version: int) -> str:
-    """The object of one commit, below the table."""
+    """Return the object of one commit, below the table."""
     return f"{LOG}/{version:020d}.json"
 
 
@@ -45,12 +45,12 @@ _FIRST = commit_name(0)
 
 
 def checksum_name(version: int) -> str:
-    """The object of one version checksum, below the table."""
+    """Return the object of one version checksum, below the table."""
     return f"{LOG}/{version:020d}.crc"
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:
-    """The actions of a commit as its file has them; ValueError for what is none."""
+    """Return the actions of a commit as its file has them; ValueError for what is none."""
     return [_DECODER.decode(line) for line in data.splitlines() if line.strip()]
 
 
@@ -101,7 +101,7 @@ def has_log(path: str) -> bool:
 
 
 def is_in_log(path: str) -> bool:
-    """Whether a path, by its spelling, is that of a file in the log of a table."""
+    """Return whether a path, by its spelling, is that of a file in the log of a table."""
     return LOG in PurePath(path).parts
 
 
@@ -181,7 +181,7 @@ class Change(NamedTuple):
 
 
 def read_change(path: str, version: int) -> Change:
-    """What a version of the table at ``path`` did; EngineFailure when it cannot be read."""
+    """Return what a version of the table at ``path`` did; EngineFailure when it cannot be read."""
     actions = read_actions(path, version)
     info = info_in(actions)
     marks = [action["txn"] for action in actions if "txn" in action]
@@ -201,7 +201,7 @@ def read_change(path: str, version: int) -> Change:
 
 
 def read_actions(path: str, version: int) -> list[dict[str, Any]]:
-    """The actions of one commit; EngineFailure when it is missing or cannot be read."""
+    """Return the actions of one commit; EngineFailure when it is missing or cannot be read."""
     try:
         return decode(store_at(path).read(commit_name(version)))
     except (OSError, ValueError, RecursionError) as error:
@@ -209,7 +209,7 @@ def read_actions(path: str, version: int) -> list[dict[str, Any]]:
 
 
 def is_same_commit(one: str, other: str, version: int) -> bool:
-    """Whether a version of one table is, byte for byte, in the log of another too."""
+    """Return whether a version of one table is, byte for byte, in the log of another too."""
     name, there = commit_name(version), store_at(other)
     return there.exists(name) and there.read(name) == store_at(one).read(name)
 
@@ -256,7 +256,7 @@ def put_commit(
 
 
 def transaction(app_id: str, version: int) -> dict[str, Any]:
-    """What a ``txn`` action says: the newest version of an application that a table has."""
+    """Return what a ``txn`` action says: the newest version of an application that a table has."""
     return {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}
 
 
@@ -288,7 +288,7 @@ def refuse_later_epoch(path: str, held: int | None, epoch: int) -> None:
 
 
 def lost_race_error(path: str, condition: str, why: str) -> EngineFailure:
-    """The transient failure of a change that others came before."""
+    """Return the transient failure of a change that others came before."""
     return EngineFailure(
         f"cannot change {path} in place: {why} meanwhile", condition=condition, transient=True
     )
@@ -375,7 +375,7 @@ class CommitLog:
         return [f"{LOG}/{name}" for name in self._names() if name.startswith(prefix)]
 
     def whole(self) -> int | None:
-        """The newest version, after a listing that shows every commit since the very first.
+        """Return the newest version, after a listing that shows every commit since the very first.
 
         History needs the files that a checkpoint makes superfluous for reading the state.
         """
@@ -429,7 +429,7 @@ class CommitLog:
         return transactions_in(actions)
 
     def place(self, version: int) -> str:
-        """The file of one version, for messages."""
+        """Return the file of one version, for messages."""
         return self._table.place(commit_name(version))
 
     def _info(self, version: int) -> Mapping[str, Any]:
@@ -542,7 +542,7 @@ class RemoteCommitLog(CommitLog):
 
 
 def commit_log(table: str, storage: Storage, damage: Damage) -> CommitLog:
-    """The log of the table at an address; nothing is read yet."""
+    """Return the log of the table at an address; nothing is read yet."""
     store = store_at(table, storage)
     return RemoteCommitLog(store, damage) if is_remote(table) else CommitLog(store, damage)
 

@@ -87,7 +87,7 @@ class ReplayedTable:
         return self.transactions.get(app_id)
 
     def history(self, limit: int) -> list[dict[str, Any]]:
-        """What the newest commit says of itself; of the others nothing is kept."""
+        """Return what the newest commit says of itself; of the others nothing is kept."""
         return [{**self.said, "version": self.number}][:limit]
 
 
@@ -106,7 +106,7 @@ _lock = threading.Lock()
 
 
 def newest_version(address: str) -> int | None:
-    """The newest version by one listing; None where no table is."""
+    """Return the newest version by one listing; None where no table is."""
     commits, checkpoints = versions_of(_objects(address)[1])
     return max([*commits, *checkpoints], default=None)
 

@@ -35,13 +35,13 @@ _CHECKED = 3
 
 
 def seal_properties(path: str) -> Mapping[str, str | None]:
-    """What the properties that :func:`seal` sets are now (None: not set)."""
+    """Return what the properties that :func:`seal` sets are now (None: not set)."""
     standing = view_table(path).metadata().configuration
     return {name: standing.get(name) for name in SEAL}
 
 
 def is_sealed(path: str) -> bool:
-    """Whether the seal's constraint stands at the newest version."""
+    """Return whether the seal's constraint stands at the newest version."""
     return _is_sealed(view_table(path))
 
 

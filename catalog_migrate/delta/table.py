@@ -136,7 +136,7 @@ def options_for(address: str, storage: Storage | None = None) -> dict[str, str] 
 
 
 def open_table(path: str, *, version: int | None = None) -> DeltaTable:
-    """The table at a path, newest version or the one asked for.
+    """Return the table at a path, newest version or the one asked for.
 
     EngineFailure where none is, :class:`UnsupportedTable` where it has what is not supported.
     """
@@ -232,7 +232,7 @@ def count_appended(path: str, after: int, upto: int | None = None) -> int | None
 
 
 def data_files(path: str, version: int) -> frozenset[DataFile]:
-    """A version's data files; one in which rows were deleted is another one."""
+    """Return a version's data files; one in which rows were deleted is another one."""
     return frozenset(file_sizes(view_table(path, version=version)))
 
 
@@ -300,13 +300,13 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def protocol_at(path: str) -> Mapping[str, Any]:
-    """The ``protocol`` action in force; empty where the log has none."""
+    """Return the ``protocol`` action in force; empty where the log has none."""
     with failing(f"read the log of {path}"):
         return next(newest_actions(path, "protocol"), {})
 
 
 def clustering_columns(path: str) -> tuple[str, ...]:
-    """The columns that a table is clustered by (Delta protocol, *Clustered Table*)."""
+    """Return the columns that a table is clustered by (Delta protocol, *Clustered Table*)."""
     for domain in newest_actions(path, "domainMetadata"):
         if domain.get("domain") != _CLUSTERING:
             continue
@@ -323,7 +323,7 @@ def clustering_columns(path: str) -> tuple[str, ...]:
 
 
 def find_unsupported(path: str) -> Unsupported | None:
-    """What the table at ``path`` has that is not supported, if anything; no Spark.
+    """Return what the table at ``path`` has that is not supported, if anything; no Spark.
 
     None also for a table that cannot be read: whatever reads it says why.
     """
@@ -473,7 +473,7 @@ class Form:
         return self.configuration.get(IN_COMMIT_TIMESTAMPS, "").lower() == "true"
 
     def defines_same(self, other: Form) -> bool:
-        """Whether two forms differ in nothing but what an INSERT changes."""
+        """Return whether two forms differ in nothing but what an INSERT changes."""
         return self == other or _without_high_water_marks(self) == _without_high_water_marks(other)
 
     def under_protocol(self, version: int, *features: str) -> Form:
@@ -518,7 +518,7 @@ def _without_high_water_marks(form: Form) -> Form:
 
 
 def form_of(table: TableView) -> Form:
-    """The form of an open table at its version."""
+    """Return the form of an open table at its version."""
     protocol, metadata = table.protocol(), table.metadata()
     versions: dict[str, Any] = {
         "minReaderVersion": protocol.min_reader_version,
@@ -625,7 +625,7 @@ def _tables(store: Store, folder: str) -> Iterator[str]:
 
 
 def table_around(path: str) -> str | None:
-    """The table that a directory lies in, the innermost one; None outside all tables."""
+    """Return the table that a directory lies in, the innermost one; None outside all tables."""
     return next((above for above in folders_above(path) if has_log(above)), None)
 
 
@@ -681,7 +681,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def shadow_name() -> str:
-    """The name of a new shadow table inside the table that it is a shadow of."""
+    """Return the name of a new shadow table inside the table that it is a shadow of."""
     return f"{_SHADOW_TABLE}{uuid4().hex}"
 
 

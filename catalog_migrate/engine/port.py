@@ -37,7 +37,7 @@ class Registration(msgspec.Struct, frozen=True):
     managed: bool = False
 
     def is_still(self, now: Registration | None) -> bool:
-        """Whether ``now``, found under the name later, is what was seen then.
+        """Return whether ``now``, found under the name later, is what was seen then.
 
         A table is by its directory, a view or function by its properties: an ALTER VIEW keeps them.
         """
@@ -251,7 +251,7 @@ class QueryAnalysis(msgspec.Struct, frozen=True):
 
 
 def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
-    """Why analysed columns do not fit a view's contract; None when they do.
+    """Return why analysed columns do not fit a view's contract; None when they do.
 
     Names do not matter, the contract renames by position; types may differ by an up-cast.
     """
@@ -267,7 +267,7 @@ def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str 
 
 
 def fill_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
-    """Why what a query gives does not fill a table of these columns; None when it does.
+    """Return why what a query gives does not fill a table of these columns; None when it does.
 
     By position, by the types that an INSERT takes; whether a value is NULL the rows show.
     """
@@ -373,7 +373,7 @@ class Engine(Protocol):
     def user_definitions(
         self, schema: str, *, but: Container[Identity] = ()
     ) -> Sequence[UserDefinition]:
-        """Every view and SQL function of a schema but those with the marks of a release.
+        """Return every view and SQL function of a schema but those with the marks of a release.
 
         ``but`` are names that are not looked at. One that cannot be read is among them, with the
         reason (``unread``); one that another process drops meanwhile is not. Where functions cannot
@@ -439,7 +439,7 @@ class Engine(Protocol):
         ...
 
     def unsupported(self, path: str) -> Unsupported | None:
-        """What the shard has that is not supported, so that nothing may be written to it."""
+        """Return what the shard has that is not supported, so that nothing may be written to it."""
         ...
 
     def shard_columns(self, path: str) -> Sequence[Column]:
@@ -514,11 +514,11 @@ class Engine(Protocol):
         ...
 
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
-        """The present value of each property that :meth:`seal` changes (None: not set)."""
+        """Return the present value of each property that :meth:`seal` changes (None: not set)."""
         ...
 
     def is_sealed(self, path: str) -> bool:
-        """Whether the shard carries the seal."""
+        """Return whether the shard carries the seal."""
         ...
 
     def unseal(
@@ -540,7 +540,7 @@ class Engine(Protocol):
         ...
 
     def shard_layout(self, path: str) -> Layout:
-        """The shard's columns by physical and given names, as it has them now."""
+        """Return the shard's columns by physical and given names, as it has them now."""
         ...
 
     def create_shadow_table(self, path: str, shadow: str) -> None:
@@ -573,7 +573,7 @@ class Engine(Protocol):
         ...
 
     def missing_properties(self, path: str, shard: ShardSpec) -> MissingProperties:
-        """What :meth:`set_properties` has to change; empty where there is nothing."""
+        """Return what :meth:`set_properties` has to change; empty where there is nothing."""
         ...
 
     def set_properties(
@@ -625,7 +625,7 @@ class Engine(Protocol):
 
 
 def function_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> FunctionSpec:
-    """The statement of a SQL function."""
+    """Return the statement of a SQL function."""
     returns: str | tuple[Column, ...] = definition.returns or ""
     return FunctionSpec(
         name=definition.item_name,

@@ -70,7 +70,7 @@ def stamps(
 
 
 def view_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> ViewSpec:
-    """The statement of a view; user properties stand beside our stamps."""
+    """Return the statement of a view; user properties stand beside our stamps."""
     return ViewSpec(
         name=definition.item_name,
         columns=definition.columns,
@@ -124,7 +124,7 @@ def find_desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) ->
 
 
 def find_desired_names(state: State) -> dict[Identity, DesiredName]:
-    """All names that the committed state calls for, by identity."""
+    """Return all names that the committed state calls for, by identity."""
     world: dict[Identity, DesiredName] = {}
     lineage = state.lineage
     for mapping in state.mappings.values():
@@ -135,7 +135,7 @@ def find_desired_names(state: State) -> dict[Identity, DesiredName]:
 
 
 def find_desired_keys(state: State) -> set[tuple[str, str]]:
-    """The folded names of all relations: enough to see that nothing is missing.
+    """Return the folded names of all relations: enough to see that nothing is missing.
 
     As in :func:`find_desired_names`, what is quarantined has none: no start makes it.
     """
@@ -191,7 +191,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
-    """Whether a registration was made by this catalog.
+    """Return whether a registration was made by this catalog.
 
     A table is recognised by its location, a shard path that was handed out: Delta keeps a table's
     properties in the shard. Anything else by the catalog id in its properties.
@@ -204,7 +204,7 @@ def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
 
 
 def own_views_place(state: State) -> str | None:
-    """The schema that our own views are in, or are to move to; None while they have none."""
+    """Return the schema that our own views are in, or are to move to; None while they have none."""
     chosen = state.config.get(OWN_VIEWS)
     if chosen is not None:
         return chosen.value
@@ -246,7 +246,7 @@ def _former(state: State) -> dict[str, tuple[str, ...]]:
 
 
 def matches(desired: DesiredName, registration: Registration, warehouse: str) -> bool:
-    """Whether a registration of ours is exactly what is desired under its name."""
+    """Return whether a registration of ours is exactly what is desired under its name."""
     if desired.kind != registration.kind:
         return False
     if desired.kind == "table":
@@ -302,7 +302,7 @@ def difference(
     observed: Iterable[Registration],
     warehouse: str,
 ) -> Difference:
-    """What is to be done, from the two worlds.
+    """Return what is to be done, from the two worlds.
 
     A view or function of the same id is replaced, so that its name is there all the time, unless a
     tombstone wants it dropped. None of our own views is put beside those of another installation:

@@ -112,7 +112,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
 def find_replacing_properties(
     work: ExecutionContext, state: State, record: ShardRecord, earlier: Mapping[str, str | None]
 ) -> dict[str, str | None]:
-    """The properties that take a seal's place; append-only stays where a query relies on it.
+    """Return the properties that take a seal's place; append-only stays where a query relies on it.
 
     One that was started under the seal found the table so, and set nothing.
     """

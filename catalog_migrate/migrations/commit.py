@@ -439,7 +439,7 @@ def _find_quarantined_users(state: State, back: Mapping[str, str]) -> dict[str, 
 def pending_bundled(
     work: ExecutionContext, state: State, statements: Sequence[str] | None
 ) -> BundledChanges | None:
-    """What is not as the release bundles it, in ``statements``; notes what is waiting.
+    """Return what is not as the release bundles it, in ``statements``; notes what is waiting.
 
     ``statements`` None leaves what was bundled as it is.
     """

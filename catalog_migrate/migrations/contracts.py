@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def find_contracts(engine: Engine, release: Release) -> Mapping[Identity, Sequence[Column] | str]:
-    """The columns of the views without a typed list, or Spark's reason why there are none.
+    """Return the columns of the views without a typed list, or Spark's reason why there are none.
 
     Views that read one of the latter are left out: what is wrong with them cannot be known.
     """

@@ -33,7 +33,7 @@ class CopyTable(BuildTable):
 
 
 def copy_bulk(work: ExecutionContext, shard: NewShard) -> NewShard:
-    """The rows that the old shard, or the retired ones of a rollback, have now; repeatable.
+    """Return the rows that the old shard, or the retired ones of a rollback, have now; repeatable.
 
     How long it took is put into the size, where that is known.
     """
@@ -156,7 +156,7 @@ def restore_from_segments(work: ExecutionContext, shard: NewShard) -> NewShard:
 
 
 def restore_from_tail(work: ExecutionContext, shard: NewShard, upto: int, sealed: int) -> NewShard:
-    """What was appended between the copy and the seal."""
+    """Return what was appended between the copy and the seal."""
     last = shard.target.segments[-1]
     after = shard.source_version if shard.source_version is not None else 0
     if upto > after:

@@ -61,7 +61,7 @@ class StreamTables(Protocol):
         """The shard of a table was copied from ``old`` (sealed) to ``new``; repeatable."""
 
     def follow(self, migration: Migration) -> Update:
-        """What sources and sinks are after a migration, for its own commit."""
+        """Return what sources and sinks are after a migration, for its own commit."""
 
     def with_streams(
         self, migration: Migration, state: State, statements: Sequence[str]
@@ -72,7 +72,7 @@ class StreamTables(Protocol):
         """
 
     def bring_in(self, state: State, statements: Sequence[str]) -> BundledChanges:
-        """What puts the bundled streams of a release in force."""
+        """Return what puts the bundled streams of a release in force."""
 
     def make_shard(self, state: State, item_id: str, engine: Engine) -> None:
         """Make the shards of a new source, of its dead letters and of its cluster's log."""
@@ -99,7 +99,7 @@ BACK_OFF = (0.2, 0.4, 0.8)
 
 
 def new_token() -> str:
-    """A random part of a path that no other attempt of any process will use."""
+    """Return a random part of a path that no other attempt of any process will use."""
     return uuid4().hex
 
 
@@ -127,7 +127,7 @@ class Journal(Execution):
     repaired: list[str] = field(default_factory=list)
 
     def outstanding(self, state: State) -> tuple[str, ...]:
-        """What could not be done for users' objects, and which are broken, each once."""
+        """Return what could not be done for users' objects, and which are broken, each once."""
         told = (
             *self.waiting, *self.unmade, *(self.tolerated or ()), *state.list_quarantined(),
             *self.users, *map(str, state.unbound_user_objects),
@@ -156,7 +156,7 @@ class ExecutionContext:
     journal: Journal = field(default_factory=Journal)
 
     def at(self, state: State, lease: Lease | None = None) -> ExecutionContext:
-        """The same on the warehouse of ``state``, with the right that ``lease`` gives."""
+        """Return the same on the warehouse of ``state``, with the right that ``lease`` gives."""
         return replace(self, warehouse=state.setting("warehouse"), lease=lease)
 
     @property
@@ -189,7 +189,7 @@ class ExecutionContext:
             self.lease.ensure()
 
     def absolute(self, path: str) -> str:
-        """The absolute form of a shard path."""
+        """Return the absolute form of a shard path."""
         return absolute(self.warehouse, path)
 
     @property
@@ -227,7 +227,7 @@ def absolute(warehouse: str, path: str) -> str:
 
 
 def relative(warehouse: str, location: str) -> str | None:
-    """The shard path of a location below the warehouse, None when it lies elsewhere."""
+    """Return the shard path of a location below the warehouse, None when it lies elsewhere."""
     if "://" in warehouse and "://" in location:
         prefix, place = normalise(warehouse) + "/", normalise(location)
         return place[len(prefix) :] if place.startswith(prefix) else None
@@ -269,7 +269,7 @@ class AfterCommit(Operation[ExecutionContext]):
     stop the others."""
 
     def is_hopeless(self, error: Exception) -> bool:
-        """What is not the engine's is about this process: its lease, or a fault."""
+        """Return what is not the engine's is about this process: its lease, or a fault."""
         return not isinstance(error, EngineFailure)
 
 

@@ -56,7 +56,7 @@ def remedy_of(failures: Iterable[StepFailure]) -> str:
 def not_tolerated(
     told: list[str], state: State, failures: list[StepFailure]
 ) -> list[StepFailure]:
-    """The failures that stop a start; the others are told, and tried again at each start.
+    """Return the failures that stop a start; the others are told, and tried again at each start.
 
     Those are on users' objects, and a name of our own views that something else has.
     """
@@ -125,7 +125,7 @@ def record_session_failure(work: ExecutionContext, seen: State, error: NotReconc
 
 
 def clear_session_failure(work: ExecutionContext, state: State) -> State:
-    """The state without the word of :func:`record_session_failure`, once names were made."""
+    """Return the state without the word of :func:`record_session_failure`, once names were made."""
     known = state.operations.get(RECONCILE)
     if known is None or not is_of_session(known):
         return state
@@ -137,7 +137,7 @@ _OF_SESSION = {"phase": "session"}
 
 
 def is_of_session(record: OperationRecord) -> bool:
-    """Whether a failure is about names that end with their session."""
+    """Return whether a failure is about names that end with their session."""
     return record.state == FAILED and _OF_SESSION.items() <= record.detail.items()
 
 

@@ -93,7 +93,7 @@ def _specs(fill: Fill) -> list[ViewSpec | FunctionSpec]:
 def fill_again_if_read_too_early(
     work: ExecutionContext, state: State, shard: NewShard, sealed: Mapping[str, int]
 ) -> NewShard:
-    """The shard filled from what its tables had when they were sealed.
+    """Return the shard filled from what its tables had when they were sealed.
 
     Nothing is done where no row came or went between the read and the seal of any of them.
     """

@@ -283,7 +283,7 @@ def _copy_instead(work: ExecutionContext, state: State, path: str) -> State:
 def target_of(
     state: State, item_id: str, projection: tuple[tuple[str, str], ...] = ()
 ) -> Target:
-    """What is in force of a table, as the target of a new directory."""
+    """Return what is in force of a table, as the target of a new directory."""
     mapping = next(m for m in state.mappings.values() if m.item_id == item_id)
     return Target(
         definition=state.items[item_id].definition, identity=mapping.identity, item_id=item_id,

@@ -22,7 +22,7 @@ _FIX = "correct those rows of {table}, or {what}"
 
 
 def look_at_rows(work: ExecutionContext, state: State, migration: Migration) -> Migration:
-    """The migration with the rows that its tables would not take; writes nothing.
+    """Return the migration with the rows that its tables would not take; writes nothing.
 
     Tables with a text that does not bind are left out: there is nothing to evaluate.
     """

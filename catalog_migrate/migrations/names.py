@@ -110,7 +110,7 @@ def name_operations(
     state: State, found: Difference, warehouse: str, program: Sequence[Step] = (), *,
     session: bool = False,
 ) -> list[NameOperation]:
-    """What brings names in line, in the order of ``program`` where that has it all.
+    """Return what brings names in line, in the order of ``program`` where that has it all.
 
     What it has beyond that is done already. ``session``: names end with their session, which is
     what their steps say. OLD is what the tombstones say of who used what; of a
@@ -154,7 +154,7 @@ class _CalledFor:
         return [self._operation(*each) for each in steps]
 
     def anew(self) -> list[NameOperation]:
-        """The operations in the one order, made of what is observed to be missing."""
+        """Return the operations in the one order, made of what is observed to be missing."""
         found = self._found
         if self._old is None:
             waves = order_creates(self._uses, self._keys, found.missing)

@@ -28,7 +28,7 @@ def find_installation(registration: Registration, warehouse: str) -> str:
 
 
 def describe_holder(registration: Registration, installation: str) -> str:
-    """What stands under a name, whose it is and where, in words."""
+    """Return what stands under a name, whose it is and where, in words."""
     whose = f"of another installation ({installation})" if installation else "that is not ours"
     where = registration.location or ("" if installation else "with another definition")
     return f"a {registration.kind} {whose}" + (f": {where}" if where else "")

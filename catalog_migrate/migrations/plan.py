@@ -52,7 +52,7 @@ class ReleaseToApply(msgspec.Struct, frozen=True):
         return self.release.statements
 
     def is_in_force(self, state: State) -> bool:
-        """Whether this very release is the one on record."""
+        """Return whether this very release is the one on record."""
         standing = state.release_in_force(self.owner)
         return standing is not None and (standing.name, standing.manifest_hash) == (
             self.release.name, self.release.manifest_hash
@@ -79,7 +79,7 @@ NEWEST = 20
 
 
 def last_copies(state: State) -> Sequence[Copied]:
-    """The newest copies on record, by the numbers of the shapes that they were made for."""
+    """Return the newest copies on record, by the numbers of the shapes that they were made for."""
     copied = sorted(
         (int(shard.global_id[1:]), shard.copied_bytes, shard.copy_seconds)
         for shard in state.shards.values() if shard.copied_bytes and shard.copy_seconds
@@ -98,7 +98,7 @@ class PlanningInputs(msgspec.Struct, frozen=True):
     streams: StreamTables | None = None
 
     def sizes(self, state: State) -> Sizes:
-        """What each table has, and what a copy takes by the last ones of this catalog.
+        """Return what each table has, and what a copy takes by the last ones of this catalog.
 
         The records of shards are looked through once, when the first size is asked for.
         """
@@ -199,7 +199,7 @@ def _release_planned(
 def plan_from_baseline(
     baseline: Baseline, release: Release, options: BootstrapOptions
 ) -> Migration:
-    """The migration from what is no catalog's: from nothing, or from another release."""
+    """Return the migration from what is no catalog's: from nothing, or from another release."""
     from catalog_migrate.planner.planning import plan_migration
 
     return plan_migration(baseline, release, approve=options.approvals, policy=options.policy)

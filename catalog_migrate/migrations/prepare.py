@@ -73,7 +73,7 @@ Asked = tuple[Target, AnyRequest, TableExpression | None]
 
 
 def bind_requests(migration: Migration) -> list[Asked]:
-    """What Spark must bind: every object that changes and every dependent, text by text."""
+    """Return what Spark must bind: every object that changes and every dependent, text by text."""
     texts = _Texts(migration)
     requests: list[Asked] = []
     for target in migration.targets:
@@ -109,7 +109,7 @@ class _Texts:
         )
 
     def requests(self, target: Target) -> Iterator[Asked]:
-        """What is asked of a view or function, if it has a text."""
+        """Yield what is asked of a view or function, if it has a text."""
         definition, function = target.definition, self._functions.get(target.identity)
         if (definition.sql if function is None else definition.body) is None:
             return
@@ -163,7 +163,7 @@ def _fill_request(target: Target, fill: Fill) -> BindRequest:
 def prove(
     migration: Migration, bind: Callable[[list[AnyRequest]], Sequence[BindResult]]
 ) -> Migration:
-    """The migration with what :meth:`Engine.bind` says of all that changes."""
+    """Return the migration with what :meth:`Engine.bind` says of all that changes."""
     asked = bind_requests(migration)
     results = bind([request for _, request, _ in asked]) if asked else []
     return with_proofs(migration, [
@@ -186,7 +186,7 @@ def bind(work: ExecutionContext, requests: list[AnyRequest]) -> list[BindResult]
 def foreign_names(
     work: ExecutionContext, state: State | None, migration: Migration
 ) -> list[Held]:
-    """Each name of the new state that something of others holds, those that stay too.
+    """Return each name of the new state that something of others holds, those that stay too.
 
     What stays was taken in another session, maybe: names of this one may be another installation's.
     ``state`` None: nothing is ours, because there is no catalog yet.
@@ -232,7 +232,7 @@ def validate(work: ExecutionContext, state: State | None, migration: Migration) 
 
 
 def validate_views(work: ExecutionContext, migration: Migration) -> Migration:
-    """The migration with whether its views bind; MigrationBlocked when one does not."""
+    """Return the migration with whether its views bind; MigrationBlocked when one does not."""
     return _require_applyable(prove(migration, lambda requests: bind(work, requests)))
 
 

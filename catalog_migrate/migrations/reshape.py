@@ -242,7 +242,7 @@ def _shadow_of(work: ExecutionContext, target: Target) -> str:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a committed change was refused for good, so that only a copy makes it true.
+    """Return whether a committed change was refused for good, so that only a copy makes it true.
 
     By the error class: a full disk or a lost file has none, and a copy would fail as well. Delta
     has none for some of what it never does.

@@ -72,7 +72,7 @@ def read_past(log: CatalogLog, to: int | None = None, plan: Plan | None = None) 
 
 
 def default_serial(log: CatalogLog) -> int:
-    """The serial before the newest migration of the software's release."""
+    """Return the serial before the newest migration of the software's release."""
     for entry in entries(log):
         if entry.serial_before in (None, entry.serial_after):
             continue
@@ -154,7 +154,7 @@ def plan_rollback(
     approve: Collection[str] = (),
     policy: Policy | None = None,
 ) -> Migration:
-    """The plan that leads from ``now`` back to ``past``; writes nothing.
+    """Return the plan that leads from ``now`` back to ``past``; writes nothing.
 
     ``grown`` and ``sizes`` look at shards by their relative paths and item ids.
     """
@@ -167,5 +167,5 @@ def plan_rollback(
 
 
 def going_back_by(policy: Policy | None) -> Policy:
-    """The policy of a rollback: it is meant, so that nothing but a rule refuses it."""
+    """Return the policy of a rollback: it is meant, so that nothing but a rule refuses it."""
     return Policy(allow_downgrade=True, rules=policy.rules if policy is not None else ())

@@ -31,7 +31,7 @@ RACED = "safe_commits"
 
 
 def rows_addresses(warehouse: str, state: State | None) -> Sequence[str]:
-    """The warehouse, and an address for each scheme and bucket that other tables are in.
+    """Return the warehouse, and an address for each scheme and bucket that other tables are in.
 
     Adopted tables stay where they are; Spark has a LogStore for each scheme.
     """
@@ -62,7 +62,7 @@ def require_safe_commits(
     state: State | None = None, options: BootstrapOptions = _DEFAULTS,
     on_note: Callable[[str], None] | None = None,
 ) -> LogStoreInUse | None:
-    """What the session commits with to ``warehouse``, after a look at whether that is safe.
+    """Return what the session commits with to ``warehouse``, after a look at whether that is safe.
 
     ``storage`` are the options by which delta-rs reaches it; ``state`` is the catalog's, which
     remembers earlier races (None: none counts). Returns the LogStore where it was raced now, for
@@ -126,7 +126,7 @@ def _take_at_its_word(
 
 
 def setting_of(used: LogStoreInUse) -> str:
-    """The catalog's setting that remembers a race."""
+    """Return the catalog's setting that remembers a race."""
     return f"{RACED} {used.key}"
 
 

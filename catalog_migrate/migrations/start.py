@@ -171,7 +171,7 @@ def look(
     engine: Engine, log: CatalogLog, part: ReleaseToApply, options: BootstrapOptions, *,
     clock: Clock, streams: StreamTables,
 ) -> BootstrapReport:
-    """What a start would do, with what becomes of users' objects; not one byte is written.
+    """Return what a start would do, with what becomes of users' objects; not one byte is written.
 
     Of what Spark can prove besides the plan says nothing: that takes a look at rows as well.
     """

@@ -80,7 +80,7 @@ class _Conversion(NamedTuple):
     def of_struct(
         self, expression: str, source: Struct, target: Struct, *, nullable: bool
     ) -> str:
-        """A struct put together field by field, each at this depth."""
+        """Return a struct put together field by field, each at this depth."""
         parts: list[str] = []
         nothing = [f"{expression} IS NULL"]
         for field, before in match_fields(source, target):
@@ -105,7 +105,7 @@ class _Conversion(NamedTuple):
 
 
 def is_complete(expression: str) -> bool:
-    """Whether a :func:`conversion` has everything, so that it can be run as it is."""
+    """Return whether a :func:`conversion` has everything, so that it can be run as it is."""
     return NO_CONVERSION not in expression and MISSING_VALUE.partition("{")[0] not in expression
 
 

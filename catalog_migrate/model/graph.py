@@ -62,7 +62,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
         self._explained: tuple[frozenset[Identity], dict[Identity, Identity | None]] | None = None
 
     def key(self, node: Identity) -> ItemKey:
-        """The key of an object of the graph."""
+        """Return the key of an object of the graph."""
         key: ItemKey = self.nodes[node]["key"]
         return key
 
@@ -79,7 +79,7 @@ class DependencyGraph(networkx.DiGraph):  # type: ignore[misc]  # networkx has n
         return tuple(self.get_edge_data(used, user, {}).get("roles", ()))
 
     def topological(self) -> tuple[Identity, ...]:
-        """All objects, what is used first, of several possible next ones the lowest rank.
+        """Return all objects, what is used first, of several possible next ones the lowest rank.
 
         Raises :class:`DependencyCycle`.
         """

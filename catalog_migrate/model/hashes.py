@@ -64,18 +64,18 @@ _NESTED_COMMENT = re.compile(r"/\*(?!\+)(?:(?!\*/).)*/\*", re.DOTALL)
 
 
 def schema_fingerprint(columns: Iterable[Column]) -> str:
-    """The schema's hash: names, canonical types and nullability of the columns in order."""
+    """Return the schema's hash: names, canonical types and nullability of the columns in order."""
     parts = list(map(_column, columns))
     return _hash(_SCHEMA + _number(len(parts)) + b"".join(parts))
 
 
 def definition_hash(tokens: Iterable[str]) -> str:
-    """The hash of a view's or function's normalised tokens."""
+    """Return the hash of a view's or function's normalised tokens."""
     return _hash(_DEFINITION + b"".join(map(_part, tokens)))
 
 
 def is_present(definition_hash: str) -> bool:
-    """Whether the hash of a text is of the scheme that :func:`definition_hash` gives."""
+    """Return whether the hash of a text is of the scheme that :func:`definition_hash` gives."""
     return definition_hash.startswith("2:")
 
 
@@ -85,7 +85,7 @@ def dependency_hash(names: Iterable[str]) -> str:
 
 
 def text_hash(text: str) -> str:
-    """The hash of a raw text: when it is equal, nothing needs to be tokenised."""
+    """Return the hash of a raw text: when it is equal, nothing needs to be tokenised."""
     return _hash(_TEXT + _encode(text))
 
 
@@ -121,7 +121,7 @@ def storage_hash(definition: ObjectDefinition) -> str:
 
 
 def comment_hash(definition: ObjectDefinition) -> str:
-    """The hash of the object's comment and its columns' comments; an empty one is none."""
+    """Return the hash of the object's comment and its columns' comments; an empty one is none."""
     comments = sorted(
         (column.name.lower(), column.comment) for column in definition.columns if column.comment
     )
@@ -140,7 +140,7 @@ def decision_hashes(definition: ObjectDefinition) -> dict[str, str]:
 
 
 def restamp_storage(stored: str, definition: ObjectDefinition) -> str:
-    """The hash of how a table is stored, made again where ``stored`` is of scheme 1."""
+    """Return the hash of how a table is stored, made again where ``stored`` is of scheme 1."""
     present = storage_hash(definition)
     return present if stored[:2] != present[:2] else stored
 

@@ -156,7 +156,7 @@ def _moves(order: list[str], wanted: Sequence[str]) -> list[Alter]:
 
 
 def longest_increasing(positions: Sequence[int]) -> frozenset[int]:
-    """The members of one longest rising subsequence: what need not be moved."""
+    """Return the members of one longest rising subsequence: what need not be moved."""
     tails: list[int] = []
     before: dict[int, int | None] = {}
     for value in positions:

@@ -48,7 +48,7 @@ def quote_sql(part: str) -> str:
 
 
 def spark_refuses(kind: str, schema: str, name: str) -> str | None:
-    """The part of a relation's (or the schema of a function's) name that Spark cannot have.
+    """Return the part of a relation's (or the schema of a function's) name that Spark cannot have.
 
     Spark's session catalog takes letters without accents, digits and ``_`` for schemas, tables and
     views, quoted or not (``INVALID_SCHEMA_OR_RELATION_NAME``, ``SessionCatalog.validateName``), and
@@ -66,7 +66,7 @@ def namespace_of(kind: str) -> str:
 
 
 def fold(part: str) -> str:
-    """The form in which names are compared: Spark's names have no case."""
+    """Return the form in which names are compared: Spark's names have no case."""
     return part.lower()
 
 
@@ -172,12 +172,12 @@ class Allocator:
         self.next_value = next_value
 
     def allocate(self) -> str:
-        """The next id, e.g. ``s12``."""
+        """Return the next id, e.g. ``s12``."""
         value = f"{self.prefix}{self.next_value}"
         self.next_value += 1
         return value
 
 
 def number_of(identifier: str) -> int:
-    """The counter value inside an id: ``number_of("s12") == 12``."""
+    """Return the counter value inside an id: ``number_of("s12") == 12``."""
     return int(identifier[1:])

@@ -16,7 +16,7 @@ _PLACEHOLDER = re.compile(r"-[0-9a-f]{32}\.twin\Z")
 
 
 def shard_path(schema: str, name: str, token: str) -> str:
-    """A fresh shard path ``<schema>/<name>/<token>``; odd characters are encoded.
+    """Return a fresh shard path ``<schema>/<name>/<token>``; odd characters are encoded.
 
     A directory's name has room for 255 bytes, and an odd character takes up to twelve: a long part
     is cut and ends with its hash. It is for people to read; what makes a path unique is the token.
@@ -37,7 +37,7 @@ def shard_location(warehouse: str, path: str) -> str:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a shard lies where it was adopted and not below the warehouse."""
+    """Return whether a shard lies where it was adopted and not below the warehouse."""
     return path.startswith("/") or "://" in path
 
 
@@ -50,7 +50,7 @@ def placeholder_location(location: str) -> str:
 
 
 def is_placeholder(location: str) -> bool:
-    """Whether a location is one of :func:`placeholder_location`: a table without rows."""
+    """Return whether a location is one of :func:`placeholder_location`: a table without rows."""
     return _PLACEHOLDER.search(location) is not None
 
 

@@ -30,7 +30,7 @@ FURTHEST = 10
 
 
 def estimate_seconds(size: int, copies: Sequence[Copied]) -> float | None:
-    """How long copying ``size`` bytes takes: the least-squares line through ``copies``.
+    """Return how long copying ``size`` bytes takes: the least-squares line through ``copies``.
 
     A copy of few bytes takes as long as starting one, so a rate alone would be wrong by orders of
     magnitude for a table much larger: there, and without copies, it is None.

@@ -53,7 +53,7 @@ class TableProperty:
     instead: str | None = None
 
     def is_on(self, value: str | None) -> bool:
-        """Whether the value turns on what the property stands for."""
+        """Return whether the value turns on what the property stands for."""
         return value is not None and value.lower() not in ("false", "none", "classic", "")
 
 
@@ -260,7 +260,7 @@ def is_on(key: str, value: str | None) -> bool:
 
 
 def is_metadata(key: str, before: str | None, after: str | None) -> bool:
-    """Whether a commit of metadata alone changes a property so, on a table that has rows."""
+    """Return whether a commit of metadata alone changes a property so, on a table that has rows."""
     return change_of(key, before, after) == "metadata" or not (
         is_on(key, before) or is_on(key, after)
     )
@@ -277,7 +277,7 @@ def sets_by_spark(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
 
 
 def needs_copy(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether only a new table has the other properties."""
+    """Return whether only a new table has the other properties."""
     return "copy" in _changes(before, after)
 
 
@@ -291,7 +291,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> set[Change]
 
 
 def change_of(key: str, before: str | None, after: str | None) -> Change:
-    """What it takes to change a property of a table with rows; None: it is not set."""
+    """Return what it takes to change a property of a table with rows; None: it is not set."""
     folded = key.lower()
     if folded.startswith(FEATURE):
         return "spark" if after is not None else "metadata"
@@ -311,7 +311,7 @@ def _change_of_mapping(before: str, after: str) -> Change:
 
 
 def is_made_by_spark(properties: Mapping[str, str]) -> bool:
-    """Whether a new table with these properties has the features only where Spark makes it.
+    """Return whether a new table with these properties has the features only where Spark makes it.
 
     delta-rs writes the protocol of a table with a change data feed, or mapped by name, right.
     """
@@ -336,7 +336,7 @@ def faults_of(
     properties: Mapping[str, str], columns: Mapping[str, str] = {},
     partitioned_by: Sequence[str] = (),
 ) -> list[Fault]:
-    """What is wrong with the properties of a table, one by one and together.
+    """Return what is wrong with the properties of a table, one by one and together.
 
     ``columns`` are the names and types of its columns.
     """

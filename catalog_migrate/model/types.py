@@ -165,7 +165,7 @@ class _Parser:
         self.position = 0
 
     def whole(self) -> Type:
-        """The tree of the whole text; UnknownType when anything is left over."""
+        """Return the tree of the whole text; UnknownType when anything is left over."""
         tree = self.type()
         if self.position < len(self.tokens):
             self.fail(f"{self.tokens[self.position].text!r} is left over")
@@ -308,14 +308,14 @@ class _Parser:
         return tokens
 
     def peek(self) -> str:
-        """The text of the next bare token; empty at the end and before a quoted one."""
+        """Return the text of the next bare token; empty at the end and before a quoted one."""
         if self.position == len(self.tokens):
             return ""
         token = self.tokens[self.position]
         return token.text if token.kind in ("word", "mark") else ""
 
     def take(self) -> _Token:
-        """The next token; UnknownType at the end."""
+        """Return the next token; UnknownType at the end."""
         if self.position == len(self.tokens):
             self.fail("it ends too early")
         self.position += 1
@@ -354,7 +354,7 @@ _CACHE_LIMIT = 8192
 
 
 def canonical_type(text: str, user_types: UserTypes | None = None) -> str:
-    """The one spelling of a type.
+    """Return the one spelling of a type.
 
     ``text`` is a type as written, ``user_types`` the types of the release, keyed (folded schema,
     folded name); only qualified names are looked up there, and their texts may use others.
@@ -413,7 +413,7 @@ _UP_CASTS = frozenset(
 
 @lru_cache(maxsize=4096)
 def is_up_cast(source: str, target: str) -> bool:
-    """Whether Spark casts by itself under ``WITH SCHEMA BINDING`` (its ``Cast.canUpCast``).
+    """Return whether Spark casts by itself under ``WITH SCHEMA BINDING`` (its ``Cast.canUpCast``).
 
     An up-cast may round (BIGINT to FLOAT), cut (TIMESTAMP to BIGINT) or fail at run time
     (DECIMAL(19,0) to BIGINT); :func:`is_lossless` is the stricter question.
@@ -549,7 +549,7 @@ def _without_variant(tree: Type, *, reads: bool) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_null_from_cast(source: str, target: str) -> bool:
-    """Whether Spark takes what CAST gives for nullable although the value is not (its
+    """Return whether Spark takes what CAST gives for nullable although the value is not (its
     ``Cast.forceNullable``)."""
     return _null_from_cast(parse_type(source), parse_type(target))
 
@@ -590,7 +590,7 @@ def _is_null_safe(source: Type, target: Decimal) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_assignable(source: str, target: str) -> bool:
-    """Whether an INSERT stores a value without a CAST, under ANSI store assignment (Spark's
+    """Return whether an INSERT stores a value without a CAST, under ANSI store assignment (Spark's
     ``Cast.canANSIStoreAssign``): a value that does not fit fails there."""
     return _assignable(parse_type(source), parse_type(target))
 
@@ -616,7 +616,7 @@ def _assignable(source: Type, target: Type) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Whether a type is one of numbers, DECIMAL included."""
+    """Return whether a type is one of numbers, DECIMAL included."""
     return _is_number(parse_type(text))
 
 
@@ -638,7 +638,7 @@ def is_lossless(source: str, target: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def becomes_text(source: str, target: str) -> bool:
-    """Whether a value that was none, at any depth, is turned into text."""
+    """Return whether a value that was none, at any depth, is turned into text."""
     return any(
         is_text(to) and not is_text(of)
         for of, to in _leaves(parse_type(source), parse_type(target))
@@ -665,7 +665,7 @@ def _leaves(source: Type, target: Type) -> Iterator[tuple[Type, Type]]:
 
 
 def match_fields(source: Struct, target: Struct) -> list[tuple[Field, Field | None]]:
-    """Each field of ``target`` with the one of ``source`` that it continues, by name."""
+    """Return each field of ``target`` with the one of ``source`` that it continues, by name."""
     known = {field.name.lower(): field for field in source.fields}
     return [(field, known.get(field.name.lower())) for field in target.fields]
 
@@ -729,7 +729,7 @@ def _find_added_in_struct(
 
 
 def is_longer_text(source: str, target: str) -> bool:
-    """Whether a VARCHAR becomes one that takes more: a longer one, or STRING.
+    """Return whether a VARCHAR becomes one that takes more: a longer one, or STRING.
 
     Delta keeps the length beside the schema, where Spark looks it up before each write (its
     ``CharVarcharUtils``): the files of both are the same, and nobody has to copy them.

@@ -47,7 +47,7 @@ def group_in_waves(depths: Mapping[Step, int], chosen: Container[Step]) -> list[
 def find_cycle(
     roots: Iterable[Node], uses: Callable[[Node], Iterable[Node]], known: Container[Node]
 ) -> list[Node]:
-    """A circle of uses that one of ``roots`` leads to, its first node also last; else empty.
+    """Return a circle of uses that one of ``roots`` leads to, its first node also last; else empty.
 
     ``uses`` is asked for ``known`` nodes only. The circle begins with the least of its nodes.
     """

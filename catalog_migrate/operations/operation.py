@@ -121,11 +121,11 @@ class Operation(ABC, Generic[C]):
         return self.step.describe()
 
     def outcome_of(self, error: BaseException) -> str:
-        """What is put on record when it fails."""
+        """Return what is put on record when it fails."""
         return outcome_of(error)
 
     def is_hopeless(self, error: Exception) -> bool:  # noqa: ARG002 - for those that know
-        """Whether all that follow would fail of this error, too, after as long a wait."""
+        """Return whether all that follow would fail of this error, too, after as long a wait."""
         return False
 
 

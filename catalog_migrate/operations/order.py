@@ -103,7 +103,7 @@ def order_waves(
     redefines: Collection[Identity],
     renames: Mapping[Identity, Identity] = _NO_RENAMES,
 ) -> tuple[Wave, ...]:
-    """The steps in waves: a step stands in the wave behind the last one that it waits for.
+    """Return the steps in waves: a step stands in the wave behind the last one that it waits for.
 
     ``renames`` are the names of NEW, with those of OLD, of what must never have both.
     """
@@ -160,7 +160,7 @@ class _Change:
     renames: Mapping[Identity, Identity]
 
     def act(self, step: _Node) -> str:
-        """What happens at a step; objects that stay put pass the order on."""
+        """Return what happens at a step; objects that stay put pass the order on."""
         side, name = step
         if side == "old":
             return _DROP if name in self.dropped else _PASS
@@ -189,7 +189,7 @@ class _Change:
         }
 
     def settle(self) -> networkx.DiGraph:
-        """The steps, each with an edge to those that wait for it, without circles.
+        """Return the steps, each with an edge to those that wait for it, without circles.
 
         For that some redefines may become drops and creates.
         """

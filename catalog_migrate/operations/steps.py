@@ -134,7 +134,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 
 def store_program(program: Iterable[Step]) -> tuple[dict[str, Any], ...]:
-    """A program as a record carries it."""
+    """Return a program as a record carries it."""
     return tuple(msgspec.to_builtins(step) for step in program)
 
 
@@ -202,7 +202,7 @@ class Executed(msgspec.Struct, frozen=True, gc=False):
     def of(
         cls, step: Step, began: float, ended: float, outcome: str = "done"
     ) -> Executed:
-        """What was executed from ``began`` to ``ended`` (seconds since the epoch)."""
+        """Return what was executed from ``began`` to ``ended`` (seconds since the epoch)."""
         moment = datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="milliseconds")
         return cls(
             step.op, step.kind, step.name, step.id, step.phase,

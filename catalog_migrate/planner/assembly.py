@@ -51,7 +51,7 @@ def complete(plan: Plan, *, unchanged: int) -> Plan:
 
 
 def rebase(migration: Migration, base: Base) -> Migration:
-    """A migration from nothing as one from an empty catalog that was created meanwhile."""
+    """Return a migration from nothing as one from an empty catalog that was created meanwhile."""
     plan = replace(migration.plan, base=base)
     return replace(migration, plan=replace(plan, plan_hash=plan_hash(plan)))
 
@@ -59,7 +59,7 @@ def rebase(migration: Migration, base: Base) -> Migration:
 def nothing_to_do(
     baseline: Baseline, release: str, manifest_hash: str, *, unchanged: int
 ) -> Migration:
-    """The migration to a release of ``unchanged`` objects that all stand as they should."""
+    """Return the migration to a release of ``unchanged`` objects that all stand as they should."""
     return Migration(
         plan=complete(
             empty_plan(baseline.base, PlanTarget(release, manifest_hash)), unchanged=unchanged
@@ -83,7 +83,7 @@ def in_force(
     owner: Owner = "release",
     uri: str | None = None,
 ) -> Migration | None:
-    """The empty migration when this very release is in force, told by its name and its hash.
+    """Return the empty migration when this very release is in force, told by its name and its hash.
 
     The commit that writes a manifest hash writes every object of that manifest too, so nothing is
     compared and no definition decoded. None, and the release has to be compared, when another one

@@ -55,12 +55,12 @@ class Baseline(msgspec.Struct, frozen=True):
 
     @classmethod
     def empty(cls) -> Baseline:
-        """A catalog that holds nothing."""
+        """Return a catalog that holds nothing."""
         return cls()
 
     @classmethod
     def from_release(cls, release: Release, *, ordered: bool = True) -> Baseline:
-        """A release as a fresh catalog would number it: i1.. and s1.. in creation order.
+        """Return a release as a fresh catalog would number it: i1.. and s1.. in creation order.
 
         Where no id will be told, because the release is compared with itself, ``ordered`` False
         spares the sorting.
@@ -95,7 +95,7 @@ class Baseline(msgspec.Struct, frozen=True):
     def from_state(
         cls, state: State, *, owner: Owner = "release", uri: str | None = None
     ) -> Baseline:
-        """The objects of ``owner`` in a catalog's state; ``uri`` is the catalog's address.
+        """Return the objects of ``owner`` in a catalog's state; ``uri`` is the catalog's address.
 
         Edges to items that are gone (a quarantined user's object) are left out.
         """

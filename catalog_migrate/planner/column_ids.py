@@ -29,7 +29,7 @@ from catalog_migrate.planner.rollback import GoingBack
 def plan_column_ids(
     compared: Compared, movement: Movement, back: GoingBack | None
 ) -> ColumnIds | None:
-    """The ids that an object of the release has behind the plan; None for what is no table.
+    """Return the ids that an object of the release has behind the plan; None for what is no table.
 
     ``movement`` says where the rows come from, ``back`` what the plan goes back to, if it does.
     """
@@ -88,7 +88,7 @@ def restore_ids(
     *,
     together: bool,
 ) -> ColumnIds:
-    """The ids of a table that a rollback gives the ``columns`` of ``then`` again.
+    """Return the ids of a table that a rollback gives the ``columns`` of ``then`` again.
 
     ``now`` and ``old`` are what it had before the rollback. ``together``: its rows come from the
     shards of then; else they are those of now, cast to the types of then.
@@ -139,7 +139,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 def over(history: Sequence[Moment]) -> tuple[ItemRecord | None, ...]:
-    """The table at each moment with the ids of its columns, also where none are on record.
+    """Return the table at each moment with the ids of its columns, also where none are on record.
 
     Numbers below zero stand for columns and values that were gone when the first ids were given.
     """

@@ -82,7 +82,7 @@ class _Decided(msgspec.Struct, frozen=True):
 
 
 def contents_of_new(definition: ObjectDefinition) -> Contents:
-    """What a new object starts with: a new retained table is empty."""
+    """Return what a new object starts with: a new retained table is empty."""
     return "derived" if definition.kind == "table" and definition.is_derived else "none"
 
 
@@ -154,7 +154,7 @@ def _projection(columns: Mapping[str, _Decided]) -> tuple[tuple[str, str], ...]:
 
 
 def stays_in_place(compared: Compared, old: BaselineObject) -> bool:
-    """Whether a table keeps its shard and every row in it as it is."""
+    """Return whether a table keeps its shard and every row in it as it is."""
     return _fits_in_place(compared) and not any(_storage_reasons(compared, old.definition))
 
 
@@ -499,7 +499,7 @@ def _decide_removal(
 def changes_values(
     column: Column, before: Column, decisions: Mapping[str, str], ran: Collection[str]
 ) -> bool:
-    """Whether a copy put other values into a column than those of the one that it continues.
+    """Return whether a copy put other values into a column than those of the one that it continues.
 
     By what :func:`movement_of` decides: ``decisions`` are those of the release, ``ran`` the ones
     that had been applied before it.
@@ -576,7 +576,7 @@ def _block_removal(key: ItemKey, column: Column) -> Blocked:
 
 
 def block_ignored_rename(rename: IgnoredRename) -> Blocked:
-    """The refusal of a rename that would come to nothing, without a word."""
+    """Return the refusal of a rename that would come to nothing, without a word."""
     key, earlier = rename.key, rename.earlier.item_name
     return Blocked(
         str(key), RENAME_IGNORED,
@@ -587,7 +587,7 @@ def block_ignored_rename(rename: IgnoredRename) -> Blocked:
 
 
 def block_drop(key: ItemKey, *, in_release: bool = True) -> Blocked:
-    """The missing decision on a retained table that the release no longer has.
+    """Return the missing decision on a retained table that the release no longer has.
 
     ``in_release``: the release itself may say so as well.
     """

@@ -99,7 +99,7 @@ _NO_DELTA = ColumnDelta((), (), ())
 
 
 def is_unchanged(baseline: Baseline, release: Release) -> bool:
-    """Whether the release is in force as it stands, decided by hashes alone.
+    """Return whether the release is in force as it stands, decided by hashes alone.
 
     No graph is built and no column compared: this is what every start without a change costs.
     """
@@ -469,7 +469,7 @@ def _renames(
 
 
 def decision(decisions: Mapping[str, str], label: str, column: str) -> str | None:
-    """The hash of one decision on a column, whatever case its label is written in."""
+    """Return the hash of one decision on a column, whatever case its label is written in."""
     found = decisions.get(f"{label}:{column}")
     return found if found is not None else decisions.get(f"{label}:{column.lower()}")
 

@@ -49,7 +49,7 @@ def where_now(path: str, shards: Shards) -> str:
 
 
 def rows_of(path: str, shards: Shards) -> tuple[str, ...]:
-    """The shards whose own rows are in this one, oldest first and itself the last."""
+    """Return the shards whose own rows are in this one, oldest first and itself the last."""
     chain: list[str] = []
     made_of: tuple[str, ...] = ()
     following: str | None = path
@@ -79,7 +79,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def release_of(then: State) -> Release | None:
-    """The release that was in force, as its objects stood; None when there was none."""
+    """Return the release that was in force, as its objects stood; None when there was none."""
     record = then.release_in_force("release")
     if record is None:
         return None
@@ -235,7 +235,7 @@ class _Walk:
         return None if begun is None or ended is None or None in more else (begun, ended)
 
     def tables_since(self, item_id: str) -> Iterator[ItemRecord]:
-        """A table at each step from then on at which it was one."""
+        """Return a table at each step from then on at which it was one."""
         return filter(None, self._tables(item_id)[self._start :])
 
     # -- shards --------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class _Walk:
         return tuple(found.values())
 
     def was_there(self, path: str) -> bool:
-        """Whether a shard was in force then, or had been; one in the making was not."""
+        """Return whether a shard was in force then, or had been; one in the making was not."""
         record = self.then.shards.get(path)
         return record is not None and (
             record.state == "live" or record.retired_serial is not None

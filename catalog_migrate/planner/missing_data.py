@@ -29,7 +29,7 @@ class MissingData(msgspec.Struct, frozen=True):
 def missing_data(
     state: State, why_missing: Callable[[str], str | None], touched: Collection[str] = ()
 ) -> tuple[MissingData, ...]:
-    """The release's tables whose directories show no Delta log any more, by name.
+    """Return the release's tables whose directories show no Delta log any more, by name.
 
     ``why_missing`` looks at an absolute path; None where a log is. On an object store each look is
     a request, so only items that are ``touched`` are looked at there. Where every one of several

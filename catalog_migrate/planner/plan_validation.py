@@ -54,7 +54,7 @@ class Proof(NamedTuple):
     proven: bool = True
 
     def as_blocked(self, in_force: str | None) -> Blocked:
-        """The entry for a text that Spark refuses; ``in_force`` is the release of OLD."""
+        """Return the entry for a text that Spark refuses; ``in_force`` is the release of OLD."""
         if self.expression is None and self.kind == "table":
             return Blocked(
                 name=self.name, code=DOES_NOT_BIND,
@@ -128,7 +128,7 @@ class Held(NamedTuple):
 
 
 def with_bodies(migration: Migration, release: Release, *, views: bool = True) -> Migration:
-    """The migration once the SQL of every object that changes by itself was found to parse.
+    """Return the migration once the SQL of every object that changes by itself was found to parse.
 
     ``views`` False: Spark's analyser is to read the queries. Raises InvalidRelease with every text
     that no Spark parses.
@@ -150,12 +150,12 @@ def with_bodies(migration: Migration, release: Release, *, views: bool = True) -
 
 
 def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
-    """The plan with the (object, kind, why) of each text that nobody has parsed."""
+    """Return the plan with the (object, kind, why) of each text that nobody has parsed."""
     return replace(plan, unparsed=tuple(Unparsed(*each) for each in unparsed))
 
 
 def with_proofs(migration: Migration, proofs: Sequence[Proof]) -> Migration:
-    """The migration with the outcome of each proof; one that failed blocks its plan.
+    """Return the migration with the outcome of each proof; one that failed blocks its plan.
 
     ``bound`` says that all were tried where Spark could; the others stay unproven.
     """
@@ -193,7 +193,7 @@ def with_rows(migration: Migration, found: Sequence[RowsFound]) -> Migration:
 
 
 def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
-    """The migration with every name of the new state that something of others holds."""
+    """Return the migration with every name of the new state that something of others holds."""
     if not held:
         return migration
     blocked = [
@@ -212,7 +212,7 @@ def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
 def with_sinks_asked(
     migration: Migration, said: Sequence[tuple[str, str, str | None]]
 ) -> Migration:
-    """The migration with what schema registries say of sinks: (sink, in words, remedy).
+    """Return the migration with what schema registries say of sinks: (sink, in words, remedy).
 
     With a remedy it blocks the plan: a sink that comes with the release could not go on. A user's
     never does (I8).
@@ -240,14 +240,14 @@ def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Mig
 
 
 def with_unsupported_tables(migration: Migration, found: Sequence[Blocked]) -> Migration:
-    """The migration with every table that it changes and that has what is not supported."""
+    """Return the migration with every table that it changes and that has what is not supported."""
     if not found:
         return migration
     return _extend(migration, found, (), bound=migration.plan.bound)
 
 
 def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
-    """A plan that was saved, blocked by what is gone since.
+    """Return a plan that was saved, blocked by what is gone since.
 
     Raises :class:`StalePlan` where it was made while other rows were gone:
     what it says of them does not hold any more.
@@ -312,7 +312,7 @@ _WRITE = "write what is listed into the release, or approve it at the call"
 
 
 def blocked_error(plan: Plan) -> MigrationBlocked:
-    """The error for ``plan``, its decisions told apart from what no approval cures."""
+    """Return the error for ``plan``, its decisions told apart from what no approval cures."""
     back = plan.target.serial is not msgspec.UNSET
     decisions = {entry.code for entry in plan.blocked} & DECISION_CODES
     missing = sum(entry.code in decisions for entry in plan.blocked)

@@ -87,7 +87,7 @@ def _hash_details(document: dict[str, Any]) -> str:
 
 
 def same_plan(approved: Plan, plan: Plan) -> bool:
-    """Whether the plan that was made now is the approved one.
+    """Return whether the plan that was made now is the approved one.
 
     A file of format 1.0 names the steps of names alone, in an order of its own: they follow from
     the rest, which is compared. One of format 1.1 has the program, which has to be the same.
@@ -211,7 +211,7 @@ def other_target(plan: Plan, release: Release) -> tuple[str, ...]:
 
 
 def explain_staleness(plan: Plan, baseline: Baseline) -> tuple[str, ...]:
-    """What changed since the plan was made; empty when the plan fits the catalog."""
+    """Return what changed since the plan was made; empty when the plan fits the catalog."""
     base, now = plan.base, baseline.base
     if base.lineage is None or base.serial is None:
         return ("the plan compares two releases; it was not made for a catalog",)

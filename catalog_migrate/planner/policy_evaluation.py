@@ -46,7 +46,7 @@ class Risk(NamedTuple):
 
 
 def names_of(key: ItemKey, column: str | None) -> tuple[str, ...]:
-    """What a rule's pattern may fit: the object's name, and the column's below it."""
+    """Return what a rule's pattern may fit: the object's name, and the column's below it."""
     name = str(key.item_name)
     return (name,) if column is None else (name, f"{name}.{quote_part(column)}")
 
@@ -67,7 +67,7 @@ class Approvals:
         self.used: set[str] = set()
 
     def cover(self, risk: str, key: ItemKey, column: str | None = None) -> bool:
-        """Whether a loss of the object, or of one of its columns, is allowed; notes the use.
+        """Return whether a loss of the object, or of one of its columns, is allowed; notes the use.
 
         ``risk`` is its kind, for the policy.
         """
@@ -80,7 +80,7 @@ class Approvals:
         return True
 
     def bear(self, risk: str, key: ItemKey, column: str) -> bool:
-        """Whether a risk that the plan can avoid at a price is to be taken.
+        """Return whether a risk that the plan can avoid at a price is to be taken.
 
         It is unless the policy refuses it, or asks for an approval that was not given.
         """
@@ -90,7 +90,7 @@ class Approvals:
         return rule.action == "approve" and self.is_given(key, column)
 
     def is_given(self, key: ItemKey, column: str | None = None) -> bool:
-        """Whether the caller approved it; notes the use."""
+        """Return whether the caller approved it; notes the use."""
         name = (key.schema.lower(), key.name.lower())
         if name in self._entries:
             self.used.add(str(key.item_name))
@@ -120,7 +120,7 @@ def approval_parts(entry: str) -> tuple[str, ...]:
 def apply_policy(
     risks: Iterable[tuple[ItemKey, Risk]], blocked: Iterable[Blocked], approvals: Approvals
 ) -> list[Blocked]:
-    """What is blocked once the policy had its say.
+    """Return what is blocked once the policy had its say.
 
     ``blocked`` are the decisions that are missing without it; where a rule refuses, or asks for an
     approval that was not given, its entry takes the place of the missing decision.
@@ -143,7 +143,7 @@ def apply_policy(
 def risks_of_missing_decisions(
     key: ItemKey, blocked: Iterable[Blocked]
 ) -> Iterator[tuple[ItemKey, Risk]]:
-    """The risks that the missing decisions on one object are about."""
+    """Yield the risks that the missing decisions on one object are about."""
     for entry in blocked:
         kind = UNDECIDED.get(entry.code)
         if kind is not None:
@@ -171,7 +171,7 @@ def find_rule_against(key: ItemKey, risk: Risk, approvals: Approvals) -> Blocked
 
 
 def find_fence(state: State, release: Release, policy: Policy) -> str | None:
-    """Why this release must not be brought in force by a start, or None when it may.
+    """Return why this release must not be brought in force by a start, or None when it may.
 
     A name that was in force once and is not any more is fenced out, so that processes of two
     releases cannot undo each other; an unknown name whose version compares lower is refused too,

@@ -30,7 +30,7 @@ def program(
     creates: Collection[Identity],
     graphs: tuple[DependencyGraph, DependencyGraph],
 ) -> tuple[Step, ...]:
-    """What a migration executes, wave by wave.
+    """Return what a migration executes, wave by wave.
 
     ``targets`` are all objects of NEW in creation order, ``old`` those in force; ``drops`` are the
     names of OLD that go, in their order, ``creates`` those of NEW that come, both with those that

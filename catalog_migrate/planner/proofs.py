@@ -47,7 +47,7 @@ class TableExpression(msgspec.Struct, frozen=True):
 
 
 def expressions(target: Target) -> Iterator[TableExpression]:
-    """The expressions of a table that changes, as they come into force or are executed."""
+    """Yield the expressions of a table that changes, as they come into force or are executed."""
     definition = target.definition
     if target.action is None or definition.kind != "table":
         return
@@ -89,7 +89,7 @@ class RowsAtRisk(msgspec.Struct, frozen=True):
 
 
 def rows_at_risk(target: Target, before: Collection[Check]) -> RowsAtRisk:
-    """What may fail on a row when a table that has ``before`` as CHECKs is copied.
+    """Return what may fail on a row when a table that has ``before`` as CHECKs is copied.
 
     Nothing where every column is copied as it is, or converted without any loss.
     """
@@ -164,7 +164,7 @@ def rows_unseen(target: Target) -> bool:
 
 
 def unproven(targets: Iterable[Target]) -> tuple[Unproven, ...]:
-    """What only Spark can prove of the objects that change, in their order."""
+    """Return what only Spark can prove of the objects that change, in their order."""
     return tuple(
         Unproven(str(target.definition.key), target.definition.kind, what)
         for target in targets if target.action is not None

@@ -14,7 +14,7 @@ Before = Callable[[Target], ObjectDefinition | None]
 
 
 def find_record_format(targets: Sequence[Target], before: Before) -> int:
-    """The oldest format whose tools misread nothing of what the migration puts on record."""
+    """Return the oldest format whose tools misread nothing of what the migration puts on record."""
     if any(_is_misread(target, before) for target in targets):
         return IN_PLACE_FORMAT
     numbered = any(target.column_ids is not None for target in targets)

@@ -76,7 +76,7 @@ class Source(msgspec.Struct, frozen=True):
     dropped: frozenset[str] = frozenset()
 
     def whole(self, definition: ObjectDefinition) -> bool:
-        """Whether it still has every column of then that is not computed."""
+        """Return whether it still has every column of then that is not computed."""
         return all(
             column.generated is not None or column.name.lower() in self.columns
             for column in definition.columns
@@ -138,7 +138,7 @@ class GoingBack(msgspec.Struct, frozen=True):
 
 
 def behind_adoption(key: ItemKey) -> Blocked:
-    """The refusal to give up a table that somebody else made."""
+    """Return the refusal to give up a table that somebody else made."""
     return Blocked(
         str(key), CAME_BY_ADOPTION,
         "the table was adopted since, where it lies: going back would drop it and, in the end, "
@@ -192,7 +192,7 @@ class _Losses:
 
 
 def revive(definition: ObjectDefinition, origin: Origin | None, approvals: Approvals) -> Movement:
-    """The rows of a table that is not there now: those of its retired shards."""
+    """Return the rows of a table that is not there now: those of its retired shards."""
     if definition.kind != "table":
         return Movement()
     origin = origin or Origin()

@@ -61,7 +61,7 @@ def with_users(
 
 
 def list_user_decisions(plan: Plan) -> tuple[Blocked, ...]:
-    """The blocked entries of a plan that are about users' objects."""
+    """Return the blocked entries of a plan that are about users' objects."""
     names = {str(each.key) for each in plan.users or () if each.outcome == "breaks"}
     return tuple(
         entry for entry in plan.blocked if entry.code in USERS_DECISIONS and entry.name in names

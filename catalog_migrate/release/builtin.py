@@ -97,7 +97,7 @@ def _refuse_incomplete(package: Path) -> None:
 
 
 def tool_version() -> str:
-    """The installed version of this tool; ``0`` in a checkout that was never installed."""
+    """Return the installed version of this tool; ``0`` in a checkout that was never installed."""
     try:
         return version("catalog-migrate")
     except PackageNotFoundError:

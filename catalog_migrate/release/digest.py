@@ -19,7 +19,7 @@ class _DefaultSchema(msgspec.Struct, frozen=True):
 
 
 def hash_of(data: bytes, *, default_schema: str | None = None) -> str:
-    """The manifest hash of canonical bytes: 32 hex digits of xxh3_128.
+    """Return the manifest hash of canonical bytes: 32 hex digits of xxh3_128.
 
     ``default_schema`` is one that stands above the manifest's own: it changes what bare names
     mean, so it makes another release of the same bytes.
@@ -30,7 +30,7 @@ def hash_of(data: bytes, *, default_schema: str | None = None) -> str:
 
 
 def overriding(given: str | None, own: str | None) -> str | None:
-    """The default schema that a caller gives, None when it says nothing new."""
+    """Return the default schema that a caller gives, None when it says nothing new."""
     return None if not given or given == own else given
 
 

@@ -29,7 +29,7 @@ _FILE_MODES = ("100644", "100755")
 
 
 def is_git(place: str) -> bool:
-    """Whether ``place`` names a release in a repository."""
+    """Return whether ``place`` names a release in a repository."""
     return place.startswith(PREFIX)
 
 
@@ -89,7 +89,7 @@ class _Repository:
         self._directory = directory
 
     def commit(self, ref: str) -> str:
-        """The commit that a branch, tag or hash names now."""
+        """Return the commit that a branch, tag or hash names now."""
         wanted = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"]
         found = self._git(wanted, allowed=(0, 1))
         if found.returncode != 0:
@@ -125,7 +125,7 @@ class _Repository:
         return found
 
     def blobs(self, names: Sequence[str]) -> list[bytes]:
-        """The contents of objects, in the order of their names, by one process."""
+        """Return the contents of objects, in the order of their names, by one process."""
         if not names:
             return []
         asked = "".join(f"{name}\n" for name in names).encode(errors="surrogateescape")

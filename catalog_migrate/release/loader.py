@@ -81,7 +81,7 @@ def load_manifest(
     data: bytes, *, file: str | None = None, name: str | None = None,
     default_schema: str | None = None, contracts: bool = True, policy: Policy | None = None,
 ) -> Release:
-    """A release from the bytes of a manifest; see :func:`load_release`."""
+    """Return a release from the bytes of a manifest; see :func:`load_release`."""
     manifest = decode_manifest(data, file=file)
     place = Place(file)
     title = name or manifest.release
@@ -108,7 +108,7 @@ def load_texts(
     contracts: bool = True, own: bool = False, schemas: Mapping[str, tuple[str, ...]] = {},
     policy: Policy | None = None, find: FindContracts | None = None,
 ) -> Release:
-    """A release from (file name, SQL text) pairs; see :func:`load_release`.
+    """Return a release from (file name, SQL text) pairs; see :func:`load_release`.
 
     ``own``: these are our own views, for which a schema is reserved. ``schemas`` are earlier names
     of schemas, by folded name.

@@ -81,7 +81,7 @@ def encode_manifest(
     release: str, objects: Sequence[ObjectDefinition], *, statements: Sequence[str] = (),
     dropped: Sequence[str] = (), pretty: bool = True,
 ) -> bytes:
-    """The bytes of a manifest, objects in a fixed order: equal releases give equal bytes."""
+    """Return the bytes of a manifest, objects in a fixed order: equal releases give equal bytes."""
     ordered = tuple(sorted(objects, key=lambda definition: order_key(definition.key)))
     data = _ENCODER.encode(
         Manifest(
@@ -171,7 +171,7 @@ AMBIGUOUS_STAR = "CM0114"
 
 
 def compile_release(release: Release, analyse: Analyse | None) -> bytes:
-    """The manifest of a release loaded with ``contracts=False``.
+    """Return the manifest of a release loaded with ``contracts=False``.
 
     ``analyse`` is called at most once, and only when a view lacks its typed list; None means that
     such views are refused. Raises InvalidRelease naming all views that cannot be completed.
@@ -313,7 +313,7 @@ def _in_present_scheme(entry: ObjectDefinition) -> ObjectDefinition:
 
 
 def creation_order(release: Release) -> list[ObjectDefinition]:
-    """All objects, what is used before what uses it, else by kind and name."""
+    """Return all objects, what is used before what uses it, else by kind and name."""
     return [release.by_identity[identity] for identity in release.graph.topological()]
 
 

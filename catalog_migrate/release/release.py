@@ -36,7 +36,7 @@ class Facts(NamedTuple):
 def facts_of(
     definition: ObjectDefinition, *, known_text: str = "", known_definition: str = ""
 ) -> Facts:
-    """The hashes of a resolved definition.
+    """Return the hashes of a resolved definition.
 
     ``known_text`` and ``known_definition`` are the hashes in force: when the text is the same the
     definition's hash is taken over and nothing is tokenised. Hashes of a compiled manifest are
@@ -77,7 +77,7 @@ def definition_facts(
 def is_same_definition(
     left: str, left_definition: ObjectDefinition, right: str, right_definition: ObjectDefinition
 ) -> bool:
-    """Whether two hashes stand for one definition, be they of different schemes.
+    """Return whether two hashes stand for one definition, be they of different schemes.
 
     A hash of an earlier scheme is made again, from its definition, where the two are not equal.
     """

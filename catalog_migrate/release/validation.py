@@ -100,7 +100,7 @@ _NUMBER = re.compile(r"NUMBER\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.IGNORECASE
 
 
 def is_our_schema(schema: str) -> bool:
-    """Whether a schema is reserved for our own views, those of any installation."""
+    """Return whether a schema is reserved for our own views, those of any installation."""
     return OUR_SCHEMAS.match(schema.lower()) is not None
 
 
@@ -229,7 +229,7 @@ class _Resolver:
     # -- one object ----------------------------------------------------------------------------
 
     def object(self, entry: Declared) -> tuple[ObjectDefinition, tuple[Identity, ...]]:
-        """The resolved definition and what it uses."""
+        """Return the resolved definition and what it uses."""
         definition = entry.definition
         used: set[Identity] = set()
         changes: dict[str, Any] = {}
@@ -278,7 +278,7 @@ class _Resolver:
     def columns(
         self, entry: Declared, columns: tuple[Column, ...], used: set[Identity]
     ) -> tuple[Column, ...] | None:
-        """The columns with canonical types, None when nothing changed."""
+        """Return the columns with canonical types, None when nothing changed."""
         types = self.types
         result: list[Column] | None = None
         names: set[str] = set()
@@ -498,7 +498,7 @@ class _Resolver:
     # -- references ----------------------------------------------------------------------------
 
     def reference(self, text: str, entry: Declared) -> Identity | None:
-        """The identity that an entry of ``depends_on`` names, None when it is outside."""
+        """Return the identity that an entry of ``depends_on`` names, None when it is outside."""
         if text in self.references:
             return self.references[text]
         try:
@@ -569,7 +569,7 @@ class _Resolver:
             changes["checks"] = checks
 
     def column_texts(self, column: Column, entry: Declared, used: set[Identity]) -> Column:
-        """A column, the names in its expressions qualified."""
+        """Return a column, the names in its expressions qualified."""
         for key in ("using", "default", "generated"):
             text = getattr(column, key)
             if text is None:
@@ -583,7 +583,7 @@ class _Resolver:
         return column
 
     def former(self, query: str, entry: Declared, used: set[Identity]) -> str:
-        """A query over the release before, its relations qualified and this release's types
+        """Return a query over the release before, its relations qualified and this release's types
         expanded; which of them are there, the plan finds out."""
         pieces: list[tuple[int, int, str | None]] = []
         for name in occurrences(tokenise(query)):

@@ -49,12 +49,12 @@ class Arrow(msgspec.Struct, frozen=True):
 
 
 def is_changed(node: Node) -> bool:
-    """Whether the plan does something with the object."""
+    """Return whether the plan does something with the object."""
     return node.action != "unchanged" or node.old != node.new
 
 
 def is_on(part: Node | Edge, side: Side) -> bool:
-    """Whether an object or a use is there on the side that is shown."""
+    """Return whether an object or a use is there on the side that is shown."""
     return side == "both" or (part.old if side == "old" else part.new)
 
 

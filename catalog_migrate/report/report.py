@@ -58,7 +58,7 @@ class Section(msgspec.Struct, frozen=True):
 def cut_section(
     title: str, entries: Sequence[Entry], most: int, note: str | None = None, part: Part = ""
 ) -> Section:
-    """A section of at most so many entries, which counts the rest."""
+    """Return a section of at most so many entries, which counts the rest."""
     return Section(title, tuple(entries[:most]), note, max(len(entries) - most, 0), part)
 
 

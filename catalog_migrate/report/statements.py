@@ -120,11 +120,11 @@ class _Case(NamedTuple):
         return cls(found, effect, actions, paths)
 
     def home(self, item_id: str) -> State:
-        """The state that has an item: the one afterwards, but for what goes."""
+        """Return the state that has an item: the one afterwards, but for what goes."""
         return self.found.after if item_id in self.found.after.items else self.found.before
 
     def name(self, item_id: str) -> str:
-        """The name as graphs and steps have it."""
+        """Return the name as graphs and steps have it."""
         return str(self.home(item_id).items[item_id].definition.key)
 
     def text(self, item_id: str) -> str:

@@ -233,20 +233,20 @@ class _Text:
         return f"{_choose_style(self.nodes[box.node])}"
 
     def whole(self, box: Box) -> str:
-        """What a pointer on the box shows and a screen reader reads."""
+        """Return what a pointer on the box shows and a screen reader reads."""
         if box.node is None:
             return f"{self.name(box)}: {counted(len(box.members), 'object')}{self._more(box)}"
         node = self.nodes[box.node]
         return f"{node.name} ({spell_kind(node.kind)}){self._change(node)}"
 
     def name(self, box: Box) -> str:
-        """The whole name of a box, without its group."""
+        """Return the whole name of a box, without its group."""
         if box.node is None:
             return _GROUP_NAMES.get(box.group, box.group)
         return shorten_name(self.nodes[box.node])
 
     def caption(self, box: Box) -> str:
-        """The small line above the name."""
+        """Return the small line above the name."""
         if box.node is None:
             count = f"{len(box.members):,}"
             return f"{count} {'object' + 's' * (count != '1') if box.whole else 'more'}"
@@ -254,12 +254,12 @@ class _Text:
         return " · ".join(filter(None, (spell_kind(node.kind), node.group)))
 
     def actions(self, box: Box) -> list[tuple[str, int]]:
-        """How many of the objects of a group have each sign."""
+        """Return how many of the objects of a group have each sign."""
         signs = Counter(find_sign(self.nodes[place].action) for place in box.members)
         return [(sign, signs[sign]) for sign in "+-~*" if signs[sign]]
 
     def describe(self) -> str:
-        """The picture in a sentence."""
+        """Return the picture in a sentence."""
         groups = [box for box in self.boxes if box.node is None]
         single = len(self.boxes) - len(groups)
         collapsed = sum(len(box.members) for box in groups)
@@ -297,12 +297,12 @@ class _Text:
 
 
 def spell_kind(kind: str) -> str:
-    """A kind as people write it."""
+    """Return a kind as people write it."""
     return kind.replace("_", " ")
 
 
 def shorten_name(node: Node) -> str:
-    """The name without what is above it: its kind, and the schema that is its group."""
+    """Return the name without what is above it: its kind, and the schema that is its group."""
     prefix = f"{node.kind}:"
     name = node.name.removeprefix(prefix)
     return name.removeprefix(f"{node.group}.") or name

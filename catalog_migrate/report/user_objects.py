@@ -27,7 +27,7 @@ _UNTOUCHED = ("unchanged", "", ("goes on untouched", "go on untouched"))
 
 
 def user_note(plan: Plan, verb: str = "plan") -> str | None:
-    """How many users' objects read what changes, and what becomes of them.
+    """Return how many users' objects read what changes, and what becomes of them.
 
     None where the plan is for no catalog that could have any. Else that the catalog was not looked
     at, if a change is of what may have been read; ``verb`` is the one whose ``--bind`` looks.
@@ -58,7 +58,7 @@ def user_note(plan: Plan, verb: str = "plan") -> str | None:
 
 
 def is_blocked_by_users(plan: Plan) -> bool:
-    """Whether decisions on users' objects are all that a plan waits for."""
+    """Return whether decisions on users' objects are all that a plan waits for."""
     return not plan.applyable and without_decisions(plan).applyable
 
 

@@ -110,17 +110,17 @@ def exit_code(plan: Plan, *, detailed: bool) -> int:
 
 
 def decisions(plan: Plan) -> tuple[Blocked, ...]:
-    """The blocked entries that a word in the release or an approval cures."""
+    """Return the blocked entries that a word in the release or an approval cures."""
     return tuple(entry for entry in plan.blocked if entry.code in DECISION_CODES)
 
 
 def incurable(plan: Plan) -> tuple[Blocked, ...]:
-    """The blocked entries that no decision cures."""
+    """Return the blocked entries that no decision cures."""
     return tuple(entry for entry in plan.blocked if entry.code not in DECISION_CODES)
 
 
 def cure(entry: Blocked) -> Literal["write", "remedy"]:
-    """What stands before the remedy of ``entry``: it is to be written, or to be done."""
+    """Return what stands before the remedy of ``entry``: it is to be written, or to be done."""
     return "write" if entry.code in DECISION_CODES else "remedy"
 
 
@@ -136,7 +136,7 @@ def list_failed_proofs(plan: Plan) -> tuple[Validation, ...]:
 
 
 def list_unparsed(plan: Plan) -> list[str]:
-    """What is said of each text that nobody has parsed yet, and who would."""
+    """Return what is said of each text that nobody has parsed yet, and who would."""
     return [
         f"{entry.name}: cannot parse {entry.reason}; "
         + ("--bind asks Spark" if entry.kind == "view" else "Spark reads it at the start")
@@ -145,7 +145,7 @@ def list_unparsed(plan: Plan) -> list[str]:
 
 
 def unproven_lines(plan: Plan) -> list[str]:
-    """What only Spark can prove, object by object."""
+    """Return what only Spark can prove, object by object."""
     by_object: dict[str, list[str]] = {}
     for each in plan.unproven:
         by_object.setdefault(each.name, []).append(each.what)
@@ -193,18 +193,18 @@ def _describe_blocked(plan: Plan) -> str:
 
 
 def losses(plan: Plan) -> list[tuple[Change, list[str]]]:
-    """The changes that lose something, decided or not, with what it is."""
+    """Return the changes that lose something, decided or not, with what it is."""
     told = ((change, list_losses(change, back=goes_back(plan))) for change in plan.changes)
     return [(change, reasons) for change, reasons in told if reasons]
 
 
 def goes_back(plan: Plan) -> bool:
-    """Whether it leads to what the catalog had at an earlier serial."""
+    """Return whether it leads to what the catalog had at an earlier serial."""
     return plan.target.serial is not msgspec.UNSET
 
 
 def list_losses(change: Change, *, back: bool = False) -> list[str]:
-    """Why values of a table are not all kept as they are; empty for every other change.
+    """Return why values of a table are not all kept as they are; empty for every other change.
 
     A plan that goes ``back`` names every loss as a risk: it takes what it can from old shards, and
     a column that goes loses nothing where no row was written since.

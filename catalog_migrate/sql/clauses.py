@@ -267,7 +267,7 @@ def splits(
 
 
 def target(cursor: Cursor) -> str:
-    """A number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
+    """Return a number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
     token = cursor.token
     if token.is_string:
         return cursor.need_string("a target")

@@ -49,7 +49,7 @@ class Source:
         self._masked += [(t.start, t.end) for t in _behind_as_of_secrets(tokens)]
 
     def problem(self, refused: ParseError, *, masked_from: int | None = None) -> SyntaxProblem:
-        """The error for what a cursor refused.
+        """Return the error for what a cursor refused.
 
         Text from ``masked_from`` on is masked too: where a quote is missing, nobody can tell what
         was meant to stand in quotes.
@@ -167,11 +167,11 @@ class Cursor:
         return self.tokens[self.at]
 
     def peek(self, ahead: int) -> Token:
-        """The token ``ahead`` of the cursor; behind the last one, the end again."""
+        """Return the token ``ahead`` of the cursor; behind the last one, the end again."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
 
     def sees(self, *words: str) -> bool:
-        """Whether these keywords come next; notes nothing."""
+        """Return whether these keywords come next; notes nothing."""
         at = self.at
         for word in words:
             token = self.tokens[at]
@@ -181,7 +181,7 @@ class Cursor:
         return True
 
     def sees_mark(self, *marks: str) -> bool:
-        """Whether one of these signs comes next; notes nothing."""
+        """Return whether one of these signs comes next; notes nothing."""
         return self.token.is_operator(*marks)
 
     @property
@@ -228,7 +228,7 @@ class Cursor:
             raise self.unexpected(remedy=remedy)
 
     def look(self, table: Mapping[str, Choice]) -> Choice | None:
-        """What the table has for the keywords that come next, without taking them.
+        """Return what the table has for the keywords that come next, without taking them.
 
         A key of several words (``SSH TUNNEL``) stands for all of them.
         """
@@ -282,7 +282,7 @@ class Cursor:
         return value
 
     def taken(self, start: int) -> str:
-        """The source text from the token at ``start`` up to the cursor."""
+        """Return the source text from the token at ``start`` up to the cursor."""
         return self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
 
     # -- failing -------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ class Cursor:
     def problem(
         self, message: str, *, token: Token | None = None, remedy: str | None = None
     ) -> ParseError:
-        """The error for a token that is wrong for a reason of its own."""
+        """Return the error for a token that is wrong for a reason of its own."""
         at = self.token if token is None else token
         return ParseError(at.start, message, found=self._found(at), remedy=remedy)
 

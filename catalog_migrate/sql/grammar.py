@@ -316,7 +316,7 @@ class _Compiler:
         self.reads: dict[str, Read] = {}
 
     def first(self, tree: _Tree) -> tuple[frozenset[str], bool]:
-        """The keys that something can begin with, and whether it may be empty."""
+        """Return the keys that something can begin with, and whether it may be empty."""
         what, parts, text = tree
         if what == "key":
             return frozenset({text}), False
@@ -337,7 +337,7 @@ class _Compiler:
         )
 
     def rule(self, name: str) -> Read:
-        """What reads a rule; what it finds at a place is remembered."""
+        """Return what reads a rule; what it finds at a place is remembered."""
         if name not in self.reads:
             body: list[Read] = []
 

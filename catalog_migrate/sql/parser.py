@@ -53,7 +53,7 @@ def parse(text: str) -> tuple[Parsed, ...]:
 
 
 def parse_one(text: str) -> st.Statement:
-    """The one statement of a text.
+    """Return the one statement of a text.
 
     Raises :class:`SyntaxProblem` also when there is none, or more than one.
     """
@@ -545,7 +545,7 @@ _ONLY_OURS = frozenset({"VALIDATE", "PAUSE", "RESUME"})
 
 
 def is_ours(text: str) -> bool:
-    """Whether the first words make the text a statement of this language.
+    """Return whether the first words make the text a statement of this language.
 
     A misspelt object (``ALTER CONECTION``) counts as ours, so that its error comes from here and
     names the word meant; so does a text that ends before its object. Nothing else is looked at.

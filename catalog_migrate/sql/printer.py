@@ -41,7 +41,7 @@ _Clauses = list[str | _Block]
 
 
 def render(statement: s.Statement) -> str:
-    """The statement as it would be written, ending in ``;``.
+    """Return the statement as it would be written, ending in ``;``.
 
     What fits into 100 columns is one line; else every clause starts a line, and the lists that are
     still too long have one entry a line.

@@ -77,7 +77,7 @@ Arguments = Sequence[tuple[int, int]]
 
 
 def is_qualified_form(old: str, new: str, columns_of: ColumnsOf) -> bool:
-    """Whether ``old`` is the query ``new`` as an earlier version of the tool wrote it.
+    """Return whether ``old`` is the query ``new`` as an earlier version of the tool wrote it.
 
     ``new`` has its ``*`` written out, ``columns_of`` gives what the relations have now.
     """
@@ -98,7 +98,7 @@ def is_qualified_form(old: str, new: str, columns_of: ColumnsOf) -> bool:
 
 
 def may_be_qualified_form(sql: str) -> bool:
-    """Whether a text can be such a query at all, told at a glance."""
+    """Return whether a text can be such a query at all, told at a glance."""
     return " AS `" in sql or _WRAPPED.match(sql) is not None
 
 

@@ -97,13 +97,13 @@ def references(sql: str) -> References:
 
 
 def type_names(text: str) -> list[Occurrence]:
-    """Every name in the text of a type that may be a user's type (field names left out)."""
+    """Return every name in the text of a type that may be a user's type (field names left out)."""
     tokens = tokenise(text)
     return _type_occurrences(tokens, 0, len(tokens))
 
 
 def read_names(sql: str) -> tuple[list[Occurrence], bool]:
-    """All names of a text as of :func:`occurrences`, and whether it may have no others.
+    """Return all names of a text as of :func:`occurrences`, and whether it may have no others.
 
     It may where these tokens are not Spark's (a string by other rules, a variable) and where only
     a session knows what a name is (names in double quotes, ``IDENTIFIER`` of an expression).
@@ -115,7 +115,7 @@ def read_names(sql: str) -> tuple[list[Occurrence], bool]:
 
 
 def occurrences(tokens: Sequence[Token], unread: list[int] | None = None) -> list[Occurrence]:
-    """All names of relations, functions and types in the order of the text.
+    """Return all names of relations, functions and types in the order of the text.
 
     ``unread`` takes the index of each token that may be a name, or a part of one, and is not read.
     """
@@ -574,7 +574,7 @@ def _ends_list(tokens: Sequence[Token], position: int, *, first: bool) -> bool:
 
 
 def has_star(sql: str) -> bool:
-    """Whether any SELECT list of the query holds ``*`` or ``t.*``."""
+    """Return whether any SELECT list of the query holds ``*`` or ``t.*``."""
     tokens = tokenise(sql)
     for position, token in enumerate(tokens):
         if not token.is_operator("*") or position == 0:

@@ -115,7 +115,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
 
 
 def with_column_lists(text: str, lists: Mapping[tuple[int, int], Sequence[Column]]) -> str:
-    """The text of a file with the typed column lists of views that have none; else as it is.
+    """Return the text of a file with the typed column lists of views that have none; else as it is.
 
     ``lists`` is keyed by the place (line, column) of the view's name.
     """
@@ -246,7 +246,7 @@ class _Parser(Cursor):
     # -- text as written -----------------------------------------------------------------------
 
     def slice_until(self, stop: Callable[[], bool], what: str, *, angles: bool = False) -> str:
-        """The source text up to a comma, a closing parenthesis or where ``stop`` holds."""
+        """Return the source text up to a comma, a closing parenthesis or where ``stop`` holds."""
         opening, closing = ("([{<", ")]}>") if angles else ("([{", ")]}")
         start, depth = self.at, 0
         while not self.ended:
@@ -268,7 +268,7 @@ class _Parser(Cursor):
         return self.taken(start)
 
     def rest(self, what: str) -> str:
-        """The source text up to the end of the statement."""
+        """Return the source text up to the end of the statement."""
         if self.ended:
             raise self.expected(what)
         broken = next((token for token in self.tokens[self.at :] if token.kind == "error"), None)
@@ -405,7 +405,7 @@ class _Parser(Cursor):
         })
 
     def column_or_check(self, checks: list[tuple[str | None, str]]) -> Column | None:
-        """A column of a table; a CHECK among them goes to ``checks``."""
+        """Return a column of a table; a CHECK among them goes to ``checks``."""
         name = None
         if self.sees("CONSTRAINT") and self.peek(2).keyword == "CHECK":
             self.advance()
@@ -574,7 +574,7 @@ class _Parser(Cursor):
         return Column(name=name, **fields)
 
     def column_option(self) -> tuple[str, Any]:
-        """What the option here sets, and to which value."""
+        """Return what the option here sets, and to which value."""
         if self.accept("NOT", "NULL"):
             return "nullable", False
         if self.comment_follows():
@@ -589,7 +589,7 @@ class _Parser(Cursor):
         raise self.no_option()
 
     def no_option(self) -> ParseError:
-        """The error for what is no option of a column."""
+        """Return the error for what is no option of a column."""
         if self.token.keyword in _ELSEWHERE:
             what = self.token.keyword + (" KEY" if self.peek(1).is_word("key") else "")
             return self.problem(

@@ -72,7 +72,7 @@ class Relation:
         return self.join not in ("semi", "anti")
 
     def has(self, column: str) -> bool | None:
-        """Whether it has a column, folded; None where that is not known."""
+        """Return whether it has a column, folded; None where that is not known."""
         if self.columns is None:
             return None
         return column in {each.lower() for each in self.columns if each is not None}
@@ -116,12 +116,12 @@ class Query:
         return self.tokens[index] if 0 <= index < len(self.tokens) else end_token(len(self.sql))
 
     def block_at(self, index: int) -> Block | None:
-        """The innermost block that the token is in."""
+        """Return the innermost block that the token is in."""
         inside = [block for block in self.blocks if block.start <= index < block.end]
         return min(inside, key=lambda block: block.end - block.start, default=None)
 
     def written_out(self) -> str:
-        """The query with each ``*`` as columns; raises NotPlain where one is not known."""
+        """Return the query with each ``*`` as columns; raises NotPlain where one is not known."""
         if self.unresolved:
             raise NotPlain
         return splice(self.sql, sorted(self.stars))

@@ -75,7 +75,7 @@ _PLAIN_DOTTED = re.compile(r"[a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)+\Z")
 
 
 def option_name(written: str) -> str:
-    """The canonical name of an option or of a setting after WITH.
+    """Return the canonical name of an option or of a setting after WITH.
 
     Upper-case words joined by one space, an underscore counts as one (``SASL PASSWORD``,
     ``ON CHANGE``); a name with a dot is a client's own (``kafka.linger.ms``) and becomes lower
@@ -87,7 +87,7 @@ def option_name(written: str) -> str:
 
 
 def is_plain_option(name: str) -> bool:
-    """Whether a canonical name may be written without backticks."""
+    """Return whether a canonical name may be written without backticks."""
     if name.startswith(BASE_CONNECTION):
         return False
     return bool(_PLAIN_OPTION.match(name) or _PLAIN_DOTTED.match(name))

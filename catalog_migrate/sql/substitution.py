@@ -26,7 +26,7 @@ _AFTER_RELATION = frozenset({
 
 
 def replace_names(sql: str, relations: Names, functions: Names) -> str:
-    """The text with relations and functions called otherwise; lines stay where they are.
+    """Return the text with relations and functions called otherwise; lines stay where they are.
 
     A relation without an alias gets its bare name as one, so that ``t.x`` still resolves, and
     ``s.t.x`` becomes ``t.x``.
@@ -38,7 +38,7 @@ def find_pieces(
     sql: str, relations: Names, functions: Names, *, namespace: str | None = None,
     local: Container[str] = (),
 ) -> list[Piece]:
-    """What :func:`replace_names` replaces, in the order of the text.
+    """Return what :func:`replace_names` replaces, in the order of the text.
 
     With a ``namespace`` names without a schema are of that: those of relations, and those of
     functions that are in ``local`` (folded). Where they are not replaced they get its name.
@@ -185,7 +185,7 @@ def _is_clause(tokens: Sequence[Token], index: int, word: str) -> bool:
 
 
 def has_alias(tokens: Sequence[Token], index: int) -> bool:
-    """Whether the token behind a relation is its alias."""
+    """Return whether the token behind a relation is its alias."""
     if index >= len(tokens):
         return False
     token = tokens[index]

@@ -75,11 +75,11 @@ class Token(NamedTuple):
         return self.kind == "string" and self.text[0] not in "xX"
 
     def is_word(self, *words: str) -> bool:
-        """Whether this is one of the given keywords (lower case), not a quoted name."""
+        """Return whether this is one of the given keywords (lower case), not a quoted name."""
         return self.kind == "word" and self.value in words
 
     def is_operator(self, *texts: str) -> bool:
-        """Whether this is one of the given operators or signs of punctuation."""
+        """Return whether this is one of the given operators or signs of punctuation."""
         return self.kind == "operator" and self.text in texts
 
     @property
@@ -94,12 +94,12 @@ class Token(NamedTuple):
 
 
 def end_token(offset: int) -> Token:
-    """What a grammar sees behind the last token."""
+    """Return what a grammar sees behind the last token."""
     return Token("end", "", offset, offset, "")
 
 
 def tokenise(sql: str, *, hints: bool = False) -> list[Token]:
-    """All tokens of ``sql`` in order, without a closing ``end`` token.
+    """Return all tokens of ``sql`` in order, without a closing ``end`` token.
 
     With ``hints`` the tokens of hints are among them, between the operators ``/*+`` and ``*/``.
     """
@@ -199,7 +199,7 @@ class LineIndex:
 
 
 def escape_doubled_quotes(sql: str) -> str:
-    r"""The text with every doubled quote in a string escaped: ``'it\'s'`` for ``'it''s'``.
+    r"""Return the text with every doubled quote in a string escaped: ``'it\'s'`` for ``'it''s'``.
 
     Spark 4.0 reads ``'it''s'`` as two strings side by side, ``its``, in silence; the other
     spelling is one string to every version. Nothing else changes, and no character's place does.
@@ -260,11 +260,11 @@ def _joined_surrogates(value: str) -> str:
 
 
 def has_lone_surrogate(value: str) -> bool:
-    """Whether a value holds half a character, which no store can keep."""
+    """Return whether a value holds half a character, which no store can keep."""
     return bool(_SURROGATE.search(value))
 
 
 def string_literal(value: str) -> str:
-    """A string literal for ``value``, such that :func:`string_value` returns it."""
+    """Return a string literal for ``value``, such that :func:`string_value` returns it."""
     text = value.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + "'"

@@ -29,11 +29,11 @@ class Store(Protocol):
         ...
 
     def place(self, name: str) -> str:
-        """The whole address of a name, for messages."""
+        """Return the whole address of a name, for messages."""
         ...
 
     def read(self, name: str) -> bytes:
-        """All bytes under a name."""
+        """Return all bytes under a name."""
         ...
 
     def read_tagged(self, name: str) -> tuple[bytes, str]:
@@ -41,11 +41,11 @@ class Store(Protocol):
         ...
 
     def size(self, name: str) -> int:
-        """How many bytes are under a name."""
+        """Return how many bytes are under a name."""
         ...
 
     def exists(self, name: str) -> bool:
-        """Whether anything is there; a name that ends with ``/`` asks for a folder."""
+        """Return whether anything is there; a name that ends with ``/`` asks for a folder."""
         ...
 
     def names(self, folder: str = "", after: str = "") -> Iterable[str]:
@@ -58,7 +58,7 @@ class Store(Protocol):
         ...
 
     def tree(self, folder: str = "") -> Iterable[str]:
-        """The names of all files in a folder and those below it, relative to the address.
+        """Return the names of all files in a folder and those below it, relative to the address.
 
         None where there is no such folder. Hadoop marks a folder in an object store by an object
         without bytes, so that such ones are left out there.
@@ -66,11 +66,11 @@ class Store(Protocol):
         ...
 
     def read_all(self, names: Iterable[str]) -> Mapping[str, bytes]:
-        """All bytes under each of many names, side by side where a store lets one wait."""
+        """Return all bytes under each of many names, side by side where a store lets one wait."""
         ...
 
     def folders(self, folder: str = "") -> Iterable[str]:
-        """Those of the names directly in a folder that are folders; links are none."""
+        """Return those of the names directly in a folder that are folders; links are none."""
         ...
 
     def put_if_absent(self, name: str, data: bytes, *, durable: bool = True) -> bool:
@@ -109,7 +109,7 @@ class Store(Protocol):
 
 
 def store_at(address: str, storage: Storage | None = None) -> Store:
-    """The store at an address; nothing is read or written yet.
+    """Return the store at an address; nothing is read or written yet.
 
     ``storage`` are its options; without them, those that were given for that place
     (:func:`~catalog_migrate.store.address.remember`). PrerequisiteMissing where the package for

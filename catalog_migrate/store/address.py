@@ -40,7 +40,7 @@ _SHORTEST = 4
 
 
 def show_address(uri: str) -> str:
-    """An address as it may be printed: no login in it, and no value of its query."""
+    """Return an address as it may be printed: no login in it, and no value of its query."""
     scheme, remote, rest = uri.partition("://")
     if not remote:
         return uri
@@ -66,12 +66,12 @@ def refuse_login(uri: str) -> None:
 
 
 def is_remote(uri: str) -> bool:
-    """Whether an address is on an object store."""
+    """Return whether an address is on an object store."""
     return "://" in uri and not uri.startswith("file:")
 
 
 def local_path(location: str) -> str:
-    """A location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
+    """Return a location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
     if location.startswith("file:"):
         location = location[len("file:") :]
         if location.startswith("//"):
@@ -92,7 +92,7 @@ def directory_of(uri: str) -> str:
 
 
 def resolved(address: str) -> str:
-    """The one address of a place, whatever links or spelling it is reached by."""
+    """Return the one address of a place, whatever links or spelling it is reached by."""
     return normalise(address) if is_remote(address) else os.path.realpath(local_path(address))
 
 
@@ -106,7 +106,7 @@ def normalise(address: str) -> str:
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Whether two addresses are of one place, by spelling or by links."""
+    """Return whether two addresses are of one place, by spelling or by links."""
     if is_remote(one) or is_remote(other):
         return is_remote(one) and is_remote(other) and normalise(one) == normalise(other)
     one, other = local_path(one), local_path(other)
@@ -116,7 +116,7 @@ def is_same_place(one: str, other: str) -> bool:
 
 
 def is_within(address: str, folder: str) -> bool:
-    """Whether an address is, by its spelling, that of a folder or of anything in it."""
+    """Return whether an address is, by its spelling, that of a folder or of anything in it."""
     return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
@@ -224,7 +224,7 @@ class Storage:
         return _SIGNATURE.sub(rf"\1{HIDDEN}", _LOGIN.sub(rf"\1{HIDDEN}@", text))
 
     def cause(self, error: BaseException) -> Exception:
-        """An error to raise from in place of ``error``: its kind and its text, hidden."""
+        """Return an error to raise from in place of ``error``: its kind and its text, hidden."""
         return RuntimeError(f"{type(error).__name__}: {self.hidden(plainly(error))}")
 
     def refuse_unsafe(self, uri: str) -> None:
@@ -294,7 +294,7 @@ def show_cause(error: BaseException) -> BaseException:
 
 
 def is_same_bucket(one: str, other: str) -> bool:
-    """Whether two addresses are in one bucket of an object store."""
+    """Return whether two addresses are in one bucket of an object store."""
     return is_remote(one) and is_remote(other) and _bucket(one) == _bucket(other)
 
 

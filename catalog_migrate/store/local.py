@@ -186,7 +186,7 @@ def is_there(path: str) -> bool:
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of the regular file at ``path``.
+    """Return the bytes of the regular file at ``path``.
 
     Raises OSError, also for a pipe, socket, device or directory: opening one of those for reading
     may wait for ever, so it is opened without waiting and looked at before a byte is read.
@@ -196,7 +196,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_chunks(path: str | os.PathLike[str], size: int = 1 << 20) -> Iterator[memoryview]:
-    """The bytes of the regular file at ``path``, in pieces that share one buffer.
+    """Yield the bytes of the regular file at ``path``, in pieces that share one buffer.
 
     Raises as :func:`read_file`, which takes several times as long where the file is large.
     """
@@ -219,7 +219,7 @@ def _open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def damaged_package_error(what: str) -> PrerequisiteMissing:
-    """The error for a file of this very package that is not as it was installed."""
+    """Return the error for a file of this very package that is not as it was installed."""
     return PrerequisiteMissing(
         f"this installation of catalog-migrate is damaged: {what}",
         remedy="install catalog-migrate again (pip install --force-reinstall)",

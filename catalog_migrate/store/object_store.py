@@ -124,7 +124,7 @@ class ObjectStore:
         return iter(dict.fromkeys(path[start:].partition("/")[0] for path in paths))
 
     def tags(self, folder: str) -> dict[str, str]:
-        """The ETag of each object directly in a folder, by the same listing."""
+        """Return the ETag of each object directly in a folder, by the same listing."""
         return {_last(each): str(each["e_tag"]) for each in self._list(folder)["objects"]}
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -297,7 +297,7 @@ def register(
 
 
 def object_store_at(address: str, storage: Storage) -> ObjectStore:
-    """The store at an address, of the implementation that is registered for it."""
+    """Return the store at an address, of the implementation that is registered for it."""
     for prefix, make in _REGISTERED.items():
         if address.startswith(prefix):
             return make(address, storage)
@@ -348,7 +348,7 @@ _THROTTLED = (
 
 
 def remedy_of_refusal(said: str) -> str | None:
-    """What to do about what a store refused, whoever tells it; None for any other failure.
+    """Return what to do about what a store refused, whoever tells it; None for any other failure.
 
     What was refused was not carried out, and is not carried out later either.
     """
@@ -360,7 +360,7 @@ def _remedy(said: str, known: Iterable[tuple[tuple[str, ...], str]]) -> str | No
 
 
 def store_error(address: str, error: BaseException, storage: Storage) -> StoreFailure:
-    """The typed error for a store that did not answer, or said no."""
+    """Return the typed error for a store that did not answer, or said no."""
     said = storage.hidden(plainly(error))
     remedy = _remedy(said, (*_REFUSALS, _THROTTLED)) or (
         "check the address, the network and permissions"

@@ -68,7 +68,7 @@ def is_dropped(definition: UserDefinition, stored: QueryAnalysis) -> bool:
 
 
 def function_of(definition: UserDefinition) -> FunctionSpec:
-    """A user's function as what calls it is bound with it."""
+    """Return a user's function as what calls it is bound with it."""
     return FunctionSpec(
         definition.name, definition.arguments, definition.returns, definition.sql
     )

@@ -76,7 +76,7 @@ def compare_shape(
     renames: Mapping[str, str] | None = None, *, meaning: frozenset[str] = frozenset(),
     rows: bool = False,
 ) -> ShapeChange:
-    """What becomes of the columns of a relation that was called ``name``.
+    """Return what becomes of the columns of a relation that was called ``name``.
 
     ``renames`` maps old names to new ones, in any case. A column that is in both under one name
     and in no rename is the same one.

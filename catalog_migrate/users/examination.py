@@ -60,7 +60,7 @@ class Found(msgspec.Struct, frozen=True):
     unlisted: Mapping[str, str] = {}
 
     def unread_reason(self, key: ItemKey) -> str | None:
-        """Why an object, or its schema, could not be read; None where it could."""
+        """Return why an object, or its schema, could not be read; None where it could."""
         for each in self.readers.unread:
             if identity_of(each.kind, *each.name) == key.identity:
                 return each.unread
@@ -125,7 +125,7 @@ def find(
 
 
 def describe_unknown(entries: Iterable[UserObject]) -> list[str]:
-    """What could not be found out of users' objects, in words for a start's report."""
+    """Return what could not be found out of users' objects, in words for a start's report."""
     reported = [
         f"{each.kind} {each.name}: not known whether it goes on: {each.reason}"
         for each in entries if each.outcome == "unknown"
@@ -233,7 +233,7 @@ class _Causes:
         self._because = {change.name: change.because for change in migration.plan.changes}
 
     def of(self, node: Identity) -> tuple[str, ...]:
-        """The names from the root cause to an object."""
+        """Return the names from the root cause to an object."""
         path = tuple(str(self._graph.key(each)) for each in self._graph.because(self._roots, node))
         return (*self._because.get(path[0], ())[:-1], *path) if path else ()
 

@@ -72,7 +72,7 @@ def judge(
     definition: UserDefinition, old: QueryAnalysis, new: QueryAnalysis,
     stored: QueryAnalysis | None = None,
 ) -> Judgement:
-    """What becomes of an object whose text comes to ``old`` now and to ``new`` afterwards.
+    """Return what becomes of an object whose text comes to ``old`` now and to ``new`` afterwards.
 
     ``stored`` is what Spark makes now of the object itself, where it was asked: what is stored
     beside the text may keep it from being read.
@@ -101,7 +101,7 @@ def judge(
 
 
 def judge_unmoved(definition: UserDefinition, stored: QueryAnalysis) -> Judgement:
-    """What becomes of an object of which nothing that it reads has other columns."""
+    """Return what becomes of an object of which nothing that it reads has other columns."""
     if stored.columns is not None:
         return Judgement("unchanged")
     if _is_untried(stored) or is_dropped(definition, stored):

@@ -72,7 +72,7 @@ def compare_plans(
 
 
 def output_names(plan: str) -> tuple[str, ...]:
-    """The names of the columns that an analysed plan gives, in order; UnreadablePlan."""
+    """Return the names of the columns that an analysed plan gives, in order; UnreadablePlan."""
     return read_query(plan).names
 
 

@@ -142,7 +142,7 @@ def of_use(definition: Definition, use: int) -> Definition:
 
 
 def as_compared(definition: Definition) -> Definition:
-    """A column as an operator compares it: with its type, where that may matter."""
+    """Return a column as an operator compares it: with its type, where that may matter."""
     if definition.bare is None:
         return definition
     return Definition(
@@ -170,7 +170,7 @@ class Expressions:
         self._next = 0
 
     def define(self, text: str) -> Definition:
-        """What an expression is."""
+        """Return what an expression is."""
         pieces: list[str] = []
         refs: list[Ref] = []
         plans: list[Query] = []

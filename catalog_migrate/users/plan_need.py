@@ -30,7 +30,7 @@ _BEFORE_BRACKETS = frozenset({
 def needs_plans(
     sql: str, changes: ShapeChanges, outputs: Sequence[str] | None = None
 ) -> bool:
-    """Whether :func:`~catalog_migrate.users.meaning.compare_plans` may find a difference.
+    """Return whether :func:`~catalog_migrate.users.meaning.compare_plans` may find a difference.
 
     ``sql`` reads the relations of ``changes`` and binds before and after them; ``outputs`` as
     there: None is a query whose columns are taken by position.

@@ -71,7 +71,7 @@ class _Operator:
         return tuple(each.rows for each in self.inputs)
 
     def with_rows(self, rows: Rows) -> Scope:
-        """The columns of the one input, other rows."""
+        """Return the columns of the one input, other rows."""
         (given,) = self.inputs
         return Scope(given.outputs, given.definitions, rows)
 
@@ -91,7 +91,7 @@ class _Reading:
     def scope(
         self, node: Node, above: tuple[Node, ...], outer: Mapping[int, tuple[str, Definition]]
     ) -> Scope:
-        """What an operator gives; ``outer`` are columns of the queries around its own."""
+        """Return what an operator gives; ``outer`` are columns of the queries around its own."""
         if node.name == "CTERelationRef" and (scope := self._use(node)) is not None:
             return scope
         if not node.children and node.name != "OneRowRelation":

@@ -35,7 +35,7 @@ class Node:
 
 
 def read_plan(text: str) -> Node:
-    """The tree of a plan; UnreadablePlan where fields were left out or there is none.
+    """Return the tree of a plan; UnreadablePlan where fields were left out or there is none.
 
     A line with the names and types of the columns before it is passed over.
     """
@@ -79,7 +79,7 @@ def _node(text: str) -> Node:
 
 
 def lists_of(text: str) -> list[str]:
-    """What is in each pair of square brackets that is in no other bracket.
+    """Return what is in each pair of square brackets that is in no other bracket.
 
     Where the brackets do not match, a literal has one: then ``], [`` is taken for the border.
     """
@@ -103,7 +103,7 @@ def lists_of(text: str) -> list[str]:
 
 
 def split_items(text: str) -> list[str]:
-    """The items of a list."""
+    """Return the items of a list."""
     items: list[str] = []
     depth = start = 0
     for at, sign in enumerate(text):

@@ -47,7 +47,7 @@ _STATES: Mapping[str, Literal["bound", "broken", "unknown"]] = {
 def predict(
     state: State, examination: Examination, migration: Migration, *, repairs: bool, now: float
 ) -> Rows:
-    """The records to put with the commit of ``migration``: all that read ours, as was found.
+    """Return the records to put with the commit of ``migration``: all that read ours, as was found.
 
     ``repairs`` makes the repairs due that were found, and the way back from earlier ones.
     """

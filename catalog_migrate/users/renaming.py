@@ -48,7 +48,7 @@ class Part:
 
 
 def pieces_of(edits: Sequence[Edit]) -> list[Piece]:
-    """What the edits put into the text."""
+    """Return what the edits put into the text."""
     return [
         (edit.start, edit.end, edit.name + (f" AS {edit.alias}" if edit.alias else ""))
         for edit in sorted(edits, key=lambda each: each.start)
@@ -56,7 +56,7 @@ def pieces_of(edits: Sequence[Edit]) -> list[Piece]:
 
 
 def parts_of(text: str) -> Iterator[Part]:
-    """Every part of a name in a text, in order."""
+    """Yield every part of a name in a text, in order."""
     tokens = tokenise(text)
     depth = 0
     for at, token in enumerate(tokens):
@@ -105,7 +105,7 @@ def spell(name: str, text: str) -> str:
 def rename_relations(
     sql: str, renamed: Mapping[Key, ItemName], namespace: str, *, aliased: bool
 ) -> str:
-    """The text with relations called by their new names.
+    """Return the text with relations called by their new names.
 
     ``aliased``: one without an alias keeps its old bare name as one, and columns that are
     qualified with its schema are qualified with that.

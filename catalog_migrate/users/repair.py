@@ -54,7 +54,7 @@ def propose_repair(
     definition: UserDefinition, old: QueryRequest, new: QueryRequest, changes: ShapeChanges,
     analyse: Analyse,
 ) -> Repair | None:
-    """A text for ``definition`` that binds on the shapes of ``new`` and means what it meant.
+    """Return a text for ``definition`` that binds on the shapes of ``new`` and means what it meant.
 
     ``old`` and ``new`` are the requests of its text as it is, on the shapes before and after
     ``changes``. None where no text is found for sure. Repeatable; writes nothing.
@@ -164,7 +164,7 @@ class _Search:
 
     # -- the search --------------------------------------------------------------------------
     def renamed(self) -> Repair | None:
-        """The text with what is renamed called by its new names."""
+        """Return the text with what is renamed called by its new names."""
         if not self.columns:
             return self._finish([])
         return self._go_on([])

@@ -27,18 +27,18 @@ class UserSettings(msgspec.Struct, frozen=True):
     repair: bool = False
 
     def has_schema(self, schema: str) -> bool:
-        """Whether objects of a schema are looked at."""
+        """Return whether objects of a schema are looked at."""
         wanted = not self.schemas or _fits(schema, self.schemas)
         return wanted and not _fits(schema, self.exclude)
 
     def has(self, name: ItemName) -> bool:
-        """Whether an object is looked at."""
+        """Return whether an object is looked at."""
         full = f"{name.schema}.{name.name}"
         return self.has_schema(name.schema) and not _fits(full, self.exclude)
 
 
 def users_of(settings: Settings) -> UserSettings:
-    """The settings as they are configured (``[users]``)."""
+    """Return the settings as they are configured (``[users]``)."""
     return UserSettings(
         settings.split_list("users.schemas"), settings.split_list("users.exclude"),
         int(settings.number("users.threads") or 4), settings.text("users.repair") == "true",

@@ -45,7 +45,7 @@ class Surface(msgspec.Struct, frozen=True):
 
 
 def surface_in_force(state: State) -> Surface:
-    """The shapes of all that is registered for a state."""
+    """Return the shapes of all that is registered for a state."""
     return _surface(
         (item.definition, state.graph.uses(item.definition.identity))
         for item in state.items.values() if item.quarantined is None

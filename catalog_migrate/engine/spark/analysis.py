@@ -227,7 +227,7 @@ class _StandIns:
         return name
 
     def of_function(self, function: FunctionSpec, body: str) -> str:
-        """The stand-in of a function with this body over stand-ins."""
+        """Return the stand-in of a function with this body over stand-ins."""
         key = repr((function.arguments, function.returns, body))
         name = self._of_function.get(key)
         if name is None:
@@ -386,7 +386,7 @@ class _Text:
     def refusal(
         self, error: EngineFailure, refused: Mapping[str, EngineFailure]
     ) -> QueryAnalysis:
-        """What Spark says of a text that it does not analyse.
+        """Return what Spark says of a text that it does not analyse.
 
         Without a condition where that is no fault of the text.
         """

@@ -49,7 +49,7 @@ def unsuitable(doing: str, found: str) -> UnsuitableSession:
 
 
 def is_connect(spark: object) -> bool:
-    """Whether a session is a client's of Spark Connect; looking imports nothing."""
+    """Return whether a session is a client's of Spark Connect; looking imports nothing."""
     return any(kind.__module__.startswith(_CLIENT) for kind in type(spark).__mro__)
 
 

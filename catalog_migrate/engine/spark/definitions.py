@@ -210,7 +210,7 @@ class Definitions(Registrations):
         )
 
     def relations_read(self, definition: UserDefinition) -> Sequence[ItemName]:
-        """The relations in the analysed plan of EXPLAIN EXTENDED."""
+        """Return the relations in the analysed plan of EXPLAIN EXTENDED."""
         query = definition.query
         with failing(f"analyse {definition.name}"):
             plan = str(rows(self._spark, f"EXPLAIN EXTENDED {query}")[0][0])
@@ -355,7 +355,7 @@ def _nest(kind: str, inner: Sequence[tuple[str, str, bool]]) -> str:
 
 
 def known_type(text: str) -> str:
-    """The canonical type; the text as Spark writes it where we know none."""
+    """Return the canonical type; the text as Spark writes it where we know none."""
     try:
         return canonical_type(text)
     except UnknownType:
@@ -365,7 +365,7 @@ def known_type(text: str) -> str:
 def read_described_view(
     name: ItemName, described: Mapping[str, Any], catalog: str
 ) -> UserDefinition:
-    """What DESCRIBE … AS JSON says of a view; KeyError where it is none."""
+    """Return what DESCRIBE … AS JSON says of a view; KeyError where it is none."""
     columns = tuple(
         Column(each["name"], known_type(_json_type(each["type"])), each.get("nullable", True))
         for each in described["columns"]
@@ -408,7 +408,7 @@ def _json_type(shown: Mapping[str, Any]) -> str:
 def read_function(
     name: ItemName, lines: Sequence[str], catalog: str
 ) -> UserDefinition | None:
-    """What DESCRIBE FUNCTION EXTENDED says of a SQL function; None for one of a class.
+    """Return what DESCRIBE FUNCTION EXTENDED says of a SQL function; None for one of a class.
 
     Before 4.2 it has the function as it is stored, in JSON.
     """
@@ -537,7 +537,7 @@ def _end_of_type(text: str) -> int:
 
 
 def read_relations(plan: str, catalog: str) -> set[ItemName]:
-    """The relations of a catalog in the analysed part of a plan's text."""
+    """Return the relations of a catalog in the analysed part of a plan's text."""
     analysed = plan.partition(_ANALYSED)[2].partition("\n== Optimized Logical Plan ==")[0]
     return {
         ItemName(schema, name)

@@ -173,7 +173,7 @@ MSK_JAR = LockedJar(
 
 
 def read_locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
-    """The lock committed as file ``name`` of ``package``, in its order.
+    """Return the lock committed as file ``name`` of ``package``, in its order.
 
     The default is what Delta and Kafka need with the PySpark that is installed: a lock a version.
     Raises :class:`PrerequisiteMissing` where PySpark is missing, or of a version without a lock.
@@ -254,7 +254,7 @@ def locate_pyspark() -> Path:
 
 
 def pyspark_version() -> str:
-    """The version of the installed PySpark, without importing it."""
+    """Return the version of the installed PySpark, without importing it."""
     path = locate_pyspark() / "version.py"
     found = _PYSPARK.search(path.read_text(encoding="utf-8"))
     if found is None:
@@ -263,7 +263,7 @@ def pyspark_version() -> str:
 
 
 def locked_pyspark() -> str:
-    """The version of the installed PySpark, for which jars are locked.
+    """Return the version of the installed PySpark, for which jars are locked.
 
     Raises :class:`PrerequisiteMissing` for any other one: Delta's jars fit one minor of Spark, and
     those for Kafka one version.

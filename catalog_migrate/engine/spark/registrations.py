@@ -93,7 +93,7 @@ def parse_comment(lines: Iterable[str]) -> str:
 
 
 def read_properties(information: str) -> Mapping[str, str]:
-    """The marks of a release among the properties in a row of SHOW TABLE EXTENDED."""
+    """Return the marks of a release among the properties in a row of SHOW TABLE EXTENDED."""
     start = information.rfind(_PROPERTIES)
     if start < 0:
         return {}
@@ -322,7 +322,7 @@ class Registrations:
                 raise
 
     def find(self, name: ItemName) -> Registration | None:
-        """The relation under one name, or None."""
+        """Return the relation under one name, or None."""
         return self._look([name]).get(name.folded)
 
     def _look(self, names: Sequence[ItemName]) -> dict[Folded, Registration]:

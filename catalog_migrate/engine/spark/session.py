@@ -58,7 +58,7 @@ def session_conf(
     jars: list[str], *, warehouse_dir: str | None = None, metastore: str | None = None,
     extra: Mapping[str, str] | None = None, on_s3: bool = False,
 ) -> dict[str, str]:
-    """All settings of the local session, as Spark's own keys.
+    """Return all settings of the local session, as Spark's own keys.
 
     ``jars`` are paths of jar files, ``warehouse_dir`` is where Spark puts managed tables (not ours:
     the product's shards have their own addresses), ``metastore`` a directory for an embedded Derby

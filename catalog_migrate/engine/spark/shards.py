@@ -65,7 +65,7 @@ is one that readers must know too."""
 
 
 def needs_spark(shard: ShardSpec) -> bool:
-    """Whether only Spark can create this shard."""
+    """Return whether only Spark can create this shard."""
     if shard.clustered_by or is_made_by_spark(shard.properties):
         return True
     kinds = (*SPARK_ONLY, *(BRING_FEATURES if MAPPING_MODE in shard.properties else ()))
@@ -351,7 +351,7 @@ class Copies:
     def copy_tail(
         self, source: str, after: int, upto: int, target: str, projection: Projection
     ) -> CopyResult | None:
-        """The rows of the data files that came between two versions, when none went.
+        """Return the rows of the data files that came between two versions, when none went.
 
         Comparing the two file lists rather than reading commits also serves a compaction or an
         update of the new rows alone, and is exact.

@@ -38,17 +38,17 @@ _STAND_IN = re.compile(
 
 
 def signature(columns: Sequence[Column]) -> Signature:
-    """What relations of the same columns have in common."""
+    """Return what relations of the same columns have in common."""
     return tuple((column.name, column.type, column.nullable) for column in columns)
 
 
 def new_name() -> str:
-    """A name for a stand-in that nothing else has."""
+    """Return a name for a stand-in that nothing else has."""
     return f"catalog_migrate_bind_{next(_serial)}"
 
 
 def real_names(text: str, names: Mapping[str, tuple[str, str]], *, whole: bool = False) -> str:
-    """A text of Spark's with the real names in place of those of the stand-ins.
+    """Return a text of Spark's with the real names in place of those of the stand-ins.
 
     With ``whole`` they have the catalog before them, as they do in plans.
     """

@@ -73,7 +73,7 @@ def run(spark: SparkSession, text: str) -> None:
 
 
 def rows(spark: SparkSession, text: str) -> list[Row]:
-    """What a query, as it is written, finds.
+    """Return what a query, as it is written, finds.
 
     A server of Spark Connect reads the text again with every action, so nothing is left to be done
     when this returns.
@@ -83,18 +83,18 @@ def rows(spark: SparkSession, text: str) -> list[Row]:
 
 
 def schema(spark: SparkSession, text: str) -> StructType:
-    """The columns of a query as it is written, which is analysed and not run."""
+    """Return the columns of a query as it is written, which is analysed and not run."""
     with as_written(spark, text) as spelled:
         return spark.sql(spelled).schema
 
 
 def by_path(path: str) -> str:
-    """A Delta table named by its directory."""
+    """Return a Delta table named by its directory."""
     return f"delta.{quote_sql(path)}"
 
 
 def at_version(path: str, version: int) -> str:
-    """A Delta table as it was at a version, for a FROM clause."""
+    """Return a Delta table as it was at a version, for a FROM clause."""
     return f"{by_path(path)} VERSION AS OF {version}"
 
 
@@ -138,12 +138,12 @@ def create_shard(shard: ShardSpec) -> str:
 
 
 def add_check(path: str, name: str, expression: str) -> str:
-    """A new CHECK constraint; Spark proves it on the rows that are there."""
+    """Return a new CHECK constraint; Spark proves it on the rows that are there."""
     return f"ALTER TABLE {by_path(path)} ADD CONSTRAINT {quote_sql(name)} CHECK ({expression})"
 
 
 def violating(path: str, version: int, expression: str) -> str:
-    """A row of a version that a CHECK of this expression would refuse, if there is one."""
+    """Return a row of a version that a CHECK of this expression would refuse, if there is one."""
     return (
         f"SELECT 1 FROM {at_version(path, version)} WHERE NOT coalesce(({expression}), false)"
         " LIMIT 1"
@@ -151,17 +151,17 @@ def violating(path: str, version: int, expression: str) -> str:
 
 
 def count_violating(query: str, expression: str) -> str:
-    """How many rows of a query a CHECK of this expression would refuse."""
+    """Return how many rows of a query a CHECK of this expression would refuse."""
     return f"SELECT count(*) FROM ({query}) AS copied WHERE {violate(expression)}"
 
 
 def violate(expression: str) -> str:
-    """The condition of a row that a CHECK of this expression refuses."""
+    """Return the condition of a row that a CHECK of this expression refuses."""
     return f"NOT coalesce(({expression}\n), false)"
 
 
 def count_refused(query: str, conditions: Sequence[str], evaluated: Sequence[str]) -> str:
-    """How many rows of a query meet each condition, after evaluating columns on every row.
+    """Return how many rows of a query meet each condition, after evaluating columns on every row.
 
     Only ``last`` does that for every type, also where the value cannot be NULL: a count of such a
     column is one of rows, and its expression is left out.
@@ -178,13 +178,13 @@ def drop_check(path: str, name: str) -> str:
 
 
 def add_column(path: str, column: Column, after: str | None) -> str:
-    """A new column behind ``after`` (None: the first one)."""
+    """Return a new column behind ``after`` (None: the first one)."""
     place = "FIRST" if after is None else f"AFTER {quote_sql(after)}"
     return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({column_definition(column)} {place})"
 
 
 def add_field(path: str, column: str, field: AddedField) -> str:
-    """A new field of a struct that is in ``column``."""
+    """Return a new field of a struct that is in ``column``."""
     names = ".".join(map(quote_sql, (column, *field.path)))
     place = "FIRST" if field.after is None else f"AFTER {quote_sql(field.after)}"
     return (
@@ -355,7 +355,7 @@ def create_function(
 
 
 def write_function_comment(comment: str | None, properties: Mapping[str, str]) -> str | None:
-    """A function's comment with its properties behind it."""
+    """Return a function's comment with its properties behind it."""
     if not properties:
         return comment
     text = json.dumps(dict(sorted(properties.items())), separators=(",", ":"))
@@ -363,7 +363,7 @@ def write_function_comment(comment: str | None, properties: Mapping[str, str]) -
 
 
 def read_function_comment(comment: str) -> Mapping[str, str]:
-    """The properties inside a function's comment; empty when it is not one of ours."""
+    """Return the properties inside a function's comment; empty when it is not one of ours."""
     _, mark, rest = comment.rpartition(_MARK)
     if not mark or not rest.endswith(_MARK_END):
         return {}
@@ -397,7 +397,7 @@ VALUE = "catalog_migrate_value"
 
 
 def for_every_writer(relation: str, expression: str, *, boolean: bool) -> str:
-    """A query, only to be analysed, that refuses what Delta cannot evaluate in every INSERT.
+    """Return a query, only to be analysed, that refuses what Delta cannot evaluate in every INSERT.
 
     A join takes deterministic expressions without aggregates only, a lambda none with a subquery.
     ADD CONSTRAINT takes them all, and every INSERT fails then.
@@ -430,6 +430,6 @@ def side_by_side(bodies: Sequence[str]) -> str:
 
 
 def in_files(source: str, files: Sequence[str]) -> str:
-    """The rows of a FROM clause that lie in data files of these names."""
+    """Return the rows of a FROM clause that lie in data files of these names."""
     listed = ", ".join(map(string_literal, files))
     return f"{source} WHERE _metadata.file_name IN ({listed})"

@@ -196,13 +196,13 @@ class ClusterLog:
 
 
 def log_path(state: State, cluster_id: str) -> str:
-    """The directory of a cluster's log."""
+    """Return the directory of a cluster's log."""
     log = state.items[state.items[cluster_id].links["log"]]
     return dependencies.location(state, log.shard or "")
 
 
 def latest(state: State) -> Mapping[str, QueryStatus]:
-    """The newest status of every query, by item id, from the logs of all clusters."""
+    """Return the newest status of every query, by item id, from the logs of all clusters."""
 
     from deltalake import QueryBuilder
 
@@ -239,7 +239,7 @@ def failing_queries(state: State) -> dict[str, str]:
 
 
 def held_by(state: State, item_id: str) -> tuple[str, ...]:
-    """Why a query must not run; see :func:`hold_text`."""
+    """Return why a query must not run; see :func:`hold_text`."""
     return tuple(
         hold_text(hold) for _, hold in sorted(state.holds.items()) if hold.item_id == item_id
     )
@@ -254,17 +254,17 @@ def hold_text(hold: HoldRecord) -> str:
 
 
 def cluster_name(state: State, item_id: str) -> str:
-    """The name of the cluster that a query belongs to."""
+    """Return the name of the cluster that a query belongs to."""
     return dependencies.display(state, state.items[item_id].links.get("cluster", ""))
 
 
 def cluster_key(cluster_id: str) -> str:
-    """The key of a cluster's lease."""
+    """Return the key of a cluster's lease."""
     return f"cluster/{cluster_id}"
 
 
 def runtime_lives(state: State, cluster: str) -> bool:
-    """Whether a runtime holds the lease of a cluster and is not proven dead."""
+    """Return whether a runtime holds the lease of a cluster and is not proven dead."""
     lease = state.leases.get(cluster_key(cluster))
     return lease is not None and bool(lease.holder) and not proven_dead(lease)
 

@@ -34,7 +34,7 @@ from catalog_migrate.streams.catalog.query_spec import (
 def create_statement(
     state: State, found: dependencies.CatalogEntry, *, held: bool = False
 ) -> str:
-    """The statement that would create an object as it is now, under present names.
+    """Return the statement that would create an object as it is now, under present names.
 
     ``held``: with PAUSED while an operator holds it, and with what the options mean that it was
     stored without.
@@ -98,7 +98,7 @@ def _overrides(state: State, found: dependencies.CatalogEntry) -> st.Unsafe | No
 
 
 def present(state: State, item: ItemRecord) -> External:
-    """An item's external part with the names that what it uses has now."""
+    """Return an item's external part with the names that what it uses has now."""
     external = dependencies.external_of(item)
     links = item.links
     names: dict[str, str] = {

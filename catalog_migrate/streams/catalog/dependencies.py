@@ -71,7 +71,7 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
 
 def external_of(item: ItemRecord) -> External:
-    """The external part of an item, empty for tables and views."""
+    """Return the external part of an item, empty for tables and views."""
     return item.definition.external or External()
 
 
@@ -111,7 +111,7 @@ def identity_of(kind: str, name: str) -> tuple[str, str, str]:
 
 
 def lookup(state: State, kind: str, name: str) -> CatalogEntry | None:
-    """The object of ``kind`` called ``name``; None when nothing has that name.
+    """Return the object of ``kind`` called ``name``; None when nothing has that name.
 
     ``kind`` ``relation`` finds a table, view or source. Raises :class:`UnknownItem` when the name
     belongs to another kind of the same namespace.
@@ -179,7 +179,7 @@ def _near(name: str, names: list[str]) -> list[str]:
 
 
 def by_id(state: State, item_id: str) -> CatalogEntry:
-    """An object by its id; KeyError when it is gone."""
+    """Return an object by its id; KeyError when it is gone."""
     item = state.items[item_id]
     return CatalogEntry(state.mappings[identity_text(item.definition.identity)], item)
 
@@ -203,7 +203,7 @@ def outputs(item: ItemRecord) -> tuple[str, ...]:
 
 
 def location(state: State, path: str) -> str:
-    """The absolute directory of a shard or a checkpoint that is on record by its path."""
+    """Return the absolute directory of a shard or a checkpoint that is on record by its path."""
     return shard_location(state.setting("warehouse"), path)
 
 
@@ -228,7 +228,7 @@ def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
 
 
 def changed_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
-    """Which options differ, by name and in words; values are not told."""
+    """Return which options differ, by name and in words; values are not told."""
     names = diff(all_options(before), all_options(now))
     return ", ".join(names) or "its definition"
 
@@ -267,7 +267,7 @@ def stands_on(state: State, connection_id: str) -> frozenset[str]:
 
 
 def is_query(item: ItemRecord) -> bool:
-    """Whether an item runs as a query of a cluster."""
+    """Return whether an item runs as a query of a cluster."""
     return item.definition.kind in CLUSTER_KINDS and item.quarantined is None
 
 
@@ -299,7 +299,7 @@ def must_only_grow(state: State, sinks: Iterable[str]) -> frozenset[str]:
 
 
 def dependents(state: State, item_id: str) -> tuple[str, ...]:
-    """The queries that use an item directly or through connections, by number of id.
+    """Return the queries that use an item directly or through connections, by number of id.
 
     Follows secrets and connections only: a sink does not restart because the source whose table
     it reads does.
@@ -317,7 +317,7 @@ def _is_access(role: str) -> bool:
 
 
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
-    """The items that use an item directly, by number of id."""
+    """Return the items that use an item directly, by number of id."""
     return ids_of(state, (
         user for used in _named(state, [item_id]) for user in state.graph.users_of(used)
     ))
@@ -329,7 +329,7 @@ def topological(state: State, item_ids: Iterable[str]) -> tuple[tuple[str, ...],
 
 
 def ids_of(state: State, names: Iterable[Identity]) -> tuple[str, ...]:
-    """The item ids of objects of :attr:`State.graph`, by number."""
+    """Return the item ids of objects of :attr:`State.graph`, by number."""
     found = (state.item_ids[name] for name in names)
     return tuple(sorted(found, key=lambda each: int(each[1:])))
 
@@ -339,7 +339,7 @@ def _named(state: State, item_ids: Iterable[str]) -> list[Identity]:
 
 
 def fingerprint(state: State, item_id: str) -> str:
-    """A hash of everything that a query is started from, secrets by id and revision.
+    """Return a hash of everything that a query is started from, secrets by id and revision.
 
     Two states in which it is equal need no restart: names, comments and options that come out the
     same do not enter.
@@ -388,7 +388,7 @@ class WantedQueries:
         return iter(self._fingerprints)
 
     def fingerprint(self, item_id: str) -> str:
-        """The fingerprint of a query; empty for one that is not wanted."""
+        """Return the fingerprint of a query; empty for one that is not wanted."""
         found = self._fingerprints.get(item_id, "")
         if found is None:
             found = self._fingerprints[item_id] = fingerprint(self.state, item_id)
@@ -429,7 +429,7 @@ def _unresolved(value: OptionValue) -> str:
 
 
 def redefine(item: ItemRecord, external: External, **changes: object) -> ObjectDefinition:
-    """An item's definition with another external part."""
+    """Return an item's definition with another external part."""
     return msgspec.structs.replace(item.definition, external=external, **changes)
 
 
@@ -526,7 +526,7 @@ def _topics(state: State, connection: str, external: External) -> dict[Identity,
 
 
 def is_defined_as(state: State, item_id: str, definition: ObjectDefinition | None) -> bool:
-    """Whether an item is so defined, beside name and comment, which restart nothing."""
+    """Return whether an item is so defined, beside name and comment, which restart nothing."""
     item = state.items.get(item_id)
     return item is not None and definition is not None and (
         item.definition.external == definition.external

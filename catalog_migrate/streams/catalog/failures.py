@@ -90,7 +90,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def of_error(error: CatalogMigrateError, name: str) -> Failure:
-    """What an error of ours says of the source or sink called ``name``."""
+    """Return what an error of ours says of the source or sink called ``name``."""
     condition = error.condition if isinstance(error, EngineFailure) else None
     return Failure(
         code=condition or error.code, message=error.message,
@@ -101,7 +101,7 @@ def of_error(error: CatalogMigrateError, name: str) -> Failure:
 
 
 def of_query(found: QueryFailure, kind: QueryKind, name: str) -> Failure:
-    """What a query that ended says of itself."""
+    """Return what a query that ended says of itself."""
     message = CAUSED_BY.join(found.causes)
     place, remedy, statements = dict(found.place), found.remedy, found.statements
     unread = _UNREADABLE.search(message)
@@ -132,7 +132,7 @@ def insert_name(text: str, name: str) -> str:
 
 
 def of_hold(hold: HoldRecord) -> Failure:
-    """What a hold was set for."""
+    """Return what a hold was set for."""
     return Failure(
         code=hold.code, message=hold.reason, remedy=hold.remedy, statements=hold.statements,
         place=hold.place, tries=hold.tries,
@@ -140,12 +140,12 @@ def of_hold(hold: HoldRecord) -> Failure:
 
 
 def is_passing(error: CatalogMigrateError) -> bool:
-    """Whether a failure may end by itself."""
+    """Return whether a failure may end by itself."""
     return isinstance(error, _PASSING) or bool(error.data.get("transient"))
 
 
 def is_lost(message: str) -> bool:
-    """Whether a failure says that records are no longer there."""
+    """Return whether a failure says that records are no longer there."""
     return any(mark in message for mark in _LOST)
 
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def kind_of(row: OperationRecord) -> str:
-    """What an operation is counted as: the widest thing that it does."""
+    """Return what an operation is counted as: the widest thing that it does."""
     act = row.unsafe
     if act is None or act.undoes:
         return "undo"
@@ -33,14 +33,14 @@ def kind_of(row: OperationRecord) -> str:
 
 
 def findings_in(row: OperationRecord) -> tuple[Finding, ...]:
-    """What refused an operation."""
+    """Return what refused an operation."""
     return row.findings or tuple(
         Finding("", None, "error", text) for text in _numbered(row, "finding")
     )
 
 
 def sick_in(row: OperationRecord) -> list[str]:
-    """What was sick before an operation and was not waited for, in words."""
+    """Return what was sick before an operation and was not waited for, in words."""
     return _numbered(row, "sick") or [row.sick[item_id] for item_id in sorted(row.sick)]
 
 

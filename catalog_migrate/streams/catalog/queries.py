@@ -89,14 +89,14 @@ class RunningQuery(Protocol):
         """Whether it has not ended; says nothing about health."""
 
     def progress(self) -> QueryProgress | None:
-        """The newest progress since this start; None until the first."""
+        """Return the newest progress since this start; None until the first."""
 
     def worked(self) -> int:
         """How much its tasks have done since this start, also within a batch: tasks that ended,
         records read and written. Only its growth says anything."""
 
     def failure(self) -> QueryFailure | None:
-        """Why it ended; None while it runs and when it was stopped."""
+        """Return why it ended; None while it runs and when it was stopped."""
 
     def stop(self, drain: float) -> bool:
         """Let the current batch end for at most ``drain`` seconds, then stop; whether it ended."""

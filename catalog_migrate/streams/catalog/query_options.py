@@ -24,7 +24,7 @@ from catalog_migrate.streams.catalog.accepted import own_problems
 
 
 def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
-    """A definition with a name as written; without a schema it goes to the default one."""
+    """Return a definition with a name as written; without a schema it goes to the default one."""
     schema, last = split_name(name)
     data = {"schema": schema or dependencies.DEFAULT_SCHEMA, "kind": kind, "name": last, **fields}
     return ObjectDefinition(**data)  # type: ignore[arg-type]

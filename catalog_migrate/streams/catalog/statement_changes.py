@@ -209,7 +209,7 @@ class Draft:
         self._position += 1
 
     def after(self) -> State:
-        """The state as it would be."""
+        """Return the state as it would be."""
         return preview(self.state, self._edits)
 
     def _bundled(self, definition: ObjectDefinition) -> ObjectDefinition | None:
@@ -239,7 +239,7 @@ class Draft:
 
 
 def external_hash(definition: ObjectDefinition) -> str:
-    """The hash of the external part: references to secrets by name, never a value."""
+    """Return the hash of the external part: references to secrets by name, never a value."""
     import xxhash
 
     data = msgspec.json.encode(definition.external, order="deterministic")
@@ -247,7 +247,7 @@ def external_hash(definition: ObjectDefinition) -> str:
 
 
 def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart, ...]:
-    """Every query at or below ``roots``, with whether its fingerprint changed.
+    """Return every query at or below ``roots``, with whether its fingerprint changed.
 
     A held query restarts nothing: it starts from the new definition once its holds are gone.
     """
@@ -277,7 +277,7 @@ def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart
 
 
 def needs_external_format(external: External | None) -> bool:
-    """Whether an older tool would leave part of a definition out, or pass it over."""
+    """Return whether an older tool would leave part of a definition out, or pass it over."""
     return external is not None and bool(
         external.tables or external.registry is not None or external.package is not None
         or _NEW_OPTIONS & set(external.options)
@@ -378,7 +378,7 @@ class FollowTables(msgspec.Struct, frozen=True):
 
 
 def described(state: State, migration: Migration) -> tuple[str, ...]:
-    """Both in words, for the plan's report."""
+    """Return both in words, for the plan's report."""
     lost = quarantined(state, migration)
     lines = []
     for item_id, item in rekeyed(state, migration).items():

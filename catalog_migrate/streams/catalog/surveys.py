@@ -22,7 +22,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 
 def watch_of(spec: QuerySpec) -> Watch:
-    """What of a POSTGRES source is looked at, beside what is on record of it."""
+    """Return what of a POSTGRES source is looked at, beside what is on record of it."""
     return Watch(
         spec.slot, spec.publication,
         names_of([table.upstream.postgres_name for table in spec.tables]),
@@ -41,7 +41,7 @@ def read_planned(checkpoint: Checkpoint) -> Position | None:
 
 
 def with_survey(stream: StreamRecord, found: Survey) -> StreamRecord:
-    """The record with a newer survey that lacks nothing."""
+    """Return the record with a newer survey that lacks nothing."""
     recorded = survey_from(stream.survey) or Survey()
     return msgspec.structs.replace(
         stream, survey=found.with_missing(recorded).json(), survey_at_hold=""

@@ -58,25 +58,25 @@ class Tables(Protocol):
     """
 
     def batch(self, path: str, query_id: str) -> int | None:
-        """The newest batch of a query that a table has; None for none or no table yet.
+        """Return the newest batch of a query that a table has; None for none or no table yet.
 
         For a query that was fenced out it is the newest one before the fence.
         """
 
     def fence(self, path: str) -> Fence:
-        """What bars a query id from a table and gives its newest batch to its successor."""
+        """Return what bars a query id from a table and gives its newest batch to its successor."""
 
     def newest(self, path: str) -> int | None:
-        """The newest version of a table, None where there is none yet."""
+        """Return the newest version of a table, None where there is none yet."""
 
     def bounds(self, path: str) -> DeltaBounds:
-        """A table's id, and the versions that a reader can start from."""
+        """Return a table's id, and the versions that a reader can start from."""
 
     def target(self, path: str, consumed: int) -> DeltaPosition:
-        """The position of a reader after the version ``consumed``."""
+        """Return the position of a reader after the version ``consumed``."""
 
     def has_rows(self, path: str, after: int, upto: int, *, skip_changes: bool = False) -> bool:
-        """Whether a stream that has version ``after`` finds a batch up to version ``upto``.
+        """Return whether a stream that has version ``after`` finds a batch up to version ``upto``.
 
         With ``skip_changes`` commits that remove rows are passed over whole.
         """
@@ -108,7 +108,7 @@ class Tables(Protocol):
 
 
 def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str]:
-    """The commits of versions after ``after`` that neither the query nor an operation made.
+    """Return the commits of versions after ``after`` that neither the query nor an operation made.
 
     What changes no data (compaction, vacuum, a fence) is nobody's; a change of the table's
     definition is somebody else's whoever made it, because RESTORE would take it back.

@@ -99,12 +99,12 @@ def upstream_columns(external: External, default: UpstreamColumns) -> UpstreamCo
 
 
 def is_mirror(external: External) -> bool:
-    """Whether a source keeps current rows, and not every change."""
+    """Return whether a source keeps current rows, and not every change."""
     return (external.format or "").upper() == "MIRROR"
 
 
 def keeps_deleted(external: External) -> bool:
-    """Whether a mirror keeps rows that were deleted upstream."""
+    """Return whether a mirror keeps rows that were deleted upstream."""
     return is_mirror(external) and external.settings.get("SOFT DELETES") == "true"
 
 
@@ -131,7 +131,7 @@ def discovered(statement: st.CreateSource, found: Sequence[DiscoveredTable]) -> 
 
 
 def columns_of(there: DiscoveredTable) -> tuple[UpstreamColumn, ...]:
-    """The columns of a table upstream, those of a type that we have none for as text.
+    """Return the columns of a table upstream, those of a type that we have none for as text.
 
     Those of a new table of ours take them, in the same order (:func:`our_columns`).
     """
@@ -144,7 +144,7 @@ def columns_of(there: DiscoveredTable) -> tuple[UpstreamColumn, ...]:
 
 
 def with_column_ids(table: UpstreamTable, item: ItemRecord) -> UpstreamTable:
-    """The table upstream whose columns those of the same names of ours take."""
+    """Return the table upstream whose columns those of the same names of ours take."""
     ids = {
         fold(column.name): number
         for column, number in zip(item.definition.columns, item.ids.ids, strict=True)
@@ -218,7 +218,7 @@ def checked_tables(name: str, external: External, schema: str) -> External:
 
 
 def our_columns(table: UpstreamTable, external: External) -> tuple[Column, ...]:
-    """The columns of our table for one upstream.
+    """Return the columns of our table for one upstream.
 
     Raises :class:`RefusedStatement` where one upstream has the name of one of the product's own.
     """
@@ -252,7 +252,7 @@ def snapshot_app(item_id: str) -> str:
 
 
 def misfits(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
-    """What keeps a table that is there from taking rows of those columns, in words."""
+    """Return what keeps a table that is there from taking rows of those columns, in words."""
     known = {fold(column.name): column for column in there}
     found = []
     for column in wanted:
@@ -273,7 +273,7 @@ def _qualified(name: str, schema: str) -> str:
 
 
 def role(table: UpstreamTable) -> str:
-    """The role of the link from a source to our table for one upstream."""
+    """Return the role of the link from a source to our table for one upstream."""
     return dependencies.OUTPUT + table.name
 
 
@@ -340,7 +340,7 @@ def columns_gone(error: TableChanged) -> tuple[str, ...] | None:
 
 
 def is_taken_over(error: TableChanged, policy: UpstreamColumns) -> bool:
-    """Whether a policy takes a change over, and does not hold the source."""
+    """Return whether a policy takes a change over, and does not hold the source."""
     gone = columns_gone(error)
     if gone is None or policy not in ("evolve", "follow"):
         return False

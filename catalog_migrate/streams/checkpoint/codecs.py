@@ -73,7 +73,7 @@ class DeltaCodec:
         )
 
     def write(self, position: DeltaPosition | None) -> str:
-        """The line of a position.
+        """Return the line of a position.
 
         Version 0 untouched is START: Delta dies on it with ``invalid reservoirVersion``.
         """
@@ -89,7 +89,7 @@ class DeltaCodec:
         return write_object(dict(zip(_DELTA_KEYS, values, strict=True)))
 
     def check(self, position: DeltaPosition, bounds: DeltaBounds) -> tuple[str, ...]:
-        """What is wrong with a position, one sentence each."""
+        """Return what is wrong with a position, one sentence each."""
         wrong = []
         if position.table_id != bounds.table_id:
             wrong.append(

@@ -42,7 +42,7 @@ FENCE = 2**63 - 1
 
 
 def delta_batch(path: str, query_id: str) -> int | None:
-    """The newest batch of a query that a Delta sink has, None for none or no table yet.
+    """Return the newest batch of a query that a Delta sink has, None for none or no table yet.
 
     For a fenced id it is the newest batch before the fence. Raises :class:`EngineFailure` when the
     table cannot be read.
@@ -68,7 +68,7 @@ def delta_target(path: str, consumed: int) -> DeltaPosition:
 
 
 def delta_bounds(path: str) -> DeltaBounds:
-    """The table at ``path``: its id, and the versions that a reader can start from.
+    """Return the table at ``path``: its id, and the versions that a reader can start from.
 
     Reads every commit of its log. Raises :class:`EngineFailure` when there is no table or it
     cannot be read.
@@ -239,7 +239,7 @@ Fence = Callable[[str, str], int | None]
 
 
 def delta_fence(path: str) -> Fence:
-    """The fence of a Delta table."""
+    """Return the fence of a Delta table."""
     return partial(fence_delta, path)
 
 

@@ -201,7 +201,7 @@ class Checkpoint:
         )
 
     def settled_batch(self) -> int | None:
-        """The newest batch of a settled checkpoint, None when it has none yet.
+        """Return the newest batch of a settled checkpoint, None when it has none yet.
 
         Raises :class:`UnsettledCheckpoint` when an entry is uncommitted or something is broken.
         """
@@ -221,7 +221,7 @@ class Checkpoint:
         return state.batch
 
     def entry(self, batch: int) -> OffsetEntry:
-        """The entry of one batch.
+        """Return the entry of one batch.
 
         Raises :class:`CheckpointCorrupt` naming the file and what was found, and
         :class:`UnsupportedCheckpoint` for another version of the log.
@@ -229,7 +229,7 @@ class Checkpoint:
         return self.tagged_entry(batch)[0]
 
     def tagged_entry(self, batch: int) -> tuple[OffsetEntry, str]:
-        """The entry of one batch and the tag by which it is replaced; errors as in entry."""
+        """Return the entry of one batch and the tag by which it is replaced; errors as in entry."""
         file = self.store.place(self.offsets_file(batch))
         (header, *lines), tag = self._lines(self.offsets_file(batch))
         _require_version(file, header)
@@ -272,15 +272,15 @@ class Checkpoint:
 
     # names -------------------------------------------------------------------------------
     def offsets_file(self, batch: int) -> str:
-        """The name of the offsets of a batch."""
+        """Return the name of the offsets of a batch."""
         return f"offsets/{batch}"
 
     def commits_file(self, batch: int) -> str:
-        """The name of the commit of a batch."""
+        """Return the name of the commit of a batch."""
         return f"commits/{batch}"
 
     def source_directory(self, source: int) -> str:
-        """The name of the folder with a source's initial offsets, or its list of files."""
+        """Return the name of the folder with a source's initial offsets, or its list of files."""
         return f"sources/{source}"
 
     def initial_offsets(self, source: int) -> str:
@@ -346,7 +346,7 @@ class Checkpoint:
 
 
 def batch_number(batch: int | None) -> int:
-    """The number of a batch, -1 for none."""
+    """Return the number of a batch, -1 for none."""
     return -1 if batch is None else batch
 
 

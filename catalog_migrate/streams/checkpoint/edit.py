@@ -87,7 +87,7 @@ def reset(checkpoint: Checkpoint, source: int) -> Edit:
 
 
 def begin(checkpoint: Checkpoint, source: int, initial: bytes) -> Edit:
-    """The edit that gives a Kafka source without any batch its first positions.
+    """Return the edit that gives a Kafka source without any batch its first positions.
 
     ``initial`` is what ``KafkaCodec.write_initial`` gives. Raises :class:`UsageError` when there
     is a batch: then :func:`move` is right.
@@ -101,7 +101,7 @@ def begin(checkpoint: Checkpoint, source: int, initial: bytes) -> Edit:
 
 
 def needs_edit(checkpoint: Checkpoint, generation: int) -> bool:
-    """Whether an edit with this generation was committed, but is not applied here yet."""
+    """Return whether an edit with this generation was committed, but is not applied here yet."""
     mark = checkpoint.mark
     return (0 if mark is None else mark.generation) < generation
 
@@ -210,7 +210,7 @@ def settlement(
     sinks: Mapping[str, int | None],
     unknown: Collection[str] = (),
 ) -> Decision:
-    """What to do with the checkpoint's uncommitted entry; reads only.
+    """Return what to do with the checkpoint's uncommitted entry; reads only.
 
     ``sinks`` gives the newest batch that each sink has (a Delta table's transaction, a ledger's
     row; dead letters count as a sink), None for none; ``unknown`` names sinks that cannot say

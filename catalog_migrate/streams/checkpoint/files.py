@@ -49,7 +49,7 @@ class Files:
         self._durable = durable
 
     def store(self, address: str) -> Store:
-        """The store at a directory, a ``file:`` URI or an address on an object store."""
+        """Return the store at a directory, a ``file:`` URI or an address on an object store."""
         if is_remote(address):
             return store_at(address)
         return LocalStore(directory_of(address), self._on_step)
@@ -120,7 +120,7 @@ class Files:
 
 
 def tag_of(store: Store, name: str) -> str | None:
-    """The tag of what is under a name now, None where nothing is."""
+    """Return the tag of what is under a name now, None where nothing is."""
     try:
         return store.read_tagged(name)[1]
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def checksum_of(name: str) -> str:
 
 
 def is_checksum(name: str) -> bool:
-    """Whether a name is that of a checksum."""
+    """Return whether a name is that of a checksum."""
     return _last(name).startswith(".") and name.endswith(".crc")
 
 
@@ -173,7 +173,7 @@ class _Head(msgspec.Struct):
 
 
 def read_mark(store: Store) -> Mark | None:
-    """The mark in a checkpoint's root, None without one.
+    """Return the mark in a checkpoint's root, None without one.
 
     Raises :class:`CheckpointCorrupt`, and :class:`UnsupportedCheckpoint` for one of a newer tool.
     """
@@ -181,7 +181,7 @@ def read_mark(store: Store) -> Mark | None:
 
 
 def read_tagged_mark(store: Store) -> tuple[Mark | None, str | None]:
-    """The mark, and the tag to replace it by; errors as in :func:`read_mark`."""
+    """Return the mark, and the tag to replace it by; errors as in :func:`read_mark`."""
     file = store.place(MARK_NAME)
     try:
         data, tag = store.read_tagged(MARK_NAME)

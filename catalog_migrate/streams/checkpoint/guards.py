@@ -21,7 +21,7 @@ from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, wri
 
 
 def require_item(checkpoint: Checkpoint, item: str, mark: Mark | None) -> Mark | None:
-    """The mark that was read, None on an empty checkpoint that nobody has marked.
+    """Return the mark that was read, None on an empty checkpoint that nobody has marked.
 
     Raises :class:`ForeignCheckpoint` when it is another item's, or has been run by somebody and
     marked by nobody.

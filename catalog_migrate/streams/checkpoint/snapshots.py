@@ -34,7 +34,7 @@ Tree = Mapping[str, bytes | None]
 
 
 def read_tree(store: Store) -> dict[str, bytes]:
-    """All files of a checkpoint that a snapshot has; no litter."""
+    """Return all files of a checkpoint that a snapshot has; no litter."""
     found = sorted(
         name for name in store.tree() if name.partition("/")[0] in _PARTS and not is_litter(name)
     )
@@ -42,7 +42,7 @@ def read_tree(store: Store) -> dict[str, bytes]:
 
 
 def pack(tree: Tree) -> bytes:
-    """The tar file of ``tree``, the same for the same contents."""
+    """Return the tar file of ``tree``, the same for the same contents."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in tree.items():
@@ -55,7 +55,7 @@ def pack(tree: Tree) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, bytes | None]:
-    """What :func:`pack` was given. ValueError for anything else, a file cut off among it."""
+    """Return what :func:`pack` was given. ValueError for anything else, a file cut off among it."""
     found: dict[str, bytes | None] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:

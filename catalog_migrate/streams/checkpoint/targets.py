@@ -76,7 +76,7 @@ def parse_target(text: str) -> Target:
 
 
 def start_targets(external: External) -> tuple[Target, dict[tuple[str, int], Target]]:
-    """The targets that START and, by (topic, partition), START OFFSETS of a source mean."""
+    """Return the targets that START and, by (topic, partition), START OFFSETS of a source mean."""
     single = external.options.get("START OFFSETS")
     return start_target(str(external.options.get("START", "earliest"))), {
         partition: start_target(text)
@@ -85,7 +85,7 @@ def start_targets(external: External) -> tuple[Target, dict[tuple[str, int], Tar
 
 
 def start_target(start: str | None) -> Target:
-    """The target that a START option, or one of START OFFSETS, means."""
+    """Return the target that a START option, or one of START OFFSETS, means."""
     written = start or "earliest"
     moment = None if written.isdecimal() else start_of(written)
     if moment is None:

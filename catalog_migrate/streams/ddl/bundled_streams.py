@@ -275,7 +275,7 @@ def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
 
 
 def bundled_statements(state: State) -> tuple[str, ...]:
-    """What the release in force bundles, as it does: users' changes of it are left out."""
+    """Return what the release in force bundles, as it does: users' changes of it are left out."""
     found = []
     for mapping in state.mappings.values():
         item = state.items[mapping.item_id]

@@ -184,7 +184,7 @@ def _cluster(draft: Draft, statement: st.CreateCluster) -> Effect:
 
 
 def put_cluster(draft: Draft, name: str) -> str:
-    """A cluster and its log; returns the cluster's item id."""
+    """Open a cluster and its log; return the cluster's item id."""
     cluster = named("cluster", name, external=External())
     log = named("log", free_name(draft.state, "log", f"{cluster.name}_log", cluster.schema))
     index = f"{log.name}-{cluster.name}-primary-idx"
@@ -210,7 +210,7 @@ def free_name(state: State, kind: str, wanted: str, schema: str) -> str:
 
 
 def fresh_shard(definition: ObjectDefinition) -> str:
-    """A path for a shard that nothing else will ever have."""
+    """Return a path for a shard that nothing else will ever have."""
     return shard_path(definition.schema, definition.name, uuid4().hex)
 
 
@@ -299,7 +299,7 @@ def _held(
 def source_columns(
     name: str, external: External, declared: tuple[Column, ...], format_: str
 ) -> tuple[Column, ...]:
-    """The columns of a source's shard: declared, shown by INCLUDE, and Kafka's own four.
+    """Return the columns of a source's shard: declared, shown by INCLUDE, and Kafka's own four.
 
     ``format_`` is what its records or files are in. Of a POSTGRES source those of its transactions.
     """
@@ -515,7 +515,7 @@ def check_input(where: str, reads: dependencies.CatalogEntry, external: External
 
 
 def replaces_rows(external: External) -> bool:
-    """Whether a sink keeps the last row of each key."""
+    """Return whether a sink keeps the last row of each key."""
     return bool(external.key) and section_of(external.connector or "", "sink").replaces
 
 

@@ -365,7 +365,7 @@ def _unfinished(key: str, effect: Effect, state: State, why: str) -> AlterUnfini
 
 
 def unsafe_result(outcome: Outcome) -> Result:
-    """What an unsafe operation did, in words."""
+    """Return what an unsafe operation did, in words."""
     if outcome.row is None or outcome.row.unsafe is None:
         return Result("nothing changes, nothing restarts")
     act = outcome.row.unsafe

@@ -138,12 +138,12 @@ def describe(found: Explanation) -> str:
 
 
 def list_changed_items(effect: Effect) -> tuple[str, ...]:
-    """The items that a statement gives a definition."""
+    """Return the items that a statement gives a definition."""
     return effect.created if effect.alteration is None else (effect.alteration.item_id,)
 
 
 def write_definition(state: State, item_id: str) -> str:
-    """The statement that would create an item."""
+    """Return the statement that would create an item."""
     return create_statement(state, dependencies.by_id(state, item_id))
 
 

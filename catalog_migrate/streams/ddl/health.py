@@ -40,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True):
         return any(each is not None for each in msgspec.structs.astuple(self))
 
     def exceeded(self, lag: Lag) -> tuple[str, ...]:
-        """Each limit that a lag is above, in words."""
+        """Return each limit that a lag is above, in words."""
         found = []
         for name in self.__struct_fields__:
             limit, behind = getattr(self, name), getattr(lag, name)

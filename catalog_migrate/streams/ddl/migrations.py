@@ -68,7 +68,7 @@ class MigratedStreams:
         ])
 
     def bring_in(self, state: State, statements: Sequence[str]) -> BundledStreamsPlan:
-        """The changes of the bundled streams."""
+        """Return the changes of the bundled streams."""
         from catalog_migrate.streams.ddl.bundled_streams import plan_bundled_streams
 
         return plan_bundled_streams(state, statements)

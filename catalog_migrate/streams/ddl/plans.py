@@ -146,7 +146,7 @@ _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
 
 
 def cluster_of(state: State, effect: Effect) -> str:
-    """The cluster whose queries an alteration restarts.
+    """Return the cluster whose queries an alteration restarts.
 
     Raises RefusedStatement where they run in several, which cannot restart as one.
     """
@@ -174,12 +174,12 @@ def plan_statement(state: State, statement: st.Statement) -> Effect:
 
 
 def writes(statement: st.Statement) -> bool:
-    """Whether executing a statement changes the catalog."""
+    """Return whether executing a statement changes the catalog."""
     return type(statement) in _PLANS or isinstance(statement, st.Unsafe)
 
 
 def is_planned(statement: st.Statement) -> bool:
-    """Whether a statement is one that writes and is known here."""
+    """Return whether a statement is one that writes and is known here."""
     return type(statement) in _PLANS
 
 

@@ -60,7 +60,7 @@ _BEFORE_A_HOLD = frozenset({"starting", "backing_off", "stopped"})
 
 
 def show(state: State, what: str, *, resolve: Resolve = resolve_secret) -> Rows:
-    """The rows of ``SHOW what``; the public keys of tunnels are derived by ``resolve``."""
+    """Return the rows of ``SHOW what``; the public keys of tunnels are derived by ``resolve``."""
     return _connections(state, resolve) if what == "connections" else _LISTINGS[what](state)
 
 
@@ -220,7 +220,7 @@ def _queries(kind: str) -> Callable[[State], Rows]:
 
 
 def current(state: State, item: ItemRecord, said: QueryStatus | None) -> QueryStatus | None:
-    """What was said of a query, if the runtime that lives has said it.
+    """Return what was said of a query, if the runtime that lives has said it.
 
     The same process may have been an earlier runtime too, or another one of its host and number.
     """
@@ -357,7 +357,7 @@ def _quoted(text: str) -> str:
 
 
 def stalled_queries(state: State) -> tuple[StalledQuery, ...]:
-    """All of them, by name; reads the catalog and the logs of clusters, no Spark."""
+    """Return all of them, by name; reads the catalog and the logs of clusters, no Spark."""
     queries = [
         dependencies.CatalogEntry(mapping, state.items[mapping.item_id])
         for mapping in state.mappings.values() if mapping.kind in ("source", "sink")

@@ -155,7 +155,7 @@ def settings_of(settings: Mapping[str, str]) -> tuple[int, int]:
 
 
 def explain_validation(state: State, statement: st.ValidateSource) -> str:
-    """What VALIDATE SOURCE would do; raises as it does."""
+    """Return what VALIDATE SOURCE would do; raises as it does."""
     found = dependencies.find(state, "source", statement.name)
     require_mirror(found)
     rows, rate = settings_of(statement.settings)
@@ -494,7 +494,7 @@ class _Table:
         return self.kept.table(self.name).buckets
 
     def rows_here(self, numbers: Sequence[int]) -> dict[int, Rows]:
-        """The rows of the mirror in its newest version, by bucket; marks are their LSNs."""
+        """Return the rows of the mirror in its newest version, by bucket; marks are their LSNs."""
         import numpy as np
         import pyarrow as pa
 

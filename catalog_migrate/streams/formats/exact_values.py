@@ -69,7 +69,7 @@ class Exact(msgspec.Struct, frozen=True):
 
 
 def exact_of(external: External, reader_options: Iterable[str] = ()) -> Exact | None:
-    """What DECODING and TIMESTAMP UNIT of a source say; None for the decoding of before."""
+    """Return what DECODING and TIMESTAMP UNIT of a source say; None for the decoding of before."""
     if external.options.get(DECODING) != "exact":
         return None
     unit = external.options.get(TIMESTAMP_UNIT)
@@ -129,7 +129,7 @@ def halves(text: str) -> str:
 def misfits(
     columns: Sequence[Column], value: str, written: str, exact: Exact
 ) -> list[str]:
-    """What is wrong with each column of a JSON record.
+    """Return what is wrong with each column of a JSON record.
 
     ``value`` is the row as it was parsed, ``written`` the same of :func:`written_struct`.
     """
@@ -145,7 +145,7 @@ def misfits(
 
 
 def misfits_of_values(columns: Sequence[Column], value: str) -> list[str]:
-    """What is wrong with each column of a record whose format has types of its own."""
+    """Return what is wrong with each column of a record whose format has types of its own."""
     found = []
     for column in columns:
         said = _misfit_of_value(parse_type(column.type), f"{value}.{quote_sql(column.name)}")
@@ -253,7 +253,7 @@ def text_holds(name: str, text: str, exact: Exact) -> str | None:
 
 
 def from_text(tree: Type, text: str, exact: Exact) -> tuple[str, str] | None:
-    """The value of a text that is not JSON, and whether it is what was written.
+    """Return the value of a text that is not JSON, and whether it is what was written.
 
     None for types of which Spark's reader makes nothing else.
     """

@@ -58,7 +58,7 @@ class AlterOperation(OperationRun):
     """Numbers of the snapshots that were taken, by item id."""
 
     def about(self, state: State) -> str:
-        """What it alters, as ``connection default.c``; by its old name once it is gone."""
+        """Return what it alters, as ``connection default.c``; by its old name once it is gone."""
         row = state.operations[self.key]
         item = state.items.get(row.target)
         definition = item.definition if item is not None else row.before
@@ -327,6 +327,6 @@ class RestoreSnapshot(Operation[AlterOperation]):
 
 
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:
-    """The state as it would be with the operation's new (or, ``back``, old) definition."""
+    """Return the state as it would be with the operation's new (or, ``back``, old) definition."""
     definition, links = (row.before, row.links_before) if back else (row.after, row.links_after)
     return preview(state, [Redefine(row.target, definition, links)])

@@ -178,6 +178,6 @@ class OperationClient:
 
 
 def operation_key(clock: Clock) -> str:
-    """A key that sorts by time: newer operations come last."""
+    """Return a key that sorts by time: newer operations come last."""
     stamp = datetime.fromtimestamp(clock.wall(), timezone.utc).strftime("%Y%m%dT%H%M%S%f")
     return f"{stamp}-{uuid4().hex[:6]}"

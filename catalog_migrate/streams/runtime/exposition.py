@@ -55,7 +55,7 @@ def exposition(
 def families(
     seen: Observation, *, cluster: str, started: float, lags: Mapping[str, Lag]
 ) -> tuple[Family, ...]:
-    """Every metric that there is; docs/operating-streams.md has the same list."""
+    """Return every metric that there is; docs/operating-streams.md has the same list."""
     own = {"cluster": cluster}
 
     def one(value: float | None) -> tuple[Sample, ...]:

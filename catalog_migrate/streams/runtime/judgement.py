@@ -31,7 +31,7 @@ _TOOK = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds)\b")
 
 
 def sick_notice(finding: object) -> str:
-    """What to say of one that was sick before."""
+    """Return what to say of one that was sick before."""
     return f"sick before, and not waited for: {finding}"
 
 
@@ -90,12 +90,12 @@ def sick(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def is_of_query(state: State, finding: Finding) -> bool:
-    """Whether a finding is of a source or a sink, not of a connection."""
+    """Return whether a finding is of a source or a sink, not of a connection."""
     return dependencies.is_query(state.items[finding.item_id])
 
 
 def is_same_failure(error: str, earlier: str) -> bool:
-    """Whether a query fails of what it failed of earlier; times in both may differ."""
+    """Return whether a query fails of what it failed of earlier; times in both may differ."""
     return _without_times(error) == _without_times(earlier)
 
 

@@ -51,7 +51,7 @@ class Lag(msgspec.Struct, frozen=True):
 def sink_lags(
     state: State, item_ids: Collection[str], *, ports: Ports
 ) -> Mapping[str, Lag | None]:
-    """The lag of each of these sinks by item id; None where it cannot be read now."""
+    """Return the lag of each of these sinks by item id; None where it cannot be read now."""
 
     def one(item_id: str) -> Lag | None:
         try:
@@ -128,7 +128,7 @@ def _between(
 def unreported_lags(
     state: State, statuses: Iterable[QueryStatus], *, ports: Ports
 ) -> dict[str, Lag]:
-    """The lag of queries whose status does not say it, by item id, one after another.
+    """Return the lag of queries whose status does not say it, by item id, one after another.
 
     Left out is what cannot be read now, and a source on PostgreSQL while a batch is read from its
     slot: it is not waited for.
@@ -223,7 +223,7 @@ def _with_columns(
 
 
 def with_sink_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
-    """What SHOW SINKS says, with the lag of each as it is now: ``lag`` in records, and
+    """Return what SHOW SINKS says, with the lag of each as it is now: ``lag`` in records, and
     ``lag_versions``; NULL where it cannot be read."""
     sinks = {
         str(found.item.definition.item_name): found.item_id

@@ -80,7 +80,7 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 def observe(runtime: Observable | None) -> Observation:
-    """A runtime as it is now, None for one whose session still starts; for any thread."""
+    """Return a runtime as it is now, None for one whose session still starts; for any thread."""
     if runtime is None:
         return Observation(unready="the session of Spark starts")
     supervisor, report = runtime.supervisor, runtime.reported

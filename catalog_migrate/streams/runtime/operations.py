@@ -106,12 +106,12 @@ def step_on(state: State, op: Op, item_id: str, wave: int = 0) -> Step:
 
 
 def in_order(*steps: Iterable[Step]) -> Program:
-    """All steps, wave by wave; those of one wave as they were given."""
+    """Return all steps, wave by wave; those of one wave as they were given."""
     return tuple(sorted((step for some in steps for step in some), key=lambda step: step.wave))
 
 
 def next_wave(steps: Iterable[Step]) -> int:
-    """The wave that follows all of these steps."""
+    """Return the wave that follows all of these steps."""
     return 1 + max((step.wave for step in steps), default=0)
 
 
@@ -174,7 +174,7 @@ def program_of(row: OperationRecord) -> Program:
 
 
 def lines_of(program: Iterable[Step]) -> list[str]:
-    """A program for people, a line an operation."""
+    """Return a program for people, a line an operation."""
     return [f"  {symbol} {line}" for symbol, line in number_steps(tuple(program))]
 
 
@@ -213,15 +213,15 @@ class OperationRun(ABC):
 
     @abstractmethod
     def planned(self, state: State, row: OperationRecord) -> Program:
-        """The program of a row that carries none: an older version wrote it."""
+        """Return the program of a row that carries none: an older version wrote it."""
 
     @abstractmethod
     def about(self, state: State) -> str:
-        """What the operation is on, for the history."""
+        """Return what the operation is on, for the history."""
 
     @abstractmethod
     def abandoned(self) -> CatalogMigrateError:
-        """What refuses an operation that another process began and did not commit."""
+        """Return what refuses an operation that another process began and did not commit."""
 
     def refused_as(self, _error: CatalogMigrateError) -> str:
         """The state in which an error ends an operation that changed nothing yet."""
@@ -316,7 +316,7 @@ class OperationRun(ABC):
     # -- the program ---------------------------------------------------------------------------
 
     def steps(self, *ops: Op) -> list[Step]:
-        """The steps of the program that do this."""
+        """Return the steps of the program that do this."""
         return [step for step in self.program if step.op in ops]
 
     def execute(self, operations: Iterable[Operation[Any]], *, keep_going: bool = False) -> None:
@@ -405,7 +405,7 @@ class ValidateAccess(Operation[OperationRun]):
                 raise ValidationFailed(finding.message)
 
     def outcome_of(self, error: BaseException) -> str:
-        """The finding itself."""
+        """Return the finding itself."""
         if isinstance(error, ValidationFailed):
             return f"failed: {error.message}"
         return super().outcome_of(error)

@@ -25,7 +25,7 @@ class Event(Protocol):
         """Make it known."""
 
     def is_set(self) -> bool:
-        """Whether it is known."""
+        """Return whether it is known."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for it, at most ``timeout`` seconds; whether it came."""
@@ -35,7 +35,7 @@ class Running(Protocol):
     """What goes on beside its caller, as :class:`threading.Thread`."""
 
     def is_alive(self) -> bool:
-        """Whether it goes on."""
+        """Return whether it goes on."""
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, at most ``timeout`` seconds."""
@@ -80,7 +80,7 @@ class SystemThreads:
         self.run(go_on, name)
 
     def event(self) -> Event:
-        """The one of threads."""
+        """Return the one of threads."""
         return threading.Event()
 
 
@@ -101,5 +101,5 @@ class Ports:
     databases: Databases = field(default_factory=ServerDatabases)
 
     def checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
-        """The checkpoint in a directory."""
+        """Return the checkpoint in a directory."""
         return Checkpoint(path, files=self.files)

@@ -102,7 +102,7 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
 
 
 def connections_using(state: State, target: str) -> tuple[str, ...]:
-    """The connections at and below a connection or secret, by number of id."""
+    """Return the connections at and below a connection or secret, by number of id."""
     found = []
     for item_id, item in state.items.items():
         if item.definition.kind == "connection" and target in dependencies.stands_on(
@@ -116,7 +116,7 @@ def probe_queries(
     state: State, item_ids: Sequence[str], *, ports: Ports,
     timeout: float = 10.0,
 ) -> tuple[list[Finding], dict[str, Upstream]]:
-    """Whether each query's own access works now, and whom it reaches.
+    """Return whether each query's own access works now, and whom it reaches.
 
     Queries on one Kafka connection share a client, see :func:`share_clients`. Verdicts are in the
     order of ``item_ids``, at least one for each; an upstream that did not answer is left out.
@@ -286,7 +286,7 @@ def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> lis
 
 
 def refusal(state: State, item_id: str, error: CatalogMigrateError) -> Finding:
-    """What refused a source or sink, as what validation says of it."""
+    """Return what refused a source or sink, as what validation says of it."""
     definition = state.items[item_id].definition
     return _refusal(item_id, f"{definition.kind} {definition.item_name}", error)
 
@@ -342,7 +342,7 @@ class Probing:
         return True
 
     def verdicts(self) -> Mapping[str, Finding]:
-        """The newest answers that are there."""
+        """Return the newest answers that are there."""
         if self._asked is not None and self._asked.done():
             self._verdicts.update(self._asked.result()[0])
         return self._verdicts

@@ -29,7 +29,7 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 
 
 def successor(state: State, path: str) -> tuple[str, ShardRecord] | None:
-    """The committed shard that was copied from the one at ``path``."""
+    """Return the committed shard that was copied from the one at ``path``."""
     for other, record in state.shards.items():
         if record.source == path and record.state in ("live", "retired"):
             return other, record
@@ -37,7 +37,7 @@ def successor(state: State, path: str) -> tuple[str, ShardRecord] | None:
 
 
 def pending(state: State, item_id: str) -> bool:
-    """Whether a sink's positions are of another shard than its table has now."""
+    """Return whether a sink's positions are of another shard than its table has now."""
     stream = state.streams.get(item_id)
     reads = state.items.get(state.items[item_id].links.get("reads", ""))
     return (
@@ -67,7 +67,7 @@ def is_drained(
     checkpoint: Checkpoint, path: str, seal: int | None, tables: Tables, *,
     skip_changes: bool = False,
 ) -> bool:
-    """Whether everything up to the version ``seal`` of the old shard was read and committed.
+    """Return whether everything up to the version ``seal`` of the old shard was read and committed.
 
     A settled checkpoint is needed: an uncommitted batch is finished on the old shard first.
     Without any batch nothing was read yet, and the new shard has it all.
@@ -90,7 +90,7 @@ def is_drained(
 def ready(
     state: State, item_id: str, checkpoint: Checkpoint, tables: Tables
 ) -> bool:
-    """Whether a sink whose table has another shard may be moved one shard on.
+    """Return whether a sink whose table has another shard may be moved one shard on.
 
     One with a committed edit that its checkpoint lacks is not: its lines are not of this shard.
     Raises :class:`PositionLost` once everything was read and nothing leads on.

@@ -83,7 +83,7 @@ def refuse_slot_in_use(state: State, external: External) -> None:
 
 
 def slots_to_drop(state: State) -> dict[str, OperationRecord]:
-    """What is on record, by key."""
+    """Return what is on record, by key."""
     return {key: row for key, row in sorted(state.operations.items()) if row.kind == SLOT}
 
 

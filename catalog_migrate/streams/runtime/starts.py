@@ -33,7 +33,7 @@ Start = Callable[[bool], RunningQuery]
 
 
 def starts_by_cores() -> int:
-    """How many queries this machine starts at once."""
+    """Return how many queries this machine starts at once."""
     count = getattr(os, "sched_getaffinity", None)
     return _A_CORE * (len(count(0)) if count is not None else os.cpu_count() or 1)
 

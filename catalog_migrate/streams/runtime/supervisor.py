@@ -141,7 +141,7 @@ class Managed:
     batch_at: str | None = None
 
     def see(self) -> QueryProgress | None:
-        """The newest progress of its present start, which is kept for those who look."""
+        """Return the newest progress of its present start, which is kept for those who look."""
         self.progress = self.query.progress() if self.query is not None else None
         if self.progress is not None and self.progress.batch_at is not None:
             self.batch_at = self.progress.batch_at
@@ -221,7 +221,7 @@ class Supervisor:
         )
 
     def checkpoint(self, state: State, item_id: str) -> Checkpoint:
-        """The checkpoint of a query, which need not be there yet."""
+        """Return the checkpoint of a query, which need not be there yet."""
         stream = state.streams.get(item_id) or first_stream(item_id)
         return self.ports.checkpoint(dependencies.location(state, stream.checkpoint))
 

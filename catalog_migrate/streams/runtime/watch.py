@@ -62,7 +62,7 @@ class _Waiting:
     failure: Failure | None = None
 
     def gets_on(self, managed: Managed) -> bool:
-        """Whether its tasks have done more than they ever had."""
+        """Return whether its tasks have done more than they ever had."""
         if not managed.active or managed.query is None:
             return False
         before, now = self.worked, managed.query.worked()

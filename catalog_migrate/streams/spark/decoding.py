@@ -85,7 +85,7 @@ def _steps(spec: QuerySpec) -> list[str]:
 
 
 def key_rule(spec: QuerySpec) -> list[str]:
-    """What is wrong with a key that INCLUDE shows as text."""
+    """Return what is wrong with a key that INCLUDE shows as text."""
     key = next(
         (name for what, name in spec.external.include.items() if what.upper() == "KEY"), None
     )
@@ -110,12 +110,12 @@ def _whole(spec: QuerySpec, written: str, columns: Sequence[Column]) -> tuple[st
 
 
 def readable(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
-    """The rows of the shard that good records give."""
+    """Return the rows of the shard that good records give."""
     return _rows(decoded.where(f"{PROBLEM} IS NULL"), spec)
 
 
 def unreadable(decoded: DataFrame) -> DataFrame:
-    """The rows of the dead letter table that bad records give."""
+    """Return the rows of the dead letter table that bad records give."""
     positions = [f"{source} AS {name}" for name, source in _POSITIONS.items()]
     return decoded.where(f"{PROBLEM} IS NOT NULL").selectExpr(
         *positions, "key", "value", f"{PROBLEM} AS error"
@@ -141,7 +141,7 @@ def first_unreadable(decoded: DataFrame) -> str | None:
 
 
 def all_or_fail(frame: DataFrame, spec: QuerySpec) -> DataFrame:
-    """The rows of the shard; the first bad record fails the query and says where it lies."""
+    """Return the rows of the shard; the first bad record fails the query and says where it lies."""
     good = f"CASE WHEN {PROBLEM} IS NOT NULL THEN raise_error({_MESSAGE}) ELSE {ROW} END"
     kept = [*dict.fromkeys([*_FROM_KAFKA.values(), *_POSITIONS.values()])]
     return _rows(frame.selectExpr(*kept, *_steps(spec), f"{good} AS {_GOOD}"), spec, row=_GOOD)
@@ -173,7 +173,7 @@ def json_steps(
     columns: Sequence[Column], value: str = "value", *, exact: Exact | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], str, str]:
-    """The steps before, the row and the problem of JSON in the binary column ``value``.
+    """Return the steps before, the row and the problem of JSON in the binary column ``value``.
 
     Without ``exact`` what Spark's parser makes of a value is taken, as earlier versions did.
     ``options`` are more for that parser.

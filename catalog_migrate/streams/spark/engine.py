@@ -278,7 +278,7 @@ def _scrubbing(spec: QuerySpec, show_values: bool) -> Iterator[None]:
 
 
 def delta_transaction(spark: SparkSession, path: str, query_id: str) -> int | None:
-    """The batch that a query wrote last into the table at ``path``; None when it wrote none.
+    """Return the batch that a query wrote last into the table at ``path``; None when it wrote none.
 
     By delta-rs, which takes milliseconds; tables with features that it does not know (widened
     types) are opened by Spark. Raises :class:`~catalog_migrate.errors.EngineFailure` when there is

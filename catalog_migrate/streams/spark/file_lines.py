@@ -31,7 +31,7 @@ _PROBLEM = decoding.PROBLEM
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of a JSON reader for the parser of one line, and those for the lines."""
+    """Return the options of a JSON reader for the parser of one line, and those for the lines."""
     lines = {name: value for name, value in options.items() if name.lower() in _OF_LINES}
     return {name: value for name, value in options.items() if name not in lines}, lines
 
@@ -82,7 +82,7 @@ def csv_columns(columns: Sequence[Column], exact: Exact) -> tuple[Column, ...]:
 
 
 def csv_values(rows: DataFrame, spec: QuerySpec, exact: Exact) -> DataFrame:
-    """The rows that were read as :func:`csv_columns` says, in the declared types."""
+    """Return the rows that were read as :func:`csv_columns` says, in the declared types."""
     return _all_or_fail(decode_csv(rows, spec, exact), spec.columns)
 
 

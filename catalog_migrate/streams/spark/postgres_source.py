@@ -136,7 +136,7 @@ def placed(rows: DataFrame, table: OutputTable, staged: StagedTable) -> DataFram
 
 
 def change_stream(spark: SparkSession, spec: QuerySpec, start: Position) -> DataFrame:
-    """The changes of the source's tables; ``start`` counts until there is a checkpoint."""
+    """Return the changes of the source's tables; ``start`` counts until there is a checkpoint."""
     return changes(spark, Settings(
         spec.connection, spec.slot, spec.publication, expected(spec), start, timeout=_PATIENCE,
         max_bytes=_BATCH, heartbeat=_HEARTBEAT, watch=watch_of(spec),
@@ -387,7 +387,7 @@ def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
 
 
 def since_truncate(rows: DataFrame, facts: _Facts) -> DataFrame:
-    """The changes of rows after the last TRUNCATE of the batch."""
+    """Return the changes of rows after the last TRUNCATE of the batch."""
     if facts.truncated is not None:
         lsn, sequence, _ = facts.truncated
         rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
@@ -453,7 +453,7 @@ def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
 def merge_statement(
     table: OutputTable, target: str, source: str, facts: _Facts, *, soft: bool
 ) -> str:
-    """The MERGE that brings a mirror up to date; changes older than a row leave it as it is.
+    """Return the MERGE that brings a mirror up to date; changes older than a row leave it as it is.
 
     ``soft``: rows that were deleted upstream stay, with the time.
     """

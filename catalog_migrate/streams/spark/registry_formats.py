@@ -316,7 +316,7 @@ def registered(spec: QuerySpec) -> tuple[int, str]:
 
 
 def unreachable(spec: QuerySpec, error: ConnectionFailed) -> EngineFailure:
-    """What fails a query whose registry does not answer; it is tried again."""
+    """Return what fails a query whose registry does not answer; it is tried again."""
     return EngineFailure(
         f"{spec.kind} {spec.name}: {error.message}", condition=UNREACHABLE, transient=True,
         remedy=error.remedy,

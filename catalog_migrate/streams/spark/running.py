@@ -200,7 +200,7 @@ def failure_of(
     query: StreamingQuery, batch_error: BaseException | None, redactor: Redactor,
     show_values: bool = False,
 ) -> QueryFailure | None:
-    """Why a query ended, None when it did not fail.
+    """Return why a query ended, None when it did not fail.
 
     ``batch_error`` is what the Python function of ``foreachBatch`` raised: Spark has only its text.
     Without ``show_values`` the values of rows are taken out.
@@ -216,7 +216,7 @@ def failure_of(
 
 
 def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
-    """The chain with the secrets taken out, under the condition that says most.
+    """Return the chain with the secrets taken out, under the condition that says most.
 
     That is the innermost of Spark's error classes; the connector's own exceptions have none, and
     go by the innermost class.
@@ -269,7 +269,7 @@ def scrubbed(
 
 
 def python_causes(error: BaseException, show_values: bool = False) -> Iterator[Cause]:
-    """An exception of Python and what it came from; Spark's lead on into the JVM."""
+    """Yield an exception of Python and what it came from; Spark's lead on into the JVM."""
     current: BaseException | None = error
     for _ in range(_DEPTH):
         if current is None:
@@ -298,7 +298,7 @@ def python_causes(error: BaseException, show_values: bool = False) -> Iterator[C
 
 
 def java_causes(throwable: Any, show_values: bool = False) -> Iterator[Cause]:
-    """An exception of the JVM and what it came from."""
+    """Yield an exception of the JVM and what it came from."""
     current = throwable
     for _ in range(_DEPTH):
         if current is None:
@@ -418,7 +418,7 @@ class SparkRunningQuery:
         return bool(self._query.isActive)
 
     def progress(self) -> QueryProgress | None:
-        """The newest progress since this start; None until the first."""
+        """Return the newest progress since this start; None until the first."""
         java = self._query._jsq.lastProgress()
         if java is None:
             return None
@@ -450,7 +450,7 @@ class SparkRunningQuery:
             return self._count_work(self.run_id)
 
     def failure(self) -> QueryFailure | None:
-        """Why it ended; None while it runs and when it was stopped."""
+        """Return why it ended; None while it runs and when it was stopped."""
         if self._stopped or self.active:
             return None
         return failure_of(
@@ -538,7 +538,7 @@ def work_of(context: SparkContext, run_id: str) -> int:
 
 
 def is_settled(checkpoint: Checkpoint) -> bool:
-    """Whether every batch that a checkpoint began is committed."""
+    """Return whether every batch that a checkpoint began is committed."""
     return batch_number(checkpoint.latest_commits) >= batch_number(checkpoint.latest_offsets)
 
 

@@ -50,7 +50,7 @@ SESSION_CONFS: Mapping[str, str] = MappingProxyType({
 """What our own session sets; the caller's session stays as it is."""
 
 def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
-    """A session for the queries: same application and catalog, settings of its own.
+    """Return a session for the queries: same application and catalog, settings of its own.
 
     Where their ``warehouse`` is on S3 their checkpoints are, and of two drivers on one of these
     Spark would stop neither. Raises :class:`UnsuitableSession` where the class that does is not on
@@ -69,7 +69,7 @@ def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
 
 
 def setting(spec: QuerySpec, name: str) -> str | None:
-    """A setting by its name, whatever its case and whether blanks or underscores join it."""
+    """Return a setting by its name, whatever its case and whether blanks or underscores join it."""
     wanted = fold_option(name)
     for known, value in spec.external.settings.items():
         if fold_option(known) == wanted:
@@ -94,7 +94,7 @@ def no_records(spark: SparkSession) -> DataFrame:
 
 
 def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
-    """The rows of the files below the connection's and the source's PATH, each file once.
+    """Return the rows of the files below the connection's and the source's PATH, each file once.
 
     JSON and CSV are read strictly: a line that does not fit the declared columns stops the query,
     and with DECODING 'exact' one whose values they would hold as others.
@@ -129,7 +129,7 @@ def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
 
 
 def shard_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
-    """What a sink reads: the rows of a shard, each appended row once."""
+    """Return what a sink reads: the rows of a shard, each appended row once."""
     reader = spark.readStream.format("delta")
     if setting(spec, "ON CHANGE") == "skip":
         reader = reader.option("skipChangeCommits", "true")

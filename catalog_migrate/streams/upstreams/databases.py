@@ -72,7 +72,7 @@ class Databases(Protocol):
         self, connection: Resolved, names: Sequence[str], *, publication: str | None = None,
         subject: str = "connection",
     ) -> tuple[DiscoveredTable, ...]:
-        """What a PostgreSQL server says of tables, in their order; names are as in its SQL.
+        """Return what a PostgreSQL server says of tables, in their order; names are as in its SQL.
 
         Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
         that does not answer and a table that is not there.
@@ -86,17 +86,17 @@ class Databases(Protocol):
         made yet. Takes 15 s at most."""
 
     def survey(self, spec: QuerySpec) -> Survey:
-        """What is there of the tables of a POSTGRES source. Raises ConnectionFailed."""
+        """Return what is there of the tables of a POSTGRES source. Raises ConnectionFailed."""
 
     def look(self, spec: QuerySpec, position: Position | None) -> Survey:
-        """The same, where nothing may be missing of what it reads from ``position`` on.
+        """Return the same, where nothing may be missing of what it reads from ``position`` on.
 
         That is compared with what is on record; a table of which nothing is must be one whose
         changes can be read. Raises ChangesMissing and ConnectionFailed.
         """
 
     def here(self, connection: Resolved) -> Position:
-        """The server that answers, and where its log ends. Raises ConnectionFailed."""
+        """Return the server that answers, and where its log ends. Raises ConnectionFailed."""
 
     def copy(
         self, connection: Resolved, tables: Sequence[DiscoveredTable], put: Put, *, slot: str,
@@ -119,7 +119,7 @@ class Databases(Protocol):
         """
 
     def slot_state(self, spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
-        """Whether the slot of a POSTGRES source is there, and what it keeps. Raises
+        """Return whether the slot of a POSTGRES source is there, and what it keeps. Raises
         ConnectionFailed."""
 
     def drop_slot(
@@ -136,14 +136,14 @@ class Databases(Protocol):
     def slot(
         self, spec: QuerySpec, position: Position | None, *, timeout: float = 30.0
     ) -> AbstractContextManager[SlotContents]:
-        """What a POSTGRES source's server says of its slot, as long as the block lasts.
+        """Return what a POSTGRES source's server says of its slot, as long as the block lasts.
 
         Raises :class:`EngineFailure` for a server that does not answer or says no.
         """
 
 
 def preflight_of(spec: QuerySpec) -> tuple[Finding, ...]:
-    """Whether the changes of a POSTGRES source's tables can be read."""
+    """Return whether the changes of a POSTGRES source's tables can be read."""
     new = spec.snapshot_number == 1 and not any(
         map(store_at(spec.snapshot).exists, (SNAPSHOT_ATTEMPT, SNAPSHOT_LOADED))
     )
@@ -223,14 +223,14 @@ def tables(
     connection: Resolved, names: Sequence[str], *, publication: str | None = None,
     subject: str = "connection",
 ) -> tuple[DiscoveredTable, ...]:
-    """What a PostgreSQL server says of tables; see the port."""
+    """Return what a PostgreSQL server says of tables; see the port."""
     from catalog_migrate.connectors.postgres.survey import discover
 
     return discover(connection, names, publication=publication, subject=subject)
 
 
 def survey(spec: QuerySpec) -> Survey:
-    """What is there of the tables of a POSTGRES source; see the port."""
+    """Return what is there of the tables of a POSTGRES source; see the port."""
     from catalog_migrate.connectors.postgres.sessions import session
     from catalog_migrate.connectors.postgres.survey import read_survey
     from catalog_migrate.streams.catalog.surveys import watch_of
@@ -255,7 +255,7 @@ def look(spec: QuerySpec, position: Position | None) -> Survey:
 
 
 def here(connection: Resolved) -> Position:
-    """The server that answers, and where its log ends; see the port."""
+    """Return the server that answers, and where its log ends; see the port."""
     from catalog_migrate.connectors.postgres import server, sessions
     from catalog_migrate.connectors.postgres.types import Position
 
@@ -286,7 +286,7 @@ def lag(spec: QuerySpec) -> SlotLag | None:
 
 
 def slot_state(spec: QuerySpec, *, timeout: float = 10.0) -> SlotState:
-    """Whether the slot of a POSTGRES source is there, and what it keeps; see the port."""
+    """Return whether the slot of a POSTGRES source is there, and what it keeps; see the port."""
     from catalog_migrate.connectors.postgres import server, sessions
 
     subject = f"{spec.kind} {spec.name}"

@@ -66,7 +66,7 @@ def written(external: External, columns: Sequence[Column]) -> Written:
 
 
 def record_name(topic: str) -> str:
-    """The name of a topic's record, with _ for what no name can have."""
+    """Return the name of a topic's record, with _ for what no name can have."""
     parts = (re.sub(r"[^A-Za-z0-9_]", "_", part) for part in topic.split("."))
     return ".".join(part if re.match("[A-Za-z_]", part) else f"_{part}" for part in parts)
 

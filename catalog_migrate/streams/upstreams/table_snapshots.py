@@ -111,7 +111,7 @@ def _loaded(store: Store) -> Position | None:
 
 
 def awaits_snapshot(spec: QuerySpec) -> bool:
-    """Whether a POSTGRES source has not taken its newest snapshot yet."""
+    """Return whether a POSTGRES source has not taken its newest snapshot yet."""
     return not store_at(spec.snapshot).exists(SNAPSHOT_LOADED)
 
 
@@ -167,7 +167,7 @@ def stream_start(spec: QuerySpec) -> Position | None:
 
 
 def expected(spec: QuerySpec) -> dict[str, Expected]:
-    """The columns, and the oid, that each table upstream had when they were last looked at.
+    """Return the columns, and the oid, that each table upstream had when they were last looked at.
 
     A mirror passes over the changes from before its rows were copied: one of them may have been
     undone by what no change says, a partition that was truncated. CHANGES want every one.

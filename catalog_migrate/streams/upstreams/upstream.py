@@ -83,10 +83,10 @@ class Upstreams(Protocol):
     def check_connection(
         self, connector: str, connection: Resolved, *, timeout: float = 10.0
     ) -> tuple[Finding, ...]:
-        """Whether something answers at a connection, and what."""
+        """Return whether something answers at a connection, and what."""
 
     def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
-        """Whether the own access of a source or sink works."""
+        """Return whether the own access of a source or sink works."""
 
     def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """Whether the schema registry of a source or sink serves it; nothing where it has none."""
@@ -94,7 +94,7 @@ class Upstreams(Protocol):
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
     ) -> AbstractContextManager[Contents]:
-        """What the topics of a Kafka source hold, as long as the block lasts.
+        """Return what the topics of a Kafka source hold, as long as the block lasts.
 
         ``sample``: records may be read to see whether counts are exact. Raises
         :class:`EngineFailure` for a broker that does not answer or says no,
@@ -185,7 +185,7 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
 
 
 def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
-    """Whether the own access of a source or sink works."""
+    """Return whether the own access of a source or sink works."""
     if spec.tables:
         return preflight_of(spec)
     columns = spec.columns if spec.kind == "source" else written_columns(spec)
@@ -353,7 +353,7 @@ def require_ended_transactions(
 
 
 def input_known(state: State, item_id: str) -> bool:
-    """Whether a query can start: a sink needs the topic ids of its source for its row keys.
+    """Return whether a query can start: a sink needs the topic ids of its source for its row keys.
 
     They are written down before the source's first batch, so no row is older than they are.
     """

@@ -55,7 +55,7 @@ class LogStoreInUse(msgspec.Struct, frozen=True):
 
 
 def log_store(spark: SparkSession, address: str) -> LogStoreInUse:
-    """The LogStore of a session for the scheme of an address.
+    """Return the LogStore of a session for the scheme of an address.
 
     Raises :class:`UnsuitableSession` where the session does not tell: over Spark Connect, or when
     the class that is set for the scheme is not on its class path.

@@ -56,7 +56,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def needs_s3(addresses: Iterable[str | None]) -> bool:
-    """Whether anything at one of these addresses is on S3."""
+    """Return whether anything at one of these addresses is on S3."""
     return any(
         address.partition("://")[0].lower() in SCHEMES
         for address in addresses if address is not None and "://" in address
