@@ -17,6 +17,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connectors import base
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectorMissing,
@@ -378,6 +379,25 @@ class TestUninstalled:
         assert "_offset" not in source
         for what in ("CONNECTIONS", "SOURCES", "SINKS", "CLUSTERS"):
             queues.run(f"SHOW {what}")
+
+    def test_what_an_override_holds_is_hidden(
+        self, installed: Path, queues: Queues, uninstall: Callable[[], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Which options of a connection are secrets is not known without it: none is shown."""
+        monkeypatch.syspath_prepend(str(installed))
+        base._find.cache_clear()
+        queues.started({0: 0, 1: 0})
+        moved = queues.directory.path.rename(queues.place / "moved")
+        queues.run(
+            f"ALTER SOURCE s UNSAFE SET (PATH = '{moved}'), RESET SPLITS REASON 'test'",
+            confirm=lambda _: True,
+        )
+        assert str(moved) in queues.shown("SHOW CREATE SOURCE s")
+        uninstall()
+        shown = queues.shown("SHOW CREATE SOURCE s")
+        assert "PATH = '***'" in shown
+        assert str(moved) not in shown
 
     def test_others_go_on(self, queues: Queues) -> None:
         """What has nothing to do with it is created, altered and dropped."""
