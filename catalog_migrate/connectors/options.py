@@ -217,18 +217,17 @@ def apply_actions(
                 )
                 continue
             touched[folded] = verb
-            name = stored.get(folded, written)
+            before = stored.get(folded)
+            name = before or written
             if table is not None and folded != BASE_CONNECTION:
                 known = canonical_name(table, written)
-                if known is None and not (verb != "SET" and folded in stored):
+                if known is None and (verb == "SET" or before is None):
                     problems.append(_unknown(table, written))
                     continue
                 name = known or name
+            result.pop(before or name, None)
             if isinstance(action, SetOptions):
-                result.pop(stored.get(folded, name), None)
                 result[name] = action.options[written]
-            else:
-                result.pop(stored.get(folded, name), None)
     if problems:
         raise InvalidOptions(f"{_at(where)}the changes do not fit together", problems=problems)
     return result
@@ -303,13 +302,8 @@ def _canonical(
         *((name, value, False) for name, value in options.items()),
         *((name, value, True) for name, value in settings.items()),
     ):
-        name = canonical_name(table, written)
+        name = _known_name(table, written, standing, problems)
         if name is None:
-            problems.append(_unknown(table, written))
-            continue
-        foreign = table.is_open(name) and table.reserved_for(name) is None
-        if foreign and not table.knows(name) and name not in standing:
-            problems.append(_unknown(table, written, foreign=True))
             continue
         if name in seen:
             problems.append(Problem(TWICE, f"option {name} is given twice", remedy="write it once"))
@@ -329,6 +323,21 @@ def _canonical(
         else:
             found[name] = checked
     return found, found_settings
+
+
+def _known_name(
+    table: Section, written: str, standing: Collection[str], problems: list[Problem]
+) -> str | None:
+    """The canonical name, None after a problem was noted."""
+    name = canonical_name(table, written)
+    if name is None:
+        problems.append(_unknown(table, written))
+        return None
+    foreign = table.is_open(name) and table.reserved_for(name) is None
+    if foreign and not table.knows(name) and name not in standing:
+        problems.append(_unknown(table, written, foreign=True))
+        return None
+    return name
 
 
 def _value(
@@ -412,18 +421,24 @@ def _rules(
         ]
     if option.name in unknown:
         return []
-    reason = None
+    reason = _why_required(table, option, whole, unknown)
+    return [] if reason is None else [_missing(option, reason, before)]
+
+
+def _why_required(
+    table: Section, option: Option, whole: Mapping[str, OptionValue], unknown: Collection[str]
+) -> str | None:
     if option.required:
-        reason = "is required"
-    else:
-        for when in option.required_when:
-            if _holds(table, when, whole, unknown):
-                reason = f"is required when {when}"
-                break
-        if any(_holds(table, when, whole, unknown) for when in option.exclusive_with):
-            reason = None
-    if reason is None:
-        return []
+        return "is required"
+    if any(_holds(table, when, whole, unknown) for when in option.exclusive_with):
+        return None
+    return next(
+        (f"is required when {when}" for when in option.required_when
+         if _holds(table, when, whole, unknown)), None,
+    )
+
+
+def _missing(option: Option, reason: str, before: Mapping[str, OptionValue] | None) -> Problem:
     taken = before is not None and option.name in before
     message = f"option {option.name} {reason}" + (" and would be taken away" if taken else "")
     if option.secret == "must":  # noqa: S105 - a rule
@@ -431,7 +446,7 @@ def _rules(
     else:
         example = f"{option.name} '{option.example}'"
     verb = "leave it, or SET" if taken else ("SET" if before is not None else "write")
-    return [Problem(MISSING, message, remedy=f"{verb} {example}", option=option.name)]
+    return Problem(MISSING, message, remedy=f"{verb} {example}", option=option.name)
 
 
 def _holds(

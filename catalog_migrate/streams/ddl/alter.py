@@ -303,12 +303,15 @@ def resume(state: State, statement: st.Resume) -> Effect:
             notices or (f"{found.text} is not held, nothing done",),
         )
     updates: list[Update] = [Delete("hold", key) for key in gone]
-    stream = state.streams.get(found.item_id)
-    if stream is not None and any(hold.holder in OF_QUERIES for hold in gone.values()):
-        accepted = surveys.accept_hold(stream)
-        if accepted != stream:
-            updates.append(Put("stream", found.item_id, accepted))
+    if any(hold.holder in OF_QUERIES for hold in gone.values()):
+        updates += _accept_upstream(state, found.item_id)
     return Effect(f"{found.text} resumed", tuple(updates), notices)
+
+
+def _accept_upstream(state: State, item_id: str) -> list[Update]:
+    stream = state.streams.get(item_id)
+    accepted = None if stream is None else surveys.accept_hold(stream)
+    return [] if accepted is None or accepted == stream else [Put("stream", item_id, accepted)]
 
 
 def _holds(state: State, item_id: str, *holders: str) -> dict[str, HoldRecord]:

@@ -311,21 +311,9 @@ def source_columns(
                 remedy="leave them out",
             )
         return TRANSACTION_COLUMNS
-    if not declared:
-        only = WHOLE_VALUE.get(format_)
-        if only is None:
-            raise RefusedStatement(
-                f"source {name} has no columns",
-                remedy=f"FORMAT {format_} needs them: {name} (id BIGINT, …)",
-            )
-        declared = (only,)
-    elif format_ in WHOLE_VALUE and len(declared) != 1:
-        raise RefusedStatement(
-            f"source {name} has {len(declared)} columns, FORMAT {format_} gives one",
-            remedy="declare one column, or none (it is called value)",
-        )
     columns = [
-        msgspec.structs.replace(column, type=canonical_type(column.type)) for column in declared
+        msgspec.structs.replace(column, type=canonical_type(column.type))
+        for column in _value_columns(name, declared, format_)
     ]
     for what, shown_as in external.include.items():
         kind = "BINARY" if (external.key_format or format_) == "BYTES" else "STRING"
@@ -342,6 +330,26 @@ def source_columns(
             )
         seen.add(column.name.lower())
     return tuple(columns)
+
+
+def _value_columns(
+    name: str, declared: tuple[Column, ...], format_: str
+) -> tuple[Column, ...]:
+    """The columns of a record's or a file's value; RefusedStatement for too few or too many."""
+    if not declared:
+        only = WHOLE_VALUE.get(format_)
+        if only is None:
+            raise RefusedStatement(
+                f"source {name} has no columns",
+                remedy=f"FORMAT {format_} needs them: {name} (id BIGINT, …)",
+            )
+        return (only,)
+    if format_ in WHOLE_VALUE and len(declared) != 1:
+        raise RefusedStatement(
+            f"source {name} has {len(declared)} columns, FORMAT {format_} gives one",
+            remedy="declare one column, or none (it is called value)",
+        )
+    return declared
 
 
 def mirrored_by(state: State, table_id: str) -> dependencies.CatalogEntry | None:

@@ -22,6 +22,7 @@ from catalog_migrate.errors import (
     RefusedStatement,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.kinds import (
     ALTER,
     BACKFILLING,
@@ -120,12 +121,7 @@ class Executor(OperationClient):
         """Execute one statement."""
         state = read_state(self.log)
         if isinstance(statement, st.Show):
-            rows = show(state, statement.what, resolve=self.ports.resolve)
-            if statement.what == "sources":
-                rows = with_source_lag(state, rows, ports=self.ports)
-            elif statement.what == "sinks":
-                rows = with_sink_lag(state, rows, ports=self.ports)
-            return Result(f"{len(rows.values)} {statement.what}", rows=rows)
+            return self._show(state, statement)
         if isinstance(statement, st.ShowLog):
             found = dependencies.find(state, statement.kind, statement.name)
             rows = log_entries(state, found.item_id, limit=statement.limit)
@@ -142,6 +138,17 @@ class Executor(OperationClient):
             return Result(describe(would), steps=would.program, explanation=would)
         if isinstance(statement, st.Unsafe):
             return self._unsafe(state, statement)
+        return self._execute_planned(state, statement)
+
+    def _show(self, state: State, statement: st.Show) -> Result:
+        rows = show(state, statement.what, resolve=self.ports.resolve)
+        if statement.what == "sources":
+            rows = with_source_lag(state, rows, ports=self.ports)
+        elif statement.what == "sinks":
+            rows = with_sink_lag(state, rows, ports=self.ports)
+        return Result(f"{len(rows.values)} {statement.what}", rows=rows)
+
+    def _execute_planned(self, state: State, statement: st.Statement) -> Result:
         if not is_planned(statement):
             raise RefusedStatement(
                 "this statement is not supported yet", remedy="see docs/statements.md"
@@ -229,15 +236,8 @@ class Executor(OperationClient):
             return
         found = validate_effect(before, after, effect, ports=self.ports)
         if change is not None:
-            # the secrets of queries are there where they run
-            late = [each for each in broken(found) if each.unresolved and effect.affected]
             name = dependencies.by_id(after, change.item_id).text
-            refusing = [each for each in broken(found) if each not in late]
-            require_valid(
-                refusing, f"the new definition of {name}", pause_remedy(after, refusing)
-            )
-            yield from map(sick_notice, sick(found))
-            yield from (f"not validated from here: {each}" for each in late)
+            yield from _altered_notices(after, name, found, running=bool(effect.affected))
         for item_id in effect.created:
             kind = after.items[item_id].definition.kind
             its = [each for each in found if each.item_id == item_id]
@@ -299,6 +299,18 @@ class Executor(OperationClient):
             clock=self.clock, say=self.on_progress,
         )
         return Result(f"source {statement.name} is what its tables are upstream", notices, rows)
+
+
+def _altered_notices(
+    after: State, name: str, found: Sequence[Finding], *, running: bool
+) -> Iterator[str]:
+    """Notices of an altered object's findings; ValidationFailed for what the alteration breaks."""
+    # the secrets of running queries are there where they run
+    late = [each for each in broken(found) if each.unresolved and running]
+    refusing = [each for each in broken(found) if each not in late]
+    require_valid(refusing, f"the new definition of {name}", pause_remedy(after, refusing))
+    yield from map(sick_notice, sick(found))
+    yield from (f"not validated from here: {each}" for each in late)
 
 
 def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Result:

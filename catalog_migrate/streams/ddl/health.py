@@ -152,6 +152,21 @@ def _runtime(
     )
 
 
+def _trouble(
+    state: str, stalled: StalledQuery | None, runtime: RuntimeHealth | None
+) -> tuple[str, tuple[str, ...], str | None, str | None]:
+    """(state, reasons, remedy, what to run next) of a query that is on record in ``state``."""
+    if stalled is not None:
+        return stalled.state, stalled.reasons, stalled.remedy or None, stalled.next
+    if runtime is not None and runtime.silent:
+        reason = (
+            f"{runtime.holder} has the cluster and has not renewed its lease for"
+            f" {runtime.heartbeat:.0f} s: it is dead, or cannot reach the catalog"
+        )
+        return NO_RUNTIME, (reason,), None, f"catalog-migrate run --cluster {runtime.cluster}"
+    return state, (), None, None
+
+
 def _query(
     kind: str, row: Mapping[str, object], stalled: StalledQuery | None,
     runtime: RuntimeHealth | None, limits: Limits,
@@ -165,19 +180,8 @@ def _query(
         },
         type=Lag, strict=False,
     )
-    name, state = str(row["name"]), str(row["state"])
-    reasons: tuple[str, ...] = ()
-    remedy = next_ = None
-    if stalled is not None:
-        state, reasons, next_ = stalled.state, stalled.reasons, stalled.next
-        remedy = stalled.remedy or None
-    elif runtime is not None and runtime.silent:
-        state = NO_RUNTIME
-        reasons = (
-            f"{runtime.holder} has the cluster and has not renewed its lease for"
-            f" {runtime.heartbeat:.0f} s: it is dead, or cannot reach the catalog",
-        )
-        next_ = f"catalog-migrate run --cluster {runtime.cluster}"
+    name = str(row["name"])
+    state, reasons, remedy, next_ = _trouble(str(row["state"]), stalled, runtime)
     # a cluster that was never run has nothing that could have stopped
     unborn = state == NO_RUNTIME and (runtime is None or not runtime.started)
     behind = limits.exceeded(lag)

@@ -3,7 +3,7 @@ and the functions that plan the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -79,19 +79,24 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
         + ", ".join(dependencies.display(state, table) for table in dependencies.outputs(each.item))
         for each in gone if each.external.tables
     )
-    ids = {each.item_id for each in gone}
-    free = dependencies.must_only_grow(state, ids) - dependencies.must_only_grow(
-        state, [each.item_id for each in dependencies.queries(state) if each.item_id not in ids]
-    )
-    notices += tuple(
-        f"{dependencies.display(state, table)} stays append-only; if it need not be: ALTER TABLE "
-        f"{dependencies.display(state, table)} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
-        for table in sorted(free)
-    )
+    notices += tuple(_append_only(state, going))
     return Effect(
         f"{found.text} dropped", draft.updates, notices,
         removed=tuple(each.item_id for each in gone),
     )
+
+
+def _append_only(state: State, going: Collection[str]) -> Iterator[str]:
+    """A notice for each table that had to be append-only for these queries alone."""
+    free = dependencies.must_only_grow(state, going) - dependencies.must_only_grow(
+        state, [each.item_id for each in dependencies.queries(state) if each.item_id not in going]
+    )
+    for table in sorted(free):
+        name = dependencies.display(state, table)
+        yield (
+            f"{name} stays append-only; if it need not be: ALTER TABLE {name} SET TBLPROPERTIES"
+            " ('delta.appendOnly' = 'false')"
+        )
 
 
 def _with_users(

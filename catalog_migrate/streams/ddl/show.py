@@ -172,51 +172,56 @@ def _gate(state: State, cluster: str) -> str:
 
 
 def _queries(kind: str) -> Callable[[State], Rows]:
-    def listing(state: State) -> Rows:
+    reads = ("reads",) if kind == "sink" else ()
+    head = (
+        "name", "type", "connection", *reads, "cluster", "state", "holds", "batch", "rows", "lag",
+        "at", "error", "run_id", "earlier", "remedy", "next",
+    )
+
+    def list_queries(state: State) -> Rows:
         statuses: Mapping[str, QueryStatus] = latest(state)
         repaired = _repaired(state)
-        rows = []
-        for each in _named(state, kind):
-            said = statuses.get(each.item_id)
-            status = current(state, each.item, said)
-            earlier = said if status is None else None
-            holds = held_by(state, each.item_id)
-            alive = runtime_lives(state, each.item.links.get("cluster", ""))
-            still = _still(state, each, statuses)
-            rows.append(
-                (
-                    _name(each), each.external.connector,
-                    dependencies.display(state, each.item.links["connection"]),
-                    *((dependencies.display(state, each.item.links["reads"]),)
-                      if kind == "sink" else ()),
-                    cluster_name(state, each.item_id),
-                    "quarantined" if each.item.quarantined is not None
-                    else _state_of(status, holds, alive),
-                    "; ".join(holds) or None,
-                    status.batch if status is not None else None,
-                    status.rows if status is not None else None,
-                    status.lag if status is not None else None,
-                    status.at if status is not None else None,
-                    each.item.quarantined or (
-                        _error(status, "") if alive
-                        else _error(earlier, repaired.get(each.item_id, ""))
-                    ),
-                    status.run_id if status is not None else None,
-                    _earlier(earlier) if earlier is not None else None,
-                    still.remedy or None if still is not None else None,
-                    "; ".join(still.statements) or None if still is not None else None,
-                )
-            )
-        head = ("name", "type", "connection", *(("reads",) if kind == "sink" else ()))
-        return Rows(
-            (
-                *head, "cluster", "state", "holds", "batch", "rows", "lag", "at", "error", "run_id",
-                "earlier", "remedy", "next",
-            ),
-            tuple(rows),
-        )
+        return Rows(head, tuple(
+            _query_row(state, each, statuses, repaired.get(each.item_id, ""))
+            for each in _named(state, kind)
+        ))
 
-    return listing
+    return list_queries
+
+
+def _query_row(
+    state: State, each: dependencies.CatalogEntry, statuses: Mapping[str, QueryStatus],
+    repaired: str,
+) -> tuple[object, ...]:
+    links = each.item.links
+    said = statuses.get(each.item_id)
+    status = current(state, each.item, said)
+    earlier = said if status is None else None
+    holds = held_by(state, each.item_id)
+    alive = runtime_lives(state, links.get("cluster", ""))
+    error = _error(status, "") if alive else _error(earlier, repaired)
+    still = _still(state, each, statuses)
+    reads = [dependencies.display(state, links["reads"])] if each.mapping.kind == "sink" else []
+    return (
+        _name(each), each.external.connector, dependencies.display(state, links["connection"]),
+        *reads, cluster_name(state, each.item_id),
+        "quarantined" if each.item.quarantined is not None else _state_of(status, holds, alive),
+        "; ".join(holds) or None,
+        *_numbers(status),
+        each.item.quarantined or error,
+        None if status is None else status.run_id,
+        None if earlier is None else _earlier(earlier),
+        *((None, None) if still is None else (
+            still.remedy or None, "; ".join(still.statements) or None
+        )),
+    )
+
+
+def _numbers(status: QueryStatus | None) -> tuple[object, ...]:
+    """Batch, rows and lag of a query, and when they were reported."""
+    if status is None:
+        return (None, None, None, None)
+    return (status.batch, status.rows, status.lag, status.at)
 
 
 def current(state: State, item: ItemRecord, said: QueryStatus | None) -> QueryStatus | None:

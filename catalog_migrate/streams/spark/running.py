@@ -12,7 +12,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from catalog_migrate.connectors import row_values
@@ -216,39 +216,35 @@ def failure_of(
 
 
 def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
-    """Return the chain with the secrets taken out, under the condition that says most.
-
-    That is the innermost of Spark's error classes; the connector's own exceptions have none, and
-    go by the innermost class.
-    """
-    telling = [cause for cause in causes if not cause.is_wrapper] or causes
-    conditions = [cause.condition for cause in telling if cause.condition is not None]
-    condition = conditions[-1] if conditions else telling[-1].name
-    if any(BAD_RECORD_MARK in cause.message for cause in causes):
-        condition = BAD_RECORD
+    """Return the chain with the secrets taken out, under the condition that says most."""
     errors = [cause.error for cause in causes if cause.error is not None]
-    if errors:
-        condition = errors[-1].code
-    texts: list[str] = []
-    for cause in causes:
-        text = redactor.scrub(str(cause))
-        if text not in texts:
-            texts.append(text)
     own = [cause.own for cause in causes if cause.own is not None]
     told = next((each for each in reversed(own) if each.remedy or each.data), None)
+    place = {name: value for cause in causes for name, value in cause.place.items()}
+    remedy, statements = "", ()
+    if told is not None:
+        remedy, statements = redactor.scrub(told.remedy or ""), told.data.get("statements", ())
+        place |= place_of(told.data)
     return QueryFailure(
-        condition=condition, causes=tuple(texts), error=errors[-1] if errors else None,
-        remedy=redactor.scrub(told.remedy or "") if told is not None else "",
-        statements=tuple(told.data.get("statements", ())) if told is not None else (),
-        place={
-            **{name: value for cause in causes for name, value in cause.place.items()},
-            **({} if told is None else place_of(told.data)),
-        },
+        condition=errors[-1].code if errors else _condition_of(causes),
+        causes=tuple(dict.fromkeys(redactor.scrub(str(cause)) for cause in causes)),
+        error=errors[-1] if errors else None,
+        remedy=remedy, statements=tuple(statements), place=place,
         passing=any(
             cause.passing or is_transient(RuntimeError(cause.message), cause.condition)
             for cause in causes
         ),
     )
+
+
+def _condition_of(causes: Sequence[Cause]) -> str:
+    """The innermost of Spark's error classes; the connector's own exceptions have none, and go by
+    the innermost class."""
+    if any(BAD_RECORD_MARK in cause.message for cause in causes):
+        return BAD_RECORD
+    telling = [cause for cause in causes if not cause.is_wrapper] or causes
+    conditions = [cause.condition for cause in telling if cause.condition is not None]
+    return conditions[-1] if conditions else telling[-1].name
 
 
 def scrubbed(
@@ -280,21 +276,25 @@ def python_causes(error: BaseException, show_values: bool = False) -> Iterator[C
         if origin is not None:
             yield from java_causes(origin, show_values)
             return
-        condition = current.condition if isinstance(current, EngineFailure) else None
-        if isinstance(current, RowRefused):
-            condition = current.code
-        own = current if isinstance(current, CatalogMigrateError) else None
-        text = str(current) if own is None else own.message
-        told = text if show_values else row_values.of_python(current)
-        yield _cause(type(current).__name__, condition, text, told)._replace(
-            own=own, passing=is_passing(own) if own is not None else _passes(current),
-            place=row_values.place_in(current) if hasattr(current, "diag") else {},
-            error=own if isinstance(own, ReplicationFailed) else None,
-        )
+        yield _python_cause(current, show_values)
         inner = current.__cause__
         if inner is None and not current.__suppress_context__:
             inner = current.__context__
         current = inner
+
+
+def _python_cause(error: BaseException, show_values: bool) -> Cause:
+    condition = error.condition if isinstance(error, EngineFailure) else None
+    if isinstance(error, RowRefused):
+        condition = error.code
+    own = error if isinstance(error, CatalogMigrateError) else None
+    text = str(error) if own is None else own.message
+    told = text if show_values else row_values.of_python(error)
+    return _cause(type(error).__name__, condition, text, told)._replace(
+        own=own, passing=is_passing(own) if own is not None else _passes(error),
+        place=row_values.place_in(error) if hasattr(error, "diag") else {},
+        error=own if isinstance(own, ReplicationFailed) else None,
+    )
 
 
 def java_causes(throwable: Any, show_values: bool = False) -> Iterator[Cause]:
