@@ -114,6 +114,10 @@ class Story:
         self.until(lambda: self.received() == wanted, f"{wanted} received")
         self.until(lambda: self.sent() == wanted, f"{wanted} sent")
 
+    def holds(self) -> list[str]:
+        """What to do about each query that is held."""
+        return [hold.remedy for hold in self.catalog.state().holds.values()]
+
     def stop(self) -> None:
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None
@@ -169,3 +173,10 @@ def test_from_the_first_row_to_the_last(story: Story, uninstall: Callable[[], No
     wanted = Counter(skipped) + Counter(range(30))
     story.until(lambda: story.sent() == wanted, "the skipped ones left out")
     story.stop()
+
+    uninstall()
+    story.start()
+    story.until(lambda: len(story.holds()) == 2, "both held")
+    assert all("pip install catalog-migrate-queue" in remedy for remedy in story.holds())
+    assert "FROM QUEUE" in story.run("SHOW CREATE SOURCE q_s")[0].summary
+    assert story.sent() == wanted
