@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from typing import NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -264,14 +265,9 @@ def acquire(
 
     Raises :class:`LeaseHeld` with holder, host, process and since when.
     """
-    if not 0 <= margin < ttl:
-        raise UsageError(
-            f"the margin of a lease ({margin} s) must be below its TTL ({ttl} s)",
-            remedy="use the defaults: TTL 30, margin 10",
-        )
+    _require_margin(ttl, margin)
     started = clock.monotonic()
-    seen: tuple[LeaseRecord, str | None] | None = None
-    seen_at = started
+    sight: _Sight | None = None
     state = known or read_state(log)
     while True:
         if log.version() != state.version:
@@ -280,28 +276,53 @@ def acquire(
         row = found or _FREE
         beat = log.heartbeat(key)
         now = clock.monotonic()
-        moved = seen is not None and seen[0].epoch == row.epoch and seen[1] != beat
-        if seen != (row, beat):
-            seen, seen_at = (row, beat), now
+        sight = _watch(sight, row, beat, now)
         dead = bool(row.holder) and proven_dead(row)
-        if not row.holder or dead or now - seen_at >= ttl:
+        if not row.holder or dead or now - sight.since >= ttl:
             settled = _has_no_earlier_holder(row, beat, dead)
-            lease = _take(
-                log, found, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock,
-                alone=settled, anyway=anyway,
+            claim = _claim(row, holder, clock, alone=settled)
+            # made before the commit: a renewal counts from when its write began
+            lease = Lease(
+                log, clock, key=key, holder=holder, epoch=claim.epoch, ttl=ttl, margin=margin
             )
-            if lease is not None:
-                lease.settled = settled
-                _settle(lease, clock, 0.0 if lease.settled else margin, fence)
-                return lease
-            continue
+            if not _take(log, key, found, claim, anyway=anyway):
+                continue
+            lease.settled = settled
+            _settle(lease, clock, 0.0 if settled else margin, fence)
+            return lease
         waited = now - started
-        if moved if wait is None else waited >= wait:
+        if sight.lives if wait is None else waited >= wait:
             raise _lease_held(row, key, waited)
         if on_wait is not None:
             on_wait(row, waited)
-        pause = min(ttl / 20, 1.0)
-        clock.sleep(pause if wait is None else min(pause, max(wait - waited, 0.001)))
+        left = ttl if wait is None else max(wait - waited, 0.001)
+        clock.sleep(min(ttl / 20, 1.0, left))
+
+
+def _require_margin(ttl: float, margin: float) -> None:
+    if not 0 <= margin < ttl:
+        raise UsageError(
+            f"the margin of a lease ({margin} s) must be below its TTL ({ttl} s)",
+            remedy="use the defaults: TTL 30, margin 10",
+        )
+
+
+class _Sight(NamedTuple):
+    """A lease as a challenger sees it: ``since`` when nothing of it has changed, and whether its
+    holder ``lives``, which was heard at this look."""
+
+    row: LeaseRecord
+    beat: str | None
+    since: float
+    lives: bool = False
+
+
+def _watch(earlier: _Sight | None, row: LeaseRecord, beat: str | None, now: float) -> _Sight:
+    if earlier is None:
+        return _Sight(row, beat, now)
+    if (earlier.row, earlier.beat) == (row, beat):
+        return _Sight(row, beat, earlier.since)
+    return _Sight(row, beat, now, earlier.row.epoch == row.epoch and earlier.beat != beat)
 
 
 def unlock(log: CatalogLog, if_holder: str) -> State:
@@ -314,26 +335,24 @@ def unlock(log: CatalogLog, if_holder: str) -> State:
     return commit(log, Commit("unlock", (Unlock(if_holder),)))
 
 
-def _take(
-    log: CatalogLog, row: LeaseRecord | None, *, key: str, holder: str, ttl: float, margin: float,
-    clock: Clock, alone: bool, anyway: bool,
-) -> Lease | None:
-    """Raise the epoch; None when the lease is no more as it was looked at."""
+def _claim(row: LeaseRecord, holder: str, clock: Clock, *, alone: bool) -> LeaseRecord:
+    """The row with this process as its holder, under the next epoch."""
     process = this_process()
     since = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")
-    taken = LeaseRecord(
-        epoch=(row or _FREE).epoch + 1, holder=holder, host=process.host, boot_id=process.boot_id,
+    return LeaseRecord(
+        epoch=row.epoch + 1, holder=holder, host=process.host, boot_id=process.boot_id,
         pid=process.pid, started=process.started, since=since, alone=alone,
     )
-    take = Swap("lease", key, row, taken)
-    began = clock.monotonic()
+
+
+def _take(
+    log: CatalogLog, key: str, row: LeaseRecord | None, claim: LeaseRecord, *, anyway: bool
+) -> bool:
+    """Raise the epoch; whether the lease was still as it was looked at."""
+    take = Swap("lease", key, row, claim)
     before, _ = commit_onto(log, Commit("take lease", (take,), anyway=anyway))
     # two threads of one process write the very same row: the row alone does not tell whose
-    if before.leases.get(key) != row:
-        return None
-    lease = Lease(log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin)
-    lease._renewed = began
-    return lease
+    return before.leases.get(key) == row
 
 
 def _has_no_earlier_holder(row: LeaseRecord, beat: str | None, dead: bool) -> bool:

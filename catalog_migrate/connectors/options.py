@@ -190,6 +190,11 @@ def partition(
     return {name: value for name, value in values.items() if name not in settings}, settings
 
 
+def _touched_twice(written: str, earlier: str, verb: str) -> Problem:
+    both = " twice" if earlier == verb else f" in {earlier} and {verb}"
+    return Problem(TWICE, f"option {written} stands{both}", remedy="write it once")
+
+
 def apply_actions(
     options: Mapping[str, OptionValue], actions: Iterable[SetOptions | DropOptions | ResetOptions],
     *, connector: str | None = None, section: SectionName = "connection", where: str = "",
@@ -211,20 +216,18 @@ def apply_actions(
         for written in names:
             folded = fold_option(written)
             if folded in touched:
-                both = " twice" if touched[folded] == verb else f" in {touched[folded]} and {verb}"
-                problems.append(
-                    Problem(TWICE, f"option {written} stands{both}", remedy="write it once")
-                )
+                problems.append(_touched_twice(written, touched[folded], verb))
                 continue
             touched[folded] = verb
             before = stored.get(folded)
             name = before or written
             if table is not None and folded != BASE_CONNECTION:
-                known = canonical_name(table, written)
-                if known is None and (verb == "SET" or before is None):
+                # what is stored may be taken away though it is unknown now
+                known = canonical_name(table, written) or (None if verb == "SET" else before)
+                if known is None:
                     problems.append(_unknown(table, written))
                     continue
-                name = known or name
+                name = known
             result.pop(before or name, None)
             if isinstance(action, SetOptions):
                 result[name] = action.options[written]

@@ -74,16 +74,23 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
     others = [each.text for each in gone if each.item_id != found.item_id]
     notices = tuple(f"{text} is dropped with it" for text in others)
     notices += tuple(said for said in slots if said is not None)
-    notices += tuple(
-        f"the table of its transactions goes with {each.text}; these stay with their rows: "
-        + ", ".join(dependencies.display(state, table) for table in dependencies.outputs(each.item))
-        for each in gone if each.external.tables
-    )
-    notices += tuple(_append_only(state, going))
+    notices += (*_remaining_tables(state, gone), *_append_only(state, going))
     return Effect(
         f"{found.text} dropped", draft.updates, notices,
         removed=tuple(each.item_id for each in gone),
     )
+
+
+def _remaining_tables(
+    state: State, gone: Iterable[dependencies.CatalogEntry]
+) -> Iterator[str]:
+    for each in gone:
+        if each.external.tables:
+            tables = (dependencies.display(state, one) for one in dependencies.outputs(each.item))
+            yield (
+                f"the table of its transactions goes with {each.text}; these stay with their rows: "
+                + ", ".join(tables)
+            )
 
 
 def _append_only(state: State, going: Collection[str]) -> Iterator[str]:

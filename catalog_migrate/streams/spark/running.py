@@ -217,24 +217,28 @@ def failure_of(
 
 def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
     """Return the chain with the secrets taken out, under the condition that says most."""
-    errors = [cause.error for cause in causes if cause.error is not None]
-    own = [cause.own for cause in causes if cause.own is not None]
-    told = next((each for each in reversed(own) if each.remedy or each.data), None)
+    error = next((cause.error for cause in reversed(causes) if cause.error is not None), None)
+    told = _telling(causes)
     place = {name: value for cause in causes for name, value in cause.place.items()}
     remedy, statements = "", ()
     if told is not None:
         remedy, statements = redactor.scrub(told.remedy or ""), told.data.get("statements", ())
         place |= place_of(told.data)
     return QueryFailure(
-        condition=errors[-1].code if errors else _condition_of(causes),
+        condition=_condition_of(causes) if error is None else error.code,
         causes=tuple(dict.fromkeys(redactor.scrub(str(cause)) for cause in causes)),
-        error=errors[-1] if errors else None,
-        remedy=remedy, statements=tuple(statements), place=place,
+        error=error, remedy=remedy, statements=tuple(statements), place=place,
         passing=any(
             cause.passing or is_transient(RuntimeError(cause.message), cause.condition)
             for cause in causes
         ),
     )
+
+
+def _telling(causes: Sequence[Cause]) -> CatalogMigrateError | None:
+    """The innermost error of ours that says what to do, or more than its text."""
+    own = [cause.own for cause in causes if cause.own is not None]
+    return next((each for each in reversed(own) if each.remedy or each.data), None)
 
 
 def _condition_of(causes: Sequence[Cause]) -> str:
