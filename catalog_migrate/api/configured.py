@@ -249,9 +249,9 @@ def read_committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
 def _list_bundled(state: State) -> tuple[str, ...]:
     if not state.has_owner("shipped"):
         return ()
-    from catalog_migrate.streams.ddl.bundled_streams import bundled_statements
+    from catalog_migrate.streams.ddl.bundled_streams import list_bundled
 
-    return bundled_statements(state)
+    return list_bundled(state)
 
 
 def session_runs() -> bool:

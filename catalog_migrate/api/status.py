@@ -116,9 +116,9 @@ def _facts_of_streams(state: State) -> dict[str, Any]:
 
         found["earlier"] = describe_earlier(state)
     if any(row.kind == "slot" for row in state.operations.values()):
-        from catalog_migrate.streams.runtime.slots import described_slots
+        from catalog_migrate.streams.runtime.slots import describe_slots
 
-        found["slots"] = described_slots(state)
+        found["slots"] = describe_slots(state)
     if any(row.unsafe is not None for row in state.operations.values()):
         from catalog_migrate.streams.positions.audit import unseen
 

@@ -264,10 +264,10 @@ def _list_refused(plan: Plan) -> list[str]:
 
 def _check_document(found: Check) -> dict[str, object]:
     """A release without errors, for programs."""
-    from catalog_migrate.report.verdict import decisions, incurable, verdict
+    from catalog_migrate.report.verdict import decisions, unresolvable, verdict
 
     plan, loaded = found.plan, found.release
-    entries = (*incurable(plan), *decisions(plan))
+    entries = (*unresolvable(plan), *decisions(plan))
     return {
         "release": loaded.name, "objects": len(loaded.objects), "against": found.base,
         "bound": plan.bound, "verdict": verdict(plan).word,
@@ -293,7 +293,7 @@ def _check_document(found: Check) -> dict[str, object]:
 def _check_text(found: Check) -> str:
     """A release without errors, for people."""
     from catalog_migrate.model.wording import counted
-    from catalog_migrate.report.verdict import cure, decisions, incurable, verdict
+    from catalog_migrate.report.verdict import decisions, remedy_label, unresolvable, verdict
 
     plan, loaded = found.plan, found.release
     lines = [
@@ -303,8 +303,8 @@ def _check_text(found: Check) -> str:
         *_proven(plan),
         *_users(plan),
     ]
-    for entry in (*incurable(plan), *decisions(plan)):
-        lines += [f"  {_trouble(entry)}", f"    {cure(entry)}: {entry.remedy}"]
+    for entry in (*unresolvable(plan), *decisions(plan)):
+        lines += [f"  {_trouble(entry)}", f"    {remedy_label(entry)}: {entry.remedy}"]
     lines += [f"  {proof}" for proof in _list_refused(plan)]
     lines += [f"warning: {line}" for line in _warnings(plan)]
     return "\n".join(map(one_line, lines)) + "\n"

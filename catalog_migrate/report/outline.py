@@ -54,14 +54,14 @@ from catalog_migrate.report.report import (
 )
 from catalog_migrate.report.user_objects import SHOWN, list_users, user_note
 from catalog_migrate.report.verdict import (
-    cure,
     decisions,
     goes_back,
-    incurable,
     list_failed_proofs,
     list_unparsed,
     losses,
+    remedy_label,
     unproven_lines,
+    unresolvable,
     verdict,
 )
 
@@ -136,7 +136,7 @@ def describe_plan(plan: Plan, at: datetime | None) -> Iterator[tuple[str, str]]:
 def _list_decisions(plan: Plan) -> Iterator[Decision]:
     """Yield obstacles and decisions; those on users' objects, of which there may be many, last."""
     of_users = set(list_user_decisions(plan))
-    entries = (*incurable(plan), *decisions(plan))
+    entries = (*unresolvable(plan), *decisions(plan))
     yield from (_decision(entry) for entry in entries if entry not in of_users)
     for proof in list_failed_proofs(plan):
         yield Decision(proof.name, "", proof.reason or "", "", "remedy")
@@ -146,7 +146,7 @@ def _list_decisions(plan: Plan) -> Iterator[Decision]:
 def _decision(entry: Blocked) -> Decision:
     return Decision(
         _where(entry.name, entry.column), entry.code, entry.reason,
-        entry.remedy, cure(entry),
+        entry.remedy, remedy_label(entry),
     )
 
 
@@ -503,7 +503,7 @@ def _users(plan: Plan) -> Section:
 
 
 def _obstacles(plan: Plan) -> Section:
-    shown, more = _shorten(plan, incurable(plan))
+    shown, more = _shorten(plan, unresolvable(plan))
     entries = [
         Entry(
             f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]", "!",

@@ -62,7 +62,7 @@ def _find_obstacle(plan: Plan, missing: int) -> Verdict | None:
     if plan.fenced_out is not None:
         line = f"FENCED OUT: {one_line(plan.fenced_out)}"
         return Verdict("fenced", "FENCED OUT", line, missing)
-    if incurable(plan) or list_failed_proofs(plan) or not (plan.applyable or missing):
+    if unresolvable(plan) or list_failed_proofs(plan) or not (plan.applyable or missing):
         return Verdict("blocked", "BLOCKED", f"BLOCKED: {_describe_blocked(plan)}", missing)
     if missing:
         word = f"NEEDS {missing} DECISION{'S' if missing != 1 else ''}"
@@ -114,12 +114,12 @@ def decisions(plan: Plan) -> tuple[Blocked, ...]:
     return tuple(entry for entry in plan.blocked if entry.code in DECISION_CODES)
 
 
-def incurable(plan: Plan) -> tuple[Blocked, ...]:
+def unresolvable(plan: Plan) -> tuple[Blocked, ...]:
     """Return the blocked entries that no decision cures."""
     return tuple(entry for entry in plan.blocked if entry.code not in DECISION_CODES)
 
 
-def cure(entry: Blocked) -> Literal["write", "remedy"]:
+def remedy_label(entry: Blocked) -> Literal["write", "remedy"]:
     """Return what stands before the remedy of ``entry``: it is to be written, or to be done."""
     return "write" if entry.code in DECISION_CODES else "remedy"
 
@@ -183,7 +183,7 @@ def _counts(plan: Plan) -> str:
 
 def _describe_blocked(plan: Plan) -> str:
     """How much stands in the way, told apart by whether a decision would cure it."""
-    obstacles = len(incurable(plan)) + len(list_failed_proofs(plan))
+    obstacles = len(unresolvable(plan)) + len(list_failed_proofs(plan))
     if not obstacles:
         return "the plan says that it cannot be applied"
     verb = "stands" if obstacles == 1 else "stand"

@@ -67,7 +67,7 @@ def test_a_restore_counts_deleted_rows(
     path: str, to: int, newest: int, exchange: tuple[int, int]
 ) -> None:
     """Rows that only a vector took come back, and none go; a rewritten file goes and comes back."""
-    assert DeltaTables().exchanged(path, to, newest) == exchange
+    assert DeltaTables().count_exchanged(path, to, newest) == exchange
     assert DeltaTables().rows_at(path, to) == ROWS[to]
 
 

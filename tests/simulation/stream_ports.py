@@ -213,7 +213,7 @@ class SimulatedTables:
         del path, after, upto, query_id
         return []
 
-    def exchanged(self, path: str, to: int, newest: int) -> tuple[int, int]:
+    def count_exchanged(self, path: str, to: int, newest: int) -> tuple[int, int]:
         """What was appended since goes."""
         return self.rows_at(path, newest) - self.rows_at(path, to), 0
 

@@ -18,7 +18,7 @@ from catalog_migrate.release.loader import load_texts
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.earlier_options import describe_earlier
 from catalog_migrate.streams.catalog.query_spec import spec_of
-from catalog_migrate.streams.ddl.bundled_streams import bundled_statements, plan_bundled_streams
+from catalog_migrate.streams.ddl.bundled_streams import list_bundled, plan_bundled_streams
 from catalog_migrate.streams.ddl.show import show_create
 from tests.decisions import Changes, commit
 
@@ -212,6 +212,6 @@ class TestEarlierSources:
         assert options(state(), "app.b") == STORED
         as_was("app.b")
         assert ship(release) == []
-        assert "DECODING" not in " ".join(bundled_statements(state()))
+        assert "DECODING" not in " ".join(list_bundled(state()))
         assert ship(release.replace("TOPIC 't'", "TOPIC 't', DECODING 'exact'")) == ["alter app.b"]
         assert options(state(), "app.b") == {"DECODING": "exact"}

@@ -328,7 +328,7 @@ def test_lags_that_cannot_be_measured(
     def fail(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(http_endpoint, "unreported_lags", fail)
+    monkeypatch.setattr(http_endpoint, "measure_unreported", fail)
     runtime.start()
     until(lambda: runtime.reported is not None)
     endpoint.runtime = runtime

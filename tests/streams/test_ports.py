@@ -181,7 +181,7 @@ class TestTables:
 
     def test_what_a_restore_takes_away(self, tables: Tables, path: str) -> None:
         """What was appended since."""
-        assert tables.exchanged(path, 1, 2) == (3, 0)
+        assert tables.count_exchanged(path, 1, 2) == (3, 0)
 
 
 class Broker(ABC):

@@ -39,8 +39,8 @@ from catalog_migrate.streams.catalog.query_spec import slot_of, spec_of
 from catalog_migrate.streams.catalog.statement_changes import Effect
 from catalog_migrate.streams.catalog.upstream_tables import (
     SNAPSHOT_LOADED,
-    discovered,
-    evolved,
+    adopt_upstream_columns,
+    apply_discovery,
     hold_of,
     is_taken_over,
 )
@@ -75,7 +75,7 @@ def create(log: CatalogLog) -> Callable[..., Effect]:
     def run(text: str, *tables: Any) -> Effect:
         statement = parse_one(text)
         assert isinstance(statement, st.CreateSource)
-        effect = plan_statement(read_state(log), discovered(statement, tables))
+        effect = plan_statement(read_state(log), apply_discovery(statement, tables))
         commit(log, lambda _: effect.updates, kind="test")
         return effect
 
@@ -290,7 +290,7 @@ class TestColumnsThatChange:
         before = dependencies.find(state(), "table", "accounts")
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
         error = self.changed(old[0], Column("tag", 25), old[2], old=old)
-        changes = evolved(
+        changes = adopt_upstream_columns(
             state(), source, error, [UpstreamColumn("tag", 25, -1, "STRING")]
         )
         assert changes
@@ -304,7 +304,7 @@ class TestColumnsThatChange:
         assert [(each.name, each.since, each.until) for each in table.columns] == [
             ("id", 0, 0), ("tag", 100, 0), ("amount", 0, 0), ("owner", 0, 100),
         ]
-        assert evolved(state(), source, error, []) == ()
+        assert adopt_upstream_columns(state(), source, error, []) == ()
 
     @pytest.mark.parametrize(("added", "format", "standing", "copied"), [
         ("tag", "MIRROR", (), ("public.accounts",)),
@@ -395,9 +395,9 @@ class TestColumnsThatChange:
         tag = [UpstreamColumn("tag", 25, -1, "STRING")]
         error = self.changed(*old, Column("tag", 25), old=old)
         with pytest.raises(RefusedStatement, match="it has no column tag STRING"):
-            evolved(released(), source, error, tag)
+            adopt_upstream_columns(released(), source, error, tag)
         brought = released(OurColumn("tag", "STRING"))
-        changes = evolved(brought, source, error, tag)
+        changes = adopt_upstream_columns(brought, source, error, tag)
         assert changes
         after = preview(brought, changes)
         assert taken(after) == [(1, "holder"), (2, "amount"), (3, "tag")]
@@ -409,8 +409,9 @@ class TestColumnsThatChange:
         create(BANK, ACCOUNTS, EVENTS)
         source = dependencies.find(state(), "source", "bank").item_id
         old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
+        change = self.changed(*old, Column("_lsn", 20), old=old)
         with pytest.raises(RefusedStatement, match="has a column _lsn already"):
-            evolved(state(), source, self.changed(*old, Column("_lsn", 20), old=old), [])
+            adopt_upstream_columns(state(), source, change, [])
 
 
 def test_a_slot_has_one_source(setting: Any, create: Callable[..., Effect]) -> None:

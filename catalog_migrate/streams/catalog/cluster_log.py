@@ -74,7 +74,7 @@ _WRAPPER = re.compile(rf"\[({'|'.join(sorted(WRAPPERS))}|_LEGACY)\b")
 _GENERAL = re.compile(r"Some data may have been lost because they are not available.*? Reason: ")
 
 
-def shortly(error: str) -> str:
+def summarize_error(error: str) -> str:
     """What a chain of causes comes to, in one line: Spark's innermost error class that is more than
     a wrapper, else the innermost cause, without what every error of its class says."""
     parts = error.split(CAUSED_BY)
@@ -87,7 +87,7 @@ class QueryStatus(msgspec.Struct, frozen=True):
     """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off`` or
     ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed (of a start that
     waits upstream for another process what it waits for); ``failure`` is what else is known of it,
-    as JSON (see :func:`known_failure`)."""
+    as JSON (see :func:`decode_failure`)."""
 
     item_id: str
     name: str
@@ -105,7 +105,7 @@ class QueryStatus(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
-def known_failure(status: QueryStatus) -> Failure | None:
+def decode_failure(status: QueryStatus) -> Failure | None:
     """The record of what a query failed of; of the log of an earlier version only its text."""
     if status.failure is not None:
         return msgspec.json.decode(status.failure, type=Failure)
@@ -238,7 +238,7 @@ def failing_queries(state: State) -> dict[str, str]:
     }
 
 
-def held_by(state: State, item_id: str) -> tuple[str, ...]:
+def list_holds(state: State, item_id: str) -> tuple[str, ...]:
     """Return why a query must not run; see :func:`hold_text`."""
     return tuple(
         hold_text(hold) for _, hold in sorted(state.holds.items()) if hold.item_id == item_id
@@ -269,7 +269,7 @@ def runtime_lives(state: State, cluster: str) -> bool:
     return lease is not None and bool(lease.holder) and not proven_dead(lease)
 
 
-def moment(clock: Clock) -> str:
+def utc_now(clock: Clock) -> str:
     """Now, in UTC and to the second (ISO 8601)."""
     now = datetime.fromtimestamp(clock.wall(), timezone.utc)
     return now.isoformat(timespec="seconds")

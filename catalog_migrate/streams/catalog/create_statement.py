@@ -25,7 +25,7 @@ from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import (
     OPERATOR,
 )
-from catalog_migrate.streams.catalog.earlier_options import unstored_options
+from catalog_migrate.streams.catalog.earlier_options import find_unstored_options
 from catalog_migrate.streams.catalog.query_spec import (
     without_secrets,
 )
@@ -42,12 +42,12 @@ def create_statement(
     definition = found.item.definition
     external = present(state, found.item)
     if held and definition.kind in CLUSTER_KINDS:
-        options = {**external.options, **unstored_options(state, found)}
+        options = {**external.options, **find_unstored_options(state, found)}
         external = msgspec.structs.replace(external, options=options)
     name = str(definition.item_name)
     statement: st.Statement
     more: list[st.Statement] = []
-    paused = _paused(state, found.item_id) if held else None
+    paused = _find_pause(state, found.item_id) if held else None
     if definition.kind == "secret":
         statement = st.CreateSecret(
             name=name, reference=external.reference or "", comment=definition.comment
@@ -56,7 +56,7 @@ def create_statement(
         statement = st.CreateConnection(name=name, external=external, comment=definition.comment)
     elif definition.kind == "source":
         statement = st.CreateSource(
-            name=name, columns=_declared(definition.columns, external), external=external,
+            name=name, columns=_list_declared(definition.columns, external), external=external,
             comment=definition.comment, paused=paused,
         )
     elif definition.kind == "sink":
@@ -73,7 +73,7 @@ def create_statement(
     return "\n".join(map(render, (statement, *more)))
 
 
-def _paused(state: State, item_id: str) -> str | None:
+def _find_pause(state: State, item_id: str) -> str | None:
     """The reason for which an operator holds a source or sink; the first of several."""
     reasons = [
         hold.reason for _, hold in sorted(state.holds.items())
@@ -121,7 +121,7 @@ def present(state: State, item: ItemRecord) -> External:
     return msgspec.structs.replace(external, options=options, revision=1, tables=tables, **names)
 
 
-def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, ...]:
+def _list_declared(columns: tuple[Column, ...], external: External) -> tuple[Column, ...]:
     """The columns that the statement declared: without INCLUDE's and those of the place."""
     connector = find_if_installed(external.connector)
     section = None if connector is None else connector.section("source")

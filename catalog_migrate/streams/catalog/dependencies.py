@@ -83,7 +83,7 @@ def as_called_now(state: State, item: ItemRecord) -> External:
     """
     external = external_of(item)
 
-    def called(kind: str, written: str, role: str) -> str:
+    def name_now(kind: str, written: str, role: str) -> str:
         link = item.links.get(role)
         if link is None:
             return written
@@ -93,14 +93,14 @@ def as_called_now(state: State, item: ItemRecord) -> External:
     options: dict[str, OptionValue] = {}
     for name, value in external.options.items():
         if isinstance(value, SecretRef):
-            options[name] = SecretRef(called("secret", value.secret, SECRET + name))
+            options[name] = SecretRef(name_now("secret", value.secret, SECRET + name))
         else:
-            options[name] = called("connection", value, USING + name)
+            options[name] = name_now("connection", value, USING + name)
     return msgspec.structs.replace(
         external, options=options,
         connection=external.connection
-        and called("connection", external.connection, "connection"),
-        registry=external.registry and called("connection", external.registry, REGISTRY),
+        and name_now("connection", external.connection, "connection"),
+        registry=external.registry and name_now("connection", external.registry, REGISTRY),
     )
 
 
@@ -227,7 +227,7 @@ def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
     return {**external.overrides, **external.options, **external.settings}
 
 
-def changed_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
+def compare_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
     """Return which options differ, by name and in words; values are not told."""
     names = diff(all_options(before), all_options(now))
     return ", ".join(names) or "its definition"
@@ -306,7 +306,7 @@ def dependents(state: State, item_id: str) -> tuple[str, ...]:
     """
     graph = state.graph
     reached = graph.dependents(
-        _named(state, [item_id]),
+        _identities_of(state, [item_id]),
         edge=lambda used, user: any(map(_is_access, graph.roles(user, used))),
     )
     return tuple(each for each in ids_of(state, reached) if is_query(state.items[each]))
@@ -319,13 +319,13 @@ def _is_access(role: str) -> bool:
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
     """Return the items that use an item directly, by number of id."""
     return ids_of(state, (
-        user for used in _named(state, [item_id]) for user in state.graph.users_of(used)
+        user for used in _identities_of(state, [item_id]) for user in state.graph.users_of(used)
     ))
 
 
 def topological(state: State, item_ids: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     """Queries in waves: a source before the sinks that read it, independent ones together."""
-    return tuple(ids_of(state, wave) for wave in state.graph.waves(_named(state, item_ids)))
+    return tuple(ids_of(state, wave) for wave in state.graph.waves(_identities_of(state, item_ids)))
 
 
 def ids_of(state: State, names: Iterable[Identity]) -> tuple[str, ...]:
@@ -334,7 +334,7 @@ def ids_of(state: State, names: Iterable[Identity]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda each: int(each[1:])))
 
 
-def _named(state: State, item_ids: Iterable[str]) -> list[Identity]:
+def _identities_of(state: State, item_ids: Iterable[str]) -> list[Identity]:
     return [state.items[each].definition.identity for each in item_ids if each in state.items]
 
 
@@ -353,11 +353,12 @@ def fingerprint(state: State, item_id: str) -> str:
         [(column.name, column.type, column.nullable) for column in item.definition.columns],
         external.connector, sorted(external.settings.items()), external.format,
         sorted(external.include.items()), external.key, external.order_by,
-        sorted((name, _unresolved(value)) for name, value in external.options.items()),
+        sorted((name, _secret_reference(value)) for name, value in external.options.items()),
     ]
     if external.overrides:
         parts.append(sorted(
-            (name, _revised(state, item, name, value)) for name, value in external.overrides.items()
+            (name, _override(state, item, name, value))
+            for name, value in external.overrides.items()
         ))
     # the shard that a sink reads is followed by its positions, not by a new definition
     reads = item.links.get("reads")
@@ -412,19 +413,19 @@ def _option_parts(state: State, whole: Effective) -> list[object]:
             continue
         secret = whole.secrets.get(name)
         revision = external_of(state.items[secret]).revision if secret is not None else 0
-        parts.append((name, secret or _unresolved(value), revision))
+        parts.append((name, secret or _secret_reference(value), revision))
     return parts
 
 
-def _revised(state: State, item: ItemRecord, name: str, value: OptionValue) -> str:
+def _override(state: State, item: ItemRecord, name: str, value: OptionValue) -> str:
     """An override, a secret's by id and revision."""
     secret = item.links.get(OVERRIDE + name)
     if secret is None:
-        return _unresolved(value)
+        return _secret_reference(value)
     return f"secret {secret} {external_of(state.items[secret]).revision}"
 
 
-def _unresolved(value: OptionValue) -> str:
+def _secret_reference(value: OptionValue) -> str:
     return value if isinstance(value, str) else f"secret {value.secret}"
 
 
@@ -447,7 +448,7 @@ def refuse_new_loops(before: State, after: State) -> None:
         if sink not in known:
             way = found[sink]
             _, source, *_, own, _ = way
-            path = " -> ".join(f"{each.kind} {_called(each)}" for each in way)
+            path = " -> ".join(f"{each.kind} {_name_of(each)}" for each in way)
             raise RefusedStatement(
                 f"sink {display(after, sink)} would read what it writes: its topic {own.name} comes"
                 f" back through source {source.item_name}" + (f" ({path})" if len(way) > 4 else ""),
@@ -480,7 +481,7 @@ def refuse_shared_ports(state: State) -> None:
                 )
 
 
-def _called(key: ItemKey) -> str:
+def _name_of(key: ItemKey) -> str:
     return key.name if key.kind == "topic" else str(key.item_name)
 
 

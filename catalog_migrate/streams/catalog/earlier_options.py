@@ -23,7 +23,7 @@ _MEANS: Mapping[tuple[str, str], str] = {
 }
 
 
-def unstored_options(
+def find_unstored_options(
     state: State, found: dependencies.CatalogEntry
 ) -> dict[str, OptionValue]:
     """The options that a source's or sink's definition was stored without, and what they mean."""
@@ -51,7 +51,7 @@ def _describe(state: State, found: dependencies.CatalogEntry) -> str | None:
     if find_if_installed(external.connector) is None:
         return None
     section = section_of(external.connector or "", _kind(found))
-    absent = unstored_options(state, found)
+    absent = find_unstored_options(state, found)
     if external.format in ("TEXT", "BYTES"):  # nothing of a record is decoded
         absent.pop(DECODING, None)
     wanted: dict[str, OptionValue] = {

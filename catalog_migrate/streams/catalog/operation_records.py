@@ -35,16 +35,16 @@ def kind_of(row: OperationRecord) -> str:
 def findings_in(row: OperationRecord) -> tuple[Finding, ...]:
     """Return what refused an operation."""
     return row.findings or tuple(
-        Finding("", None, "error", text) for text in _numbered(row, "finding")
+        Finding("", None, "error", text) for text in _list_numbered(row, "finding")
     )
 
 
 def sick_in(row: OperationRecord) -> list[str]:
     """Return what was sick before an operation and was not waited for, in words."""
-    return _numbered(row, "sick") or [row.sick[item_id] for item_id in sorted(row.sick)]
+    return _list_numbered(row, "sick") or [row.sick[item_id] for item_id in sorted(row.sick)]
 
 
-def _numbered(row: OperationRecord, word: str) -> list[str]:
+def _list_numbered(row: OperationRecord, word: str) -> list[str]:
     """Texts that an earlier version kept in the details, in their order."""
     return [text for name, text in sorted(row.detail.items()) if name.startswith(f"{word} ")]
 
@@ -292,7 +292,7 @@ def earlier_topics(state: State, item_id: str) -> frozenset[str]:
     return frozenset(earlier_rows(state, item_id))
 
 
-def moved_ranges(move: Move, *, back: bool) -> tuple[OffsetRange, ...]:
+def find_moved_ranges(move: Move, *, back: bool) -> tuple[OffsetRange, ...]:
     """List what an operation put back (else: passed over), where it is the same partition."""
     codec = PartitionCodec()
     before, after = codec.read(move.line) or {}, codec.read(move.target or "-") or {}

@@ -38,7 +38,7 @@ def _refuse(where: str, problems: Sequence[Problem]) -> None:
         )
 
 
-def checked_query(
+def check_query(
     state: State, kind: QueryKind, name: str, external: External,
     before: Collection[str] | None = None,
 ) -> tuple[External, dict[str, str]]:

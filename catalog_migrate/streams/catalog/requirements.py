@@ -32,7 +32,7 @@ def require_same(
     if not is_same:
         raise CommitConflict(
             f"{item.definition.item_name} was changed by another process meanwhile: "
-            + dependencies.changed_options(before, item.definition),
+            + dependencies.compare_options(before, item.definition),
             remedy=f"look at it (SHOW CREATE), then {again}",
         )
 

@@ -212,7 +212,7 @@ class Draft:
         """Return the state as it would be."""
         return preview(self.state, self._edits)
 
-    def _bundled(self, definition: ObjectDefinition) -> ObjectDefinition | None:
+    def _keep_bundled(self, definition: ObjectDefinition) -> ObjectDefinition | None:
         return definition if self.owner == "shipped" else None
 
     def _put(
@@ -231,7 +231,7 @@ class Draft:
                 owner=owner, global_id=global_id, definition=definition,
                 uses=tuple(sorted({*uses, *links.values()})), shard=shard, links=dict(links),
                 quarantined=item.quarantined if item is not None else None,
-                shipped=item.shipped if item is not None else self._bundled(definition),
+                shipped=item.shipped if item is not None else self._keep_bundled(definition),
             ),
             Hashes(schema_fingerprint(definition.columns), external_hash(definition)),
             applied=mapping.applied if mapping is not None else (),
@@ -305,7 +305,7 @@ def _refuse_odd(definition: ObjectDefinition) -> None:
 # -- migrations of tables --------------------------------------------------------------------------
 
 
-def quarantined(state: State, migration: Migration) -> dict[str, str]:
+def find_quarantined(state: State, migration: Migration) -> dict[str, str]:
     """Users' and bundled objects that lose what they use, by item id, with the reason (I8)."""
     release = migration.plan.target.release
     found: dict[str, str] = {}
@@ -315,7 +315,7 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
             why = f"became a view with release {release}, and a stream can use tables only"
             found[user_id] = f"{table} {why}"
             continue
-        renamed = _renamed_columns(state, target)
+        renamed = _find_renamed_columns(state, target)
         keys = {name.lower() for name in _key_columns(user)}
         lost = sorted(name for name in keys if renamed.get(name, name) is None)
         if lost:
@@ -341,17 +341,17 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
     return found
 
 
-def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
+def sinks_with_renamed_keys(state: State, migration: Migration) -> dict[str, ItemRecord]:
     """Sinks whose KEY or ORDER BY has columns that the migration renames, as they are then."""
     found: dict[str, ItemRecord] = {}
     for target, user_id, user in _uses(state, migration):
-        renamed = _renamed_columns(state, target)
+        renamed = _find_renamed_columns(state, target)
         if not any(renamed.get(name.lower()) for name in _key_columns(user)):
             continue
         bundled = user.shipped
         found[user_id] = msgspec.structs.replace(
-            user, definition=_renamed(user.definition, renamed),
-            shipped=None if bundled is None else _renamed(bundled, renamed),
+            user, definition=_rename_columns(user.definition, renamed),
+            shipped=None if bundled is None else _rename_columns(bundled, renamed),
         )
     return found
 
@@ -363,8 +363,8 @@ class FollowTables(msgspec.Struct, frozen=True):
 
     def apply(self, state: State) -> Iterator[Edit]:
         """Return the items of both functions."""
-        lost = quarantined(state, self.migration)
-        for item_id, item in rekeyed(state, self.migration).items():
+        lost = find_quarantined(state, self.migration)
+        for item_id, item in sinks_with_renamed_keys(state, self.migration).items():
             if item_id in lost:
                 continue
             yield Put("item", item_id, item)
@@ -377,11 +377,11 @@ class FollowTables(msgspec.Struct, frozen=True):
             yield Put("item", item_id, item)
 
 
-def described(state: State, migration: Migration) -> tuple[str, ...]:
+def migration_notes(state: State, migration: Migration) -> tuple[str, ...]:
     """Return both in words, for the plan's report."""
-    lost = quarantined(state, migration)
+    lost = find_quarantined(state, migration)
     lines = []
-    for item_id, item in rekeyed(state, migration).items():
+    for item_id, item in sinks_with_renamed_keys(state, migration).items():
         if item_id not in lost:
             external = dependencies.external_of(item)
             columns = ", ".join((*external.key, *external.order_by))
@@ -444,7 +444,7 @@ def _uses(state: State, migration: Migration) -> Iterator[tuple[Target, str, Ite
                 yield targets[used], item_id, item
 
 
-def _renamed_columns(state: State, target: Target) -> dict[str, str | None]:
+def _find_renamed_columns(state: State, target: Target) -> dict[str, str | None]:
     """New names of a table's columns by the folded ones they have; None for a column that goes."""
     before = state.items[target.item_id]
     if target.column_ids is None or before.definition.kind != "table":
@@ -462,7 +462,9 @@ def _key_columns(item: ItemRecord) -> tuple[str, ...]:
     return (*external.key, *external.order_by)
 
 
-def _renamed(definition: ObjectDefinition, renamed: Mapping[str, str | None]) -> ObjectDefinition:
+def _rename_columns(
+    definition: ObjectDefinition, renamed: Mapping[str, str | None]
+) -> ObjectDefinition:
     external = definition.external or External()
     return msgspec.structs.replace(definition, external=_with_columns(external, renamed))
 

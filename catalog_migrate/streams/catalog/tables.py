@@ -95,7 +95,7 @@ class Tables(Protocol):
     def foreign_commits(self, path: str, after: int, upto: int, query_id: str) -> list[str]:
         """The commits after one version, up to another, of neither the query nor an operation."""
 
-    def exchanged(self, path: str, to: int, newest: int) -> tuple[int, int]:
+    def count_exchanged(self, path: str, to: int, newest: int) -> tuple[int, int]:
         """Rows that go, and rows that come back, when a table is restored to version ``to``."""
 
     def last_times(self, path: str, topics: Collection[str]) -> dict[Partition, int]:
@@ -129,7 +129,7 @@ def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str
     return found
 
 
-def _asked(
+def _query(
     path: str, query: str, within: Sequence[OffsetRange] = (), *, version: int | None = None,
     what: str,
 ) -> Iterator[tuple[Any, ...]]:
@@ -164,11 +164,11 @@ def rows_at(path: str, version: int, within: Sequence[OffsetRange] = ()) -> int:
             return known
     query = "SELECT count(*) AS total FROM t WHERE {where}"
     return sum(
-        total for total, in _asked(path, query, within, version=version, what="count the rows")
+        total for total, in _query(path, query, within, version=version, what="count the rows")
     )
 
 
-def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
+def count_exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
     """Rows that go and rows that come back when a table at ``newest`` is restored to ``to``.
 
     Counted by files, which only lose rows; a compaction since lets both seem larger, so no more go
@@ -200,7 +200,7 @@ def rows_in(
     )
     return {
         (topic, number): (total, distinct)
-        for topic, number, total, distinct in _asked(
+        for topic, number, total, distinct in _query(
             path, query, listed, version=version, what="count the rows"
         )
     }
@@ -219,7 +219,7 @@ def last_times(path: str, topics: Collection[str]) -> dict[Partition, int]:
     )
     return {
         (topic, number): round(at.timestamp() * 1000)
-        for topic, number, at in _asked(path, query, what="read the times") if at is not None
+        for topic, number, at in _query(path, query, what="read the times") if at is not None
     }
 
 
@@ -233,7 +233,7 @@ def time_spans(path: str, ranges: Sequence[OffsetRange]) -> dict[Partition, tupl
     )
     return {
         (topic, number): (first, last)
-        for topic, number, first, last in _asked(path, query, ranges, what="read the times")
+        for topic, number, first, last in _query(path, query, ranges, what="read the times")
     }
 
 
@@ -263,7 +263,7 @@ class DeltaTables:
     rows_at = staticmethod(rows_at)
     rows_in = staticmethod(rows_in)
     foreign_commits = staticmethod(foreign_commits)
-    exchanged = staticmethod(exchanged)
+    count_exchanged = staticmethod(count_exchanged)
     last_times = staticmethod(last_times)
     time_spans = staticmethod(time_spans)
 

@@ -24,7 +24,7 @@ from catalog_migrate.streams.catalog.dependencies import is_defined_as
 from catalog_migrate.streams.catalog.operation_records import Move, with_act
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.catalog.statement_changes import external_hash
-from catalog_migrate.streams.catalog.upstream_tables import columns_of, evolved
+from catalog_migrate.streams.catalog.upstream_tables import adopt_upstream_columns, columns_of
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class TakeOverColumns(msgspec.Struct, frozen=True):
 
     def apply(self, state: State) -> Iterator[Edit]:
         """Return the new definition; nothing where it has been taken over already."""
-        edits = evolved(state, self.item_id, self.error, columns_of(self.table))
+        edits = adopt_upstream_columns(state, self.item_id, self.error, columns_of(self.table))
         yield from edits
         if edits and self.copied is not None and self.item_id in state.streams:
             stream = surveys.copy_again(state.streams[self.item_id], self.copied)

@@ -108,7 +108,9 @@ def keeps_deleted(external: External) -> bool:
     return is_mirror(external) and external.settings.get("SOFT DELETES") == "true"
 
 
-def discovered(statement: st.CreateSource, found: Sequence[DiscoveredTable]) -> st.CreateSource:
+def apply_discovery(
+    statement: st.CreateSource, found: Sequence[DiscoveredTable]
+) -> st.CreateSource:
     """The statement with what the server says of its tables; they are in the same order.
 
     Raises :class:`RefusedStatement` for a column of a type that we have none for.
@@ -155,7 +157,7 @@ def with_column_ids(table: UpstreamTable, item: ItemRecord) -> UpstreamTable:
     ))
 
 
-def checked_tables(name: str, external: External, schema: str) -> External:
+def check_tables(name: str, external: External, schema: str) -> External:
     """The external part of a POSTGRES source with canonical names, everything about it checked.
 
     ``schema`` is where tables without one go. Raises :class:`RefusedStatement`.
@@ -176,7 +178,7 @@ def checked_tables(name: str, external: External, schema: str) -> External:
             f"{where}: INCLUDE and ON ERROR are for records of a topic", remedy="leave them out"
         )
     tables = tuple(
-        msgspec.structs.replace(each, into=_qualified(each.into, schema))
+        msgspec.structs.replace(each, into=_qualify(each.into, schema))
         for each in external.tables
     )
     for what, names in (
@@ -190,7 +192,7 @@ def checked_tables(name: str, external: External, schema: str) -> External:
                 remedy="name each once; AS gives ours another name: TABLES (a.t, b.t AS other)",
             )
     external = msgspec.structs.replace(external, format=format_, tables=tables)
-    own = _qualified(name, schema).lower()
+    own = _qualify(name, schema).lower()
     if own in (each.into.lower() for each in tables):
         raise RefusedStatement(
             f"{where} and one of its tables would have the same name, and the source's own table"
@@ -251,7 +253,7 @@ def snapshot_app(item_id: str) -> str:
     return f"catalog_migrate/snapshot/{item_id}"
 
 
-def misfits(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
+def column_conflicts(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
     """Return what keeps a table that is there from taking rows of those columns, in words."""
     known = {fold(column.name): column for column in there}
     found = []
@@ -267,7 +269,7 @@ def misfits(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
     return found
 
 
-def _qualified(name: str, schema: str) -> str:
+def _qualify(name: str, schema: str) -> str:
     own, last = split_name(name)
     return f"{quote_part(own or schema)}.{quote_part(last)}"
 
@@ -347,7 +349,7 @@ def is_taken_over(error: TableChanged, policy: UpstreamColumns) -> bool:
     return policy == "follow" or not gone
 
 
-def evolved(
+def adopt_upstream_columns(
     state: State, item_id: str, error: TableChanged, now: Sequence[UpstreamColumn]
 ) -> tuple[Edit, ...]:
     """Return what takes a change of columns over; nothing where it has been already.
@@ -395,7 +397,7 @@ def evolved(
         used = {column.column_id for column in table.columns}
         free = [standing[name][1] for name in (fold(each.name) for each in ours)
                 if name in standing and name not in own and standing[name][0] not in used]
-        problems = misfits(ours, free)
+        problems = column_conflicts(ours, free)
         if problems:
             raise RefusedStatement(
                 f"{target.text} belongs to the release, which says what columns it has:"

@@ -32,7 +32,7 @@ from catalog_migrate.streams.catalog import dependencies, surveys
 from catalog_migrate.streams.catalog.accepted import own_problems
 from catalog_migrate.streams.catalog.cluster_log import OF_QUERIES, OPERATOR
 from catalog_migrate.streams.catalog.dependencies import refuse_new_loops, refuse_shared_ports
-from catalog_migrate.streams.catalog.query_options import checked_query, require_own_rules
+from catalog_migrate.streams.catalog.query_options import check_query, require_own_rules
 from catalog_migrate.streams.catalog.statement_changes import (
     Alteration,
     Draft,
@@ -40,9 +40,9 @@ from catalog_migrate.streams.catalog.statement_changes import (
     restarts,
 )
 from catalog_migrate.streams.ddl.create import (
+    check_connection,
     check_input,
     check_reference,
-    checked_connection,
 )
 
 
@@ -83,17 +83,17 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
             external, options=options, connection=base if isinstance(base, str) else None
         ),
     )
-    definition, links = checked_connection(
+    definition, links = check_connection(
         state, wanted, item_id=found.item_id, before=external.options
     )
-    effect = _altered(state, found, definition, links, statement.validate)
+    effect = _alter(state, found, definition, links, statement.validate)
     if effect.updates:
         after = preview(state, effect.updates)
         _check_inheriting_connections(state, after, found)
         _check_own_rules(state, after, found)
         changed = diff(external.options, definition.external.options if definition.external else {})
         effect = msgspec.structs.replace(
-            effect, notices=(*effect.notices, *_unmoved(state, found, changed))
+            effect, notices=(*effect.notices, *_list_unmoved(state, found, changed))
         )
     if statement.rotate and not any(name.startswith("NEXT ") for name in options):
         effect = msgspec.structs.replace(
@@ -106,7 +106,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     return effect
 
 
-def _unmoved(
+def _list_unmoved(
     state: State, found: dependencies.CatalogEntry, changed: Collection[str]
 ) -> Iterator[str]:
     """What stays as it is for sources that have an option of their own in the place of one here."""
@@ -156,7 +156,7 @@ def _check_own_rules(state: State, after: State, found: dependencies.CatalogEntr
             )
 
 
-def _altered(
+def _alter(
     state: State,
     found: dependencies.CatalogEntry,
     definition: ObjectDefinition,
@@ -196,7 +196,7 @@ def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
         reference=statement.reference or found.external.reference,
     )
     definition = dependencies.redefine(found.item, external)
-    return _altered(state, found, definition, dict(found.item.links), statement.validate)
+    return _alter(state, found, definition, dict(found.item.links), statement.validate)
 
 
 def alter_query(state: State, statement: st.AlterItem) -> Effect:
@@ -208,7 +208,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     require_installed(found.external)
     external = dependencies.as_called_now(state, found.item)
     connector = external.connector or ""
-    alterable(connector, statement.kind, _touched(statement), where=found.text)
+    alterable(connector, statement.kind, _names_in(statement), where=found.text)
     both = apply_actions(
         {**external.options, **external.settings}, statement.actions,
         connector=connector, section=statement.kind, where=found.text,
@@ -218,8 +218,8 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     wanted = msgspec.structs.replace(external, options=options, settings=settings)
     # what RESET takes away is stored again, as its default
     before = {*external.options, *_canonical(connector, statement)}
-    checked, links = checked_query(state, statement.kind, statement.name, wanted, before)
-    return _altered(
+    checked, links = check_query(state, statement.kind, statement.name, wanted, before)
+    return _alter(
         state,
         found,
         dependencies.redefine(found.item, checked),
@@ -230,10 +230,10 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
 
 def _canonical(connector: str, statement: st.AlterItem) -> list[str]:
     section = section_of(connector, statement.kind)
-    return [canonical_name(section, name) or name for name in _touched(statement)]
+    return [canonical_name(section, name) or name for name in _names_in(statement)]
 
 
-def _touched(statement: st.AlterItem) -> list[str]:
+def _names_in(statement: st.AlterItem) -> list[str]:
     names: dict[str, None] = {}
     for action in statement.actions:
         names.update(
@@ -251,12 +251,12 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
     external = msgspec.structs.replace(
         dependencies.as_called_now(state, found.item), connection=statement.connection
     )
-    checked, links = checked_query(
+    checked, links = check_query(
         state, statement.kind, statement.name, external, external.options
     )
     if statement.kind == "sink":
         check_input(found.text, dependencies.by_id(state, found.item.links["reads"]), checked)
-    return _altered(
+    return _alter(
         state,
         found,
         dependencies.redefine(found.item, checked),

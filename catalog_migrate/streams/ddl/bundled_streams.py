@@ -36,7 +36,7 @@ from catalog_migrate.planner.plan import Migration
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.catalog import dependencies, statement_changes
 from catalog_migrate.streams.catalog.create_statement import create_statement
-from catalog_migrate.streams.catalog.query_options import checked_query
+from catalog_migrate.streams.catalog.query_options import check_query
 from catalog_migrate.streams.catalog.statement_changes import Draft
 from catalog_migrate.streams.ddl import create
 
@@ -86,7 +86,7 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
     created: list[str] = []
     current = state
     seen: set[str] = set()
-    parsed = [_parsed(text) for text in statements]
+    parsed = [_parse(text) for text in statements]
     for kind, statement in parsed:
         seen.add(identity_text(dependencies.identity_of(kind, statement.name)))
         try:
@@ -109,7 +109,7 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
     return BundledStreamsPlan(tuple(streams), tuple(updates) if acts else (), tuple(created))
 
 
-def _parsed(text: str) -> tuple[str, Any]:
+def _parse(text: str) -> tuple[str, Any]:
     statement: Any = parse_one(text)
     return create.CREATES[type(statement)][0], statement
 
@@ -150,7 +150,7 @@ def _again(
     state: State, found: dependencies.CatalogEntry, statement: Any
 ) -> tuple[tuple[Update, ...], BundledStream | None]:
     """An object that an earlier release bundled: altered by this one, by a user, or neither."""
-    wanted, links = _wanted(state, found, statement)
+    wanted, links = _plan_definition(state, found, statement)
     item = found.item
     before = item.shipped or item.definition
     if wanted.external == before.external:
@@ -168,7 +168,7 @@ def _again(
     )
 
 
-def _wanted(
+def _plan_definition(
     state: State, found: dependencies.CatalogEntry, statement: Any
 ) -> tuple[ObjectDefinition, dict[str, str]]:
     """The definition that a release's statement asks for, checked as a whole."""
@@ -185,11 +185,11 @@ def _wanted(
         return dependencies.redefine(item, External()), dict(item.links)
     if kind == "connection":
         asked = dependencies.redefine(item, statement.external)
-        return create.checked_connection(
+        return create.check_connection(
             state, asked, item_id=found.item_id, before=found.external.options
         )
     stored = ((item.shipped or item.definition).external or External()).options
-    external, links = checked_query(
+    external, links = check_query(
         state, kind, statement.name, statement.external, stored  # type: ignore[arg-type]
     )
     if kind == "sink":
@@ -226,16 +226,16 @@ def with_bundled_streams(
     """
     lines: tuple[str, ...] = ()
     if migration.plan.changes:
-        lines = statement_changes.described(state, migration)
+        lines = statement_changes.migration_notes(state, migration)
     if statements or state.has_owner("shipped"):
-        bundled = plan_bundled_streams(_migrated(state, migration), statements)
+        bundled = plan_bundled_streams(_migrate(state, migration), statements)
         lines += tuple(str(each) for each in bundled.streams)
     if not lines:
         return migration
     return replace(migration, plan=replace(migration.plan, shipments=lines))
 
 
-def _migrated(state: State, migration: Migration) -> State:
+def _migrate(state: State, migration: Migration) -> State:
     """The state with the names of the migration, for statements that use what comes with it."""
     updates: list[Update] = [
         Delete("mapping", identity_text(identity)) for identity in migration.removed
@@ -274,7 +274,7 @@ def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
     return preview(state, plan_bundled_streams(state, statements).updates)
 
 
-def bundled_statements(state: State) -> tuple[str, ...]:
+def list_bundled(state: State) -> tuple[str, ...]:
     """Return what the release in force bundles, as it does: users' changes of it are left out."""
     found = []
     for mapping in state.mappings.values():

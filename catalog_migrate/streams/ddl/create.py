@@ -40,13 +40,13 @@ from catalog_migrate.streams.catalog.accepted import (
 from catalog_migrate.streams.catalog.cluster_log import LOG_COLUMNS, OPERATOR
 from catalog_migrate.streams.catalog.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.catalog.operation_records import earlier_topics
-from catalog_migrate.streams.catalog.query_options import _connector, _refuse, checked_query, named
+from catalog_migrate.streams.catalog.query_options import _connector, _refuse, check_query, named
 from catalog_migrate.streams.catalog.statement_changes import Draft, Effect
 from catalog_migrate.streams.catalog.upstream_tables import (
     TRANSACTION_COLUMNS,
-    checked_tables,
+    check_tables,
+    column_conflicts,
     is_mirror,
-    misfits,
     our_columns,
     role,
     with_column_ids,
@@ -104,7 +104,7 @@ def _connection(draft: Draft, statement: st.CreateConnection) -> Effect:
     definition = named(
         "connection", statement.name, external=statement.external, comment=statement.comment
     )
-    checked, links = checked_connection(draft.state, definition)
+    checked, links = check_connection(draft.state, definition)
     created = draft.create(checked, links=links)
     refuse_shared_ports(draft.after())
     return Effect(
@@ -113,7 +113,7 @@ def _connection(draft: Draft, statement: st.CreateConnection) -> Effect:
     )
 
 
-def checked_connection(
+def check_connection(
     state: State, definition: ObjectDefinition, *, item_id: str | None = None,
     before: Mapping[str, OptionValue] | None = None,
 ) -> tuple[ObjectDefinition, dict[str, str]]:
@@ -238,11 +238,11 @@ def _cluster_of(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
 
 def _source(draft: Draft, statement: st.CreateSource) -> Effect:
     """``CREATE SOURCE s (…) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON …``."""
-    external, links = checked_query(draft.state, "source", statement.name, statement.external)
+    external, links = check_query(draft.state, "source", statement.name, statement.external)
     definition = named("source", statement.name, comment=statement.comment)
     whole = dependencies.effective(draft.state, links["connection"]).options
     if section_of(external.connector or "", "source").tables:
-        external = checked_tables(statement.name, external, definition.schema)
+        external = check_tables(statement.name, external, definition.schema)
     else:
         _require_accepted(f"source {definition.item_name}", "source", external, statement, whole)
     definition = msgspec.structs.replace(
@@ -270,7 +270,7 @@ def _source(draft: Draft, statement: st.CreateSource) -> Effect:
         links["dead_letters"], more = _dead_letters(draft, "source", external.dead_letters)
         notices += more
     created = draft.create(definition, links=links, shard=fresh_shard(definition))
-    notices += _held(draft, created, "source", definition, statement.paused)
+    notices += _put_pause(draft, created, "source", definition, statement.paused)
     return Effect(
         f"source {definition.item_name} created", draft.updates, notices, created=(created,)
     )
@@ -285,7 +285,7 @@ def _require_accepted(
     _refuse(where, problems_of(kind, external, columns, connection))
 
 
-def _held(
+def _put_pause(
     draft: Draft, item_id: str, kind: str, definition: ObjectDefinition, reason: str | None
 ) -> tuple[str, ...]:
     """The operator's hold of CREATE … PAUSED, in the commit that creates (KIP-980)."""
@@ -352,7 +352,7 @@ def _value_columns(
     return declared
 
 
-def mirrored_by(state: State, table_id: str) -> dependencies.CatalogEntry | None:
+def find_mirroring_source(state: State, table_id: str) -> dependencies.CatalogEntry | None:
     """The source that keeps the current rows of a table, None for any other table."""
     return next((
         found for found in dependencies.queries(state)
@@ -375,7 +375,7 @@ def _output_table(
         )
         made = draft.create(definition, shard=fresh_shard(definition))
         return made, table, (f"table {definition.item_name} was created for {table.full_name}",)
-    problems = misfits(columns, found.item.definition.columns)
+    problems = column_conflicts(columns, found.item.definition.columns)
     if found.mapping.kind != "table":
         problems = [f"it is a {found.mapping.kind}"]
     elif found.item.definition.is_derived:
@@ -422,7 +422,7 @@ def _dead_letters(draft: Draft, kind: QueryKind, name: str) -> tuple[str, tuple[
 
 def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
     """``CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 'o') …``."""
-    external, links = checked_query(draft.state, "sink", statement.name, statement.external)
+    external, links = check_query(draft.state, "sink", statement.name, statement.external)
     name = named("sink", statement.name).item_name
     whole = dependencies.effective(draft.state, links["connection"]).options
     _require_accepted(f"sink {name}", "sink", external, statement, whole)
@@ -449,7 +449,7 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
             " cannot tell which is the last",
             remedy="write KEY (…) ORDER BY (…) with a column that grows, as a time of change",
         )
-    mirrored = mirrored_by(draft.state, reads.item_id)
+    mirrored = find_mirroring_source(draft.state, reads.item_id)
     if mirrored is not None:
         raise RefusedStatement(
             f"sink {name} reads {reads.text}, whose rows {mirrored.text} updates and deletes: a"
@@ -469,7 +469,7 @@ def _sink(draft: Draft, statement: st.CreateSink) -> Effect:
     notices += made
     definition = named("sink", statement.name, external=external, comment=statement.comment)
     created = draft.create(definition, links=links)
-    notices += _held(draft, created, "sink", definition, statement.paused)
+    notices += _put_pause(draft, created, "sink", definition, statement.paused)
     refuse_new_loops(draft.state, draft.after())
     if reads.mapping.kind == "table" and external.settings.get("ON CHANGE") != "skip":
         notices += (

@@ -24,7 +24,7 @@ from catalog_migrate.streams.ddl.health import (
 )
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.runtime.probes import probe_connections
-from catalog_migrate.streams.runtime.slots import described_slots
+from catalog_migrate.streams.runtime.slots import describe_slots
 
 Result = TypeVar("Result")
 
@@ -210,7 +210,7 @@ def _slots(look: _Look) -> Iterator[Finding]:
         [
             *(each for each in looked if not each.ok),
             *(Finding("slot", None, "error", text, "drop it by hand if no runtime does")
-              for text in described_slots(state)),
+              for text in describe_slots(state)),
         ],
     )
 

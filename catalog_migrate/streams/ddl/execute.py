@@ -34,7 +34,7 @@ from catalog_migrate.operations.steps import Executed, store_program
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import Parsed, parse
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import moment, runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import runtime_lives, utc_now
 from catalog_migrate.streams.catalog.operation_records import Totals, findings_in, sick_in
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.requirements import NoRuntime
@@ -56,7 +56,7 @@ from catalog_migrate.streams.positions.client import Confirm, Outcome, UnsafeCli
 from catalog_migrate.streams.positions.render import kept_by_sinks, sentence
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.runtime.client import OperationClient, operation_key
-from catalog_migrate.streams.runtime.judgement import broken, pause_remedy, sick, sick_notice
+from catalog_migrate.streams.runtime.judgement import find_refusals, pause_remedy, sick, sick_notice
 from catalog_migrate.streams.runtime.lag import with_sink_lag, with_source_lag
 from catalog_migrate.streams.runtime.operations import Program
 from catalog_migrate.streams.runtime.probes import (
@@ -66,7 +66,7 @@ from catalog_migrate.streams.runtime.probes import (
     with_upstream,
 )
 from catalog_migrate.streams.runtime.slots import (
-    described_slots,
+    describe_slots,
     drop_slots,
     slots_to_drop,
 )
@@ -212,7 +212,7 @@ class Executor(OperationClient):
         }
         drop_slots(after, slots, ports=self.ports, commit=partial(commit, self.log))
         if slots:
-            notices += described_slots(read_state(self.log))
+            notices += describe_slots(read_state(self.log))
         if cluster:
             name = dependencies.display(after, cluster)
             notices += (
@@ -270,7 +270,7 @@ class Executor(OperationClient):
             before=change.before, after=change.after, links_before=dict(change.links_before),
             links_after=dict(change.links_after), dependents=effect.affected, limit=self.limit,
             validate=effect.validate is not False,
-            detail={"since": moment(self.clock), "summary": effect.summary},
+            detail={"since": utc_now(self.clock), "summary": effect.summary},
             program=store_program(program_of_effect(state, effect)),
         )
         self.ask(row, key, "operation", effect.summary)
@@ -306,8 +306,8 @@ def _altered_notices(
 ) -> Iterator[str]:
     """Notices of an altered object's findings; ValidationFailed for what the alteration breaks."""
     # the secrets of running queries are there where they run
-    late = [each for each in broken(found) if each.unresolved and running]
-    refusing = [each for each in broken(found) if each not in late]
+    late = [each for each in find_refusals(found) if each.unresolved and running]
+    refusing = [each for each in find_refusals(found) if each not in late]
     require_valid(refusing, f"the new definition of {name}", pause_remedy(after, refusing))
     yield from map(sick_notice, sick(found))
     yield from (f"not validated from here: {each}" for each in late)

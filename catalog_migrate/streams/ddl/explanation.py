@@ -22,7 +22,7 @@ from catalog_migrate.streams.positions.plan import UnsafePlan
 from catalog_migrate.streams.positions.planning import plan_unsafe
 from catalog_migrate.streams.positions.render import render
 from catalog_migrate.streams.positions.requests import request_of
-from catalog_migrate.streams.runtime.judgement import broken, sick
+from catalog_migrate.streams.runtime.judgement import find_refusals, sick
 from catalog_migrate.streams.runtime.operations import Program, lines_of
 from catalog_migrate.streams.runtime.ports import Ports
 from catalog_migrate.streams.runtime.probes import with_upstream
@@ -54,11 +54,12 @@ class Explanation(msgspec.Struct, frozen=True):
         """
         effect = self.effect
         if effect is None or effect.alteration is None:
-            return broken(self.findings)
+            return find_refusals(self.findings)
         if effect.alteration.after.kind == "secret" and not effect.affected:
             return ()
         return tuple(
-            each for each in broken(self.findings) if not (each.unresolved and effect.affected)
+            each for each in find_refusals(self.findings)
+            if not (each.unresolved and effect.affected)
         )
 
     @property

@@ -30,12 +30,12 @@ from catalog_migrate.streams.catalog.cluster_log import (
     QueryStatus,
     cluster_key,
     cluster_name,
-    held_by,
+    decode_failure,
     hold_text,
-    known_failure,
     latest,
+    list_holds,
     runtime_lives,
-    shortly,
+    summarize_error,
 )
 from catalog_migrate.streams.catalog.create_statement import create_statement
 from catalog_migrate.streams.catalog.failures import (
@@ -197,7 +197,7 @@ def _query_row(
     said = statuses.get(each.item_id)
     status = current(state, each.item, said)
     earlier = said if status is None else None
-    holds = held_by(state, each.item_id)
+    holds = list_holds(state, each.item_id)
     alive = runtime_lives(state, links.get("cluster", ""))
     error = _error(status, "") if alive else _error(earlier, repaired)
     still = _still(state, each, statuses)
@@ -273,7 +273,7 @@ def _error(status: QueryStatus | None, repaired: str) -> str | None:
     """
     if status is None or status.error is None or _second(status.at) <= repaired:
         return None
-    return shortly(status.error)
+    return summarize_error(status.error)
 
 
 def _second(at: str) -> str:
@@ -394,7 +394,7 @@ def _still(
         if status is None or not (status.state in _STILL or again):
             return None
         shown, reasons = status.state, (status.error or "",)
-        failure = known_failure(status) or Failure(code="", message="")
+        failure = decode_failure(status) or Failure(code="", message="")
         step = _onward(kind, name, _connection(state, found), failure)
     return StalledQuery(kind, name, shown, reasons, step.next, step.statements, step.remedy)
 

@@ -39,7 +39,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import held_by, runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import list_holds, runtime_lives
 from catalog_migrate.streams.catalog.query_spec import spec_of
 from catalog_migrate.streams.catalog.rows import Rows as ShownRows
 from catalog_migrate.streams.catalog.upstream_tables import DELETED, VALIDATION, is_mirror
@@ -373,7 +373,7 @@ class _Comparison:
         item = state.items.get(self.item_id)
         if item is None:
             return "it was dropped"
-        holds = held_by(state, self.item_id)
+        holds = list_holds(state, self.item_id)
         if holds:
             return f"it is held: {'; '.join(holds)}"
         if not runtime_lives(state, item.links.get("cluster", "")):

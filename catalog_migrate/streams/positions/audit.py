@@ -22,9 +22,9 @@ from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import (
     Move,
+    find_moved_ranges,
     findings_in,
     kind_of,
-    moved_ranges,
     moves_in,
     operation_row,
     with_act,
@@ -120,7 +120,7 @@ def _count_move(
         return None
     back, over = (
         [
-            each for each in moved_ranges(move, back=is_back)
+            each for each in find_moved_ranges(move, back=is_back)
             if stream.topics.get(each.topic, "") == move.topics.get(each.topic)
         ]
         for is_back in (True, False)

@@ -21,7 +21,7 @@ from catalog_migrate.connectors.base import Contents
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import CatalogMigrateError, LeaseLost
 from catalog_migrate.operations.kinds import BACKFILLING
-from catalog_migrate.streams.catalog.cluster_log import held_by
+from catalog_migrate.streams.catalog.cluster_log import list_holds
 from catalog_migrate.streams.catalog.operation_records import Chunk, backfilling, chunks_in
 from catalog_migrate.streams.catalog.tables import transaction
 from catalog_migrate.streams.positions.audit import count_pending
@@ -94,7 +94,7 @@ class Backfills:
         return [
             key for key, items in backfilling(state).items()
             if state.operations[key].cluster == self.supervisor.cluster
-            and not any(held_by(state, item_id) for item_id in items)
+            and not any(list_holds(state, item_id) for item_id in items)
         ]
 
     def tend(self, state: State) -> None:

@@ -27,7 +27,7 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.operations.kinds import BACKFILLING
-from catalog_migrate.streams.catalog.cluster_log import moment, runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import runtime_lives, utc_now
 from catalog_migrate.streams.catalog.operation_records import findings_in, operation_row
 from catalog_migrate.streams.catalog.queries import QueryEngine
 from catalog_migrate.streams.positions.backfill import Backfills
@@ -69,7 +69,7 @@ class UnsafeClient(OperationClient):
         """The dry run; see :func:`~catalog_migrate.streams.positions.planning.plan_unsafe`."""
         return plan_unsafe(
             read_state(self.log), request, reason, ports=self.ports, now=self.clock.wall(),
-            at=moment(self.clock), with_times=with_times,
+            at=utc_now(self.clock), with_times=with_times,
         )
 
     def run(
@@ -107,7 +107,7 @@ class UnsafeClient(OperationClient):
         )
         row = new_row(
             state, request, program, reason=(reason or "").strip(), who=who(), host=this_host(),
-            at=moment(self.clock), limit=self.limit,
+            at=utc_now(self.clock), limit=self.limit,
         )
         key = key or operation_key(self.clock)
         left = any(find_declared_state(each).alone for _, each in pending(state, cluster))

@@ -72,13 +72,13 @@ from catalog_migrate.streams.positions.requests import (
     require_checked,
     split_of,
 )
-from catalog_migrate.streams.runtime.judgement import broken
+from catalog_migrate.streams.runtime.judgement import find_refusals
 from catalog_migrate.streams.runtime.operations import (
     OperationRun,
     Program,
     StartQuery,
     StopQuery,
-    restarted,
+    list_restarted,
 )
 from catalog_migrate.streams.runtime.shard_handover import apply_committed
 
@@ -203,7 +203,7 @@ class UnsafeOperation(OperationRun):
             self.refuse(error)
 
     def _validate(self, state: State, request: Request) -> None:
-        refusing = broken(self.validate(
+        refusing = find_refusals(self.validate(
             lambda: validated(state, request, ports=self.supervisor.ports)
         ))
         if refusing:
@@ -302,7 +302,7 @@ class UnsafeOperation(OperationRun):
         moved = {move.item_id for move in moves_in(row) if move.target and not move.past}
         starts = self.steps("start")
         wanted = [step.id for step in starts]
-        goes_off = set() if self._alone else {*restarted(state, wanted, moved)}
+        goes_off = set() if self._alone else {*list_restarted(state, wanted, moved)}
         self.execute([
             *(EditCheckpoint(step, state) for step in self.steps("edit")),
             *(StopQuery(step) for step in self.steps("stop") if step.id not in row.dependents),

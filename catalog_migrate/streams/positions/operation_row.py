@@ -20,8 +20,8 @@ from catalog_migrate.streams.positions.requests import Request
 from catalog_migrate.streams.runtime.operations import (
     Program,
     in_order,
+    list_restarted,
     next_wave,
-    restarted,
     starts_of,
     step_on,
     stops_of,
@@ -97,7 +97,7 @@ def unsafe_program(
     if runs:
         below = sinks_below(state, request)
         steps += stops_of(state, below, next_wave(steps))
-        steps += starts_of(state, restarted(state, (*parts, *below), edited), next_wave(steps))
+        steps += starts_of(state, list_restarted(state, (*parts, *below), edited), next_wave(steps))
     return in_order(steps)
 
 

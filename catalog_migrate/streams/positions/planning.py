@@ -23,7 +23,7 @@ from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.retry import retry
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import held_by, runtime_lives
+from catalog_migrate.streams.catalog.cluster_log import list_holds, runtime_lives
 from catalog_migrate.streams.catalog.create_statement import create_statement
 from catalog_migrate.streams.catalog.dependencies import refuse_new_loops
 from catalog_migrate.streams.catalog.operation_records import (
@@ -199,7 +199,7 @@ def _has_sent(state: State, sink: str, path: str, newest: int, ports: Ports) -> 
 def sends(state: State, sink: str) -> bool:
     """Return whether a sink is at work as far as the catalog says: not held, its runtime lives."""
     cluster = state.items[sink].links.get("cluster", "")
-    return runtime_lives(state, cluster) and not held_by(state, sink)
+    return runtime_lives(state, cluster) and not list_holds(state, sink)
 
 
 def _require_whole(checkpoint: Checkpoint) -> None:

@@ -29,7 +29,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.statements import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.operation_records import Totals, value_in
-from catalog_migrate.streams.catalog.query_options import checked_query
+from catalog_migrate.streams.catalog.query_options import check_query
 from catalog_migrate.streams.catalog.statement_changes import external_hash
 from catalog_migrate.streams.checkpoint.targets import Target, parse_target, start_targets
 
@@ -425,7 +425,7 @@ def _redefined(
             **checked_values(connector, _written(over), where=found.text),
         },
     )
-    checked, links = checked_query(
+    checked, links = check_query(
         state, statement.kind, statement.name, wanted, external.options
     )
     kept = {

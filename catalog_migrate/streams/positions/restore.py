@@ -36,7 +36,7 @@ from catalog_migrate.streams.catalog.operation_records import (
     Move,
     Restore,
     Totals,
-    moved_ranges,
+    find_moved_ranges,
     moves_in,
     operation_row,
 )
@@ -205,7 +205,7 @@ def kept_by_sink(
     No RESTORE reaches them. ``again`` of them are read, and sent, once more.
     """
     sent = _sent(position)
-    gone = tables.exchanged(spec.shard, to, sent)[0] if sent > to else 0
+    gone = tables.count_exchanged(spec.shard, to, sent)[0] if sent > to else 0
     if not gone:
         return 0, ()
     most = "" if position.consumed is not None else "at most "
@@ -233,7 +233,7 @@ def plan_restore(survey: Survey, item: ItemPlan, clusters: Collection[str]) -> I
     newest = tables.newest(path) or 0
     if not tables.has_rows(path, to, newest):
         return item
-    gone, back = tables.exchanged(path, to, newest)
+    gone, back = tables.count_exchanged(path, to, newest)
     rows = tuple(replace(row, doubled=0, skipped=0) for row in item.rows)
     note = f"RESTORE: the table goes back to version {to}, it is at {newest}; "
     item = replace(
@@ -315,7 +315,7 @@ def _doubled(
     stream = state.streams.get(move.item_id)
     known = stream.topics if stream is not None else {}
     back = [
-        each for each in moved_ranges(move, back=True)
+        each for each in find_moved_ranges(move, back=True)
         if known.get(each.topic) == move.topics.get(each.topic)
     ]
     if not back:

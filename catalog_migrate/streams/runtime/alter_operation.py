@@ -24,13 +24,13 @@ from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.kinds import ROLLED_BACK, ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.operations.operation import Operation
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import shortly
+from catalog_migrate.streams.catalog.cluster_log import summarize_error
 from catalog_migrate.streams.catalog.dependencies import is_defined_as
 from catalog_migrate.streams.catalog.updates import Redefine
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.runtime.judgement import (
     Refusals,
-    broken,
+    find_refusals,
     is_of_query,
     judge,
     pause_remedy,
@@ -92,7 +92,7 @@ class AlterOperation(OperationRun):
         row = state.operations[self.key]
         failing = self._failing(row)
         found = self.validate(lambda: self._judge(state, row, failing))
-        refusing, were_sick = broken(found), sick(found)
+        refusing, were_sick = find_refusals(found), sick(found)
         if refusing:
             raise ValidationFailed(
                 "refused by validation", findings=refusing, remedy=pause_remedy(state, refusing)
@@ -109,7 +109,7 @@ class AlterOperation(OperationRun):
             sick={
                 each.item_id: str(each) for each in reversed(were_sick) if is_of_query(state, each)
             },
-            failing={item_id: shortly(error) for item_id, error in failing.items()},
+            failing={item_id: summarize_error(error) for item_id, error in failing.items()},
         )
         names = ", ".join(dependencies.display(state, each) for each in row.dependents)
         self.say(f"operation {self.key}: committed, these restart: {names}")
@@ -120,7 +120,7 @@ class AlterOperation(OperationRun):
         self, state: State, row: OperationRecord, failing: Mapping[str, str]
     ) -> tuple[Finding, ...]:
         """What the alteration breaks; nothing where the statement wants no validation."""
-        after, before = altered(state, row), altered(state, row, back=True)
+        after, before = preview_altered(state, row), preview_altered(state, row, back=True)
         with self.supervisor.ports.threads.pool(1, "plans") as pool:
             planning = pool.submit(self.supervisor.prepare, after, row.dependents)
             if not row.validate:
@@ -177,7 +177,7 @@ class AlterOperation(OperationRun):
         probe with the new options is under way and the starts are made ready; none goes off before
         the commit.
         """
-        state, before = watch.state, altered(watch.state, watch.row, back=True)
+        state, before = watch.state, preview_altered(watch.state, watch.row, back=True)
         self.execute([
             *map(StopQuery, self.steps("stop")),
             *(SettleCheckpoint(step, state, before) for step in self.steps("settle")),
@@ -222,7 +222,7 @@ class AlterOperation(OperationRun):
         if not all(verdict.ok for verdict in new.values()):
             return ""
         self.alive()
-        old, _ = self._probe(altered(state, row, back=True), awaited)
+        old, _ = self._probe(preview_altered(state, row, back=True), awaited)
         dead = [each for _, each in sorted(old.items()) if not each.ok]
         if not dead:
             return ""
@@ -326,7 +326,7 @@ class RestoreSnapshot(Operation[AlterOperation]):
         return None
 
 
-def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:
+def preview_altered(state: State, row: OperationRecord, *, back: bool = False) -> State:
     """Return the state as it would be with the operation's new (or, ``back``, old) definition."""
     definition, links = (row.before, row.links_before) if back else (row.after, row.links_after)
     return preview(state, [Redefine(row.target, definition, links)])

@@ -32,11 +32,11 @@ class Family(msgspec.Struct, frozen=True):
         if not self.samples:
             return
         name = PREFIX + self.name
-        yield f"# HELP {name} {_escaped(self.about)}"
+        yield f"# HELP {name} {_escape(self.about)}"
         yield f"# TYPE {name} {self.type}"
         for labels, value in self.samples:
             written = ",".join(
-                f'{label}="{_escaped(text, quoted=True)}"' for label, text in labels.items()
+                f'{label}="{_escape(text, quoted=True)}"' for label, text in labels.items()
             )
             yield f"{name}{{{written}}} {_number(value)}" if written else f"{name} {_number(value)}"
 
@@ -139,7 +139,7 @@ def _lag(query: ObservedQuery, measured: Lag, name: str) -> float | None:
     return found
 
 
-def _escaped(text: str, *, quoted: bool = False) -> str:
+def _escape(text: str, *, quoted: bool = False) -> str:
     """A text with what the format has escapes for."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quoted else text

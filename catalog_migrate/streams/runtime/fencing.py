@@ -118,7 +118,7 @@ def _fence_one(
     checkpoint = supervisor.ports.checkpoint(dependencies.location(state, directory))
     _copy(old, checkpoint)
     if checkpoint.restoring is not None:
-        _restored(supervisor, state, item_id, old, checkpoint)
+        _end_restore(supervisor, state, item_id, old, checkpoint)
     batches = new_query_id(checkpoint, _fences(supervisor, state, item_id))
     catch_up(checkpoint, old, batches)
     return directory
@@ -144,7 +144,7 @@ def _copy(old: Checkpoint, new: Checkpoint) -> None:
         ) from error
 
 
-def _restored(
+def _end_restore(
     supervisor: Supervisor, state: State, item_id: str, old: Checkpoint, checkpoint: Checkpoint
 ) -> None:
     """End a restore that the earlier runtime died in, in the copy and before its id changes.

@@ -20,7 +20,7 @@ import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError, EndpointFailed, UsageError
 from catalog_migrate.streams.runtime.exposition import CONTENT_TYPE, exposition
-from catalog_migrate.streams.runtime.lag import Lag, unreported_lags
+from catalog_migrate.streams.runtime.lag import Lag, measure_unreported
 from catalog_migrate.streams.runtime.observation import Observable, observe
 
 MEASURE = 60.0
@@ -130,7 +130,7 @@ class Endpoint:
             report = None if runtime is None else runtime.reported
             if runtime is not None and runtime.supervisor is not None and report is not None:
                 with suppress(CatalogMigrateError, OSError):  # the lags of before are kept
-                    self._lags = unreported_lags(
+                    self._lags = measure_unreported(
                         report.state, report.statuses, ports=runtime.supervisor.ports
                     )
         finally:

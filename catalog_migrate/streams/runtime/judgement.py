@@ -79,7 +79,7 @@ def judge(
     )
 
 
-def broken(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def find_refusals(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return what refuses a statement."""
     return tuple(each for each in findings if each.severity == "error")
 

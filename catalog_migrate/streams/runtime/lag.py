@@ -125,7 +125,7 @@ def _between(
     return sum(brought), sum(rows > 0 for rows in brought)
 
 
-def unreported_lags(
+def measure_unreported(
     state: State, statuses: Iterable[QueryStatus], *, ports: Ports
 ) -> dict[str, Lag]:
     """Return the lag of queries whose status does not say it, by item id, one after another.
@@ -234,9 +234,9 @@ def with_sink_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
     lags = sink_lags(state, list(sinks.values()), ports=ports)
     place = rows.columns.index("lag")
 
-    def shown(row: tuple[object, ...]) -> tuple[object, ...]:
+    def show_row(row: tuple[object, ...]) -> tuple[object, ...]:
         lag = lags.get(sinks.get(str(row[0]), ""))
         records = row[place] if lag is None else lag.records
         return (*row[:place], records, *row[place + 1:], None if lag is None else lag.versions)
 
-    return Rows((*rows.columns, "lag_versions"), tuple(map(shown, rows.values)))
+    return Rows((*rows.columns, "lag_versions"), tuple(map(show_row, rows.values)))

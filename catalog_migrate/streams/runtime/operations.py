@@ -78,7 +78,7 @@ def rollback_program(
     return in_order(*_restart(state, dependents, next_wave(program), "edit", edited))
 
 
-def restarted(
+def list_restarted(
     state: State, item_ids: Iterable[str], edited: Collection[str] = ()
 ) -> list[str]:
     """The queries that are started again: those that nobody else holds, and that know the ids of
@@ -121,7 +121,7 @@ def _restart(
 ) -> tuple[Sequence[Step], ...]:
     """Stops with ``then`` behind each, starts with a probe behind each."""
     stops = stops_of(state, item_ids, first, then, only)
-    starts = starts_of(state, restarted(state, item_ids), next_wave(stops))
+    starts = starts_of(state, list_restarted(state, item_ids), next_wave(stops))
     probes = [step_on(state, "probe", step.id, step.wave + 1) for step in starts]
     return stops, starts, probes
 

@@ -26,7 +26,7 @@ from catalog_migrate.model.findings import MISSING, Finding, findings_of
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import resolved_connection, spec_of
-from catalog_migrate.streams.catalog.upstream_tables import discovered
+from catalog_migrate.streams.catalog.upstream_tables import apply_discovery
 from catalog_migrate.streams.runtime.ports import Ports, Threads
 from catalog_migrate.streams.upstreams.upstream import (
     Upstream,
@@ -98,7 +98,7 @@ def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> 
             f"{statement.name} was refused by validation, nothing was changed",
             findings=bad or findings_of(error, subject), remedy="fix what is named",
         ) from None
-    return discovered(statement, found)
+    return apply_discovery(statement, found)
 
 
 def connections_using(state: State, target: str) -> tuple[str, ...]:

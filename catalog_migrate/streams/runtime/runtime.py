@@ -424,7 +424,7 @@ class Runtime:
             answers = [each for found in pool.map(ask, groups) for each in found.items()]
         found = dict(answers)
         for spec in specs:
-            error = self._changed(state, spec, found.get(spec.item_id), supervisor)
+            error = self._find_change(state, spec, found.get(spec.item_id), supervisor)
             if error is not None and not _says(state, spec.item_id, error.message):
                 supervisor.hold(
                     spec.item_id, of_error(error, dependencies.display(state, spec.item_id))
@@ -469,7 +469,7 @@ class Runtime:
 
         self._dropping = self._ports.threads.run(drop, "drop slots")
 
-    def _changed(
+    def _find_change(
         self, state: State, spec: QuerySpec, answer: Answered | None, supervisor: Supervisor
     ) -> UpstreamChanged | None:
         stream: StreamRecord | None = state.streams.get(spec.item_id)

@@ -129,7 +129,7 @@ def _snapshots(folder: str) -> list[Store]:
         return []
 
 
-def described_slots(state: State) -> tuple[str, ...]:
+def describe_slots(state: State) -> tuple[str, ...]:
     """For ``status``: each slot that is still to be dropped, why it is there, and what to do."""
     return tuple(
         f"{row.detail['slot']} of the dropped source {row.detail['source']} keeps the log of its"

@@ -45,10 +45,10 @@ from catalog_migrate.streams.catalog.cluster_log import (
     OF_QUERIES,
     UPSTREAM,
     QueryStatus,
-    held_by,
     hold_text,
-    moment,
-    shortly,
+    list_holds,
+    summarize_error,
+    utc_now,
 )
 from catalog_migrate.streams.catalog.failures import HOLD_AFTER, Failure
 from catalog_migrate.streams.catalog.queries import (
@@ -236,10 +236,10 @@ class Supervisor:
         for hold in state.holds.values():
             if hold.holder == FAILURE and hold.item_id in self.managed:
                 self.managed[hold.item_id].forget_failures()  # the hold has them
-        for item_id in self._changed(wanted):
+        for item_id in self._list_changed(wanted):
             _call_back(self.managed[item_id])
         acted = self.collect()
-        stop = [item_id for item_id in self._changed(wanted) if self.managed[item_id].active]
+        stop = [item_id for item_id in self._list_changed(wanted) if self.managed[item_id].active]
         if stop:
             self.stop(stop, state)
             acted = True
@@ -251,7 +251,7 @@ class Supervisor:
                 del self.managed[item_id]
         return self._start_wanted(state, wanted) or acted
 
-    def _changed(self, wanted: dependencies.WantedQueries) -> list[str]:
+    def _list_changed(self, wanted: dependencies.WantedQueries) -> list[str]:
         """List the queries that are to run otherwise, or not at all."""
         return [
             item_id for item_id, each in self.managed.items()
@@ -276,7 +276,7 @@ class Supervisor:
         if self._wanted is None or self._wanted.state is not state:
             mine = [found.item_id for found in dependencies.queries(state, self.cluster)]
             self._wanted = dependencies.WantedQueries(
-                state, (item_id for item_id in mine if not held_by(state, item_id))
+                state, (item_id for item_id in mine if not list_holds(state, item_id))
             )
         return self._wanted
 
@@ -286,12 +286,12 @@ class Supervisor:
         acted = False
         for each in self.managed.values():
             if each.starting is not None and each.starting.done():
-                self._started(each)
+                self._start(each)
                 acted = True
             query = each.query
             if query is not None and not query.active:
                 each.query = None
-                self._ended(each, query.failure())
+                self._end(each, query.failure())
                 acted = True
             elif query is not None and each.failure is not None and query.progress() is not None:
                 each.forget_failures()
@@ -301,7 +301,7 @@ class Supervisor:
                 self.say(f"{each.name} runs again")
         return acted
 
-    def _started(self, each: Managed) -> None:
+    def _start(self, each: Managed) -> None:
         assert each.starting is not None
         future, each.starting = each.starting, None
         error = future.exception()
@@ -311,7 +311,7 @@ class Supervisor:
         if not isinstance(error, Exception):
             raise error
         if not isinstance(error, CatalogMigrateError):
-            self._failed(each, Failure(code=type(error).__name__, message=self._describe(error)))
+            self._fail(each, Failure(code=type(error).__name__, message=self._describe(error)))
             return
         failure = failures.of_error(error, each.shown)
         if isinstance(error, UpstreamChanged | ConnectorMissing) and (
@@ -321,24 +321,24 @@ class Supervisor:
             self.hold(each.item_id, failure)
         else:
             self._upstream_failed(each.item_id, error)
-        self._failed(each, failure)
+        self._fail(each, failure)
 
     def _describe(self, error: Exception) -> str:
         """Return the text of an error that is not ours, without values of rows unless they may be
         shown."""
         return str(error) if self.show_values else row_values.of_python(error)
 
-    def _ended(self, each: Managed, found: QueryFailure | None) -> None:
+    def _end(self, each: Managed, found: QueryFailure | None) -> None:
         """Take in why a query died: it is tried again, or held for what no waiting changes."""
         if found is None:
-            self._failed(each, Failure(code="ENDED", message="it ended by itself"))
+            self._fail(each, Failure(code="ENDED", message="it ended by itself"))
             return
         failure = failures.of_query(found, each.kind, each.shown)
         if found.error is not None:
             self._upstream_failed(each.item_id, found.error)
         elif each.kind == "source" and failures.is_lost(failure.message):
             self._records_lost(each.item_id)
-        self._failed(each, failure)
+        self._fail(each, failure)
 
     def _records_lost(self, item_id: str) -> None:
         """Hold a source whose position the broker has no records at any more; not in a trial."""
@@ -413,7 +413,7 @@ class Supervisor:
         )
         return found
 
-    def _failed(self, each: Managed, failure: Failure) -> None:
+    def _fail(self, each: Managed, failure: Failure) -> None:
         """Have it tried again after a pause; what repeats itself too often is held.
 
         Never a connection that is down, nor in a trial. One whose process of Python came up too
@@ -429,7 +429,7 @@ class Supervisor:
             each.failure = failures.count_try(failure, each.causes)
             pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
             each.next_try = self.clock.monotonic() + pause
-        short = shortly(failure.message)
+        short = summarize_error(failure.message)
         if each.last_reported_error != short:  # the same over and over is reported once
             each.last_reported_error = short
             self.say(f"{each.name} failed and is tried again: {short}")
@@ -470,7 +470,7 @@ class Supervisor:
                 self.hold(item_id, failures.of_error(error, each.shown))
             except CatalogMigrateError as error:
                 found = failures.of_error(error, each.shown)
-                self._failed(each, msgspec.structs.replace(
+                self._fail(each, msgspec.structs.replace(
                     found, message=f"cannot follow its table: {found.message}"
                 ))
             newest = self.lease.read_state()
@@ -572,10 +572,10 @@ class Supervisor:
         try:
             planned, query = self._plan(spec)
             checkpoint = self.ports.checkpoint(spec.checkpoint).remembered()
-            query_id, batches = self._looked_up(spec, checkpoint)
+            query_id, batches = self._look_up(spec, checkpoint)
             asked = known() if known is not None else {}
             found = asked.get(item_id) or self.ports.upstreams.identify(spec)
-            stream = self._identified(state, spec, stream, found)
+            stream = self._identify(state, spec, stream, found)
             spec = self.spec(state, item_id, stream)
             item = state.items[item_id]
             # a text that changes when another stream stands in the place of the input
@@ -616,7 +616,7 @@ class Supervisor:
                 condition=type(error).__name__,
             ) from None
 
-    def _looked_up(
+    def _look_up(
         self, spec: QuerySpec, checkpoint: Checkpoint
     ) -> tuple[str | None, Mapping[str, int | None]]:
         """:meth:`_last_batches` ahead of time where that asks no server, else nothing."""
@@ -634,7 +634,7 @@ class Supervisor:
         query_id = checkpoint.query_id
         return query_id, {} if query_id is None else self.engine.last_batch(spec, query_id)
 
-    def _identified(
+    def _identify(
         self, state: State, spec: QuerySpec, stream: StreamRecord, found: Upstream
     ) -> StreamRecord:
         """The record of positions with its upstream known; committed when it is new."""
@@ -711,7 +711,7 @@ class Supervisor:
             each = self.managed.get(item_id)
             if each is not None and not _call_back(each) and each.starting is not None:
                 each.starting.exception()
-                self._started(each)
+                self._start(each)
 
     def stop_one(self, item_id: str, limit: float | None = None) -> None:
         """Stop a query that is not about to start; its batch may take ``limit`` seconds to end."""
@@ -736,7 +736,7 @@ class Supervisor:
         failures from nothing. Where the catalog's store refuses the write (a full disk) that is
         reported, and the next failure sets the hold.
         """
-        since = moment(self.clock)
+        since = utc_now(self.clock)
         each = self.managed.get(item_id)
         name = each.name if each is not None and each.name else item_id
         record = failure.to_hold(item_id, holder, since)
@@ -751,7 +751,7 @@ class Supervisor:
             self.say(f"{name} is held, {text}")
 
     @staticmethod
-    def _held_for(state: State, item_id: str) -> Failure | None:
+    def _find_hold(state: State, item_id: str) -> Failure | None:
         """What a query is held for that this runtime has not met itself."""
         return next((
             failures.of_hold(hold) for _, hold in sorted(state.holds.items())
@@ -763,9 +763,9 @@ class Supervisor:
         found = []
         for each in dependencies.queries(state, self.cluster):
             managed = self.managed.get(each.item_id) or Managed(each.item_id)
-            holds = held_by(state, each.item_id)
+            holds = list_holds(state, each.item_id)
             progress = managed.see()
-            failure = managed.failure or self._held_for(state, each.item_id)
+            failure = managed.failure or self._find_hold(state, each.item_id)
             found.append(
                 QueryStatus(
                     item_id=each.item_id,

@@ -19,14 +19,14 @@ from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.operation import Operation
 from catalog_migrate.operations.steps import Step
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import shortly
+from catalog_migrate.streams.catalog.cluster_log import summarize_error
 from catalog_migrate.streams.catalog.failures import Failure
 from catalog_migrate.streams.runtime.judgement import is_same_failure
 from catalog_migrate.streams.runtime.operations import (
     NOT_RUNNING,
     OperationRun,
     StartQuery,
-    restarted,
+    list_restarted,
 )
 from catalog_migrate.streams.runtime.probes import Probing
 from catalog_migrate.streams.runtime.supervisor import Known, Managed
@@ -43,7 +43,7 @@ def list_awaited(state: State, row: OperationRecord) -> set[str]:
     """List what an operation starts again and waits for: no query that was sick before, and no sink
     that waits for the ids of such a source's topics."""
     return {
-        item_id for item_id in restarted(state, row.dependents) if item_id not in row.sick
+        item_id for item_id in list_restarted(state, row.dependents) if item_id not in row.sick
         and (input_known(state, item_id) or state.items[item_id].links["reads"] not in row.sick)
     }
 
@@ -94,7 +94,8 @@ class Watch:
         """
         self.ask()
         state = self.state
-        ready, waited = set(restarted(state, self.row.dependents)), list_awaited(state, self.row)
+        ready = set(list_restarted(state, self.row.dependents))
+        waited = list_awaited(state, self.row)
         waits = {item_id for item_id in ready if not input_known(state, item_id)}
         known = known or self.probing.upstreams
         self._starts = {step.id: step for step in self.run.steps("start")}
@@ -165,7 +166,7 @@ class Watch:
 
     def _look(self, item_id: str, verdict: Finding | None, now: float) -> str:
         """Start a query again where it has ended; return what its probe comes to, if it has."""
-        managed = self._managed(item_id)
+        managed = self._manage(item_id)
         query, waiting = managed.query, self._waiting[item_id]
         waiting.failure = managed.failure or waiting.failure
         if query is None and managed.starting is None and managed.next_try <= now:
@@ -179,7 +180,7 @@ class Watch:
             return "done"
         earlier = self.row.failing.get(item_id)
         if earlier is None or not managed.failures or not is_same_failure(
-            shortly(managed.error or ""), earlier
+            summarize_error(managed.error or ""), earlier
         ):
             return ""
         self.sick[item_id] = f"{managed.name}: {earlier}"
@@ -187,7 +188,7 @@ class Watch:
 
     def _is_over(self, probed: Mapping[str, Finding], now: float) -> bool:
         """Whether the limit is over, and waiting on is not worth while."""
-        waiting = {item_id: self._managed(item_id) for item_id in sorted(self._waiting)}
+        waiting = {item_id: self._manage(item_id) for item_id in sorted(self._waiting)}
         turns = [
             each for item_id, each in waiting.items()
             if item_id not in self._late and each.waits_for_its_turn and not each.failures
@@ -212,7 +213,7 @@ class Watch:
             item_id in getting_on or not each.failures for item_id, each in waiting.items()
         )
 
-    def _managed(self, item_id: str) -> Managed:
+    def _manage(self, item_id: str) -> Managed:
         return self.run.supervisor.managed.setdefault(item_id, Managed(item_id))
 
     def _record(self, item_id: str, outcome: str) -> None:
@@ -222,7 +223,7 @@ class Watch:
     def _complain(self, item_id: str) -> str:
         name = dependencies.display(self.state, item_id)
         verdict = self.probing.verdicts().get(item_id)
-        failure = self._managed(item_id).failure or self._waiting[item_id].failure
+        failure = self._manage(item_id).failure or self._waiting[item_id].failure
         if failure is not None:
             remedy = f" (remedy: {failure.remedy})" if failure.remedy else ""
             return f"{name}: {failure.message}{remedy}"

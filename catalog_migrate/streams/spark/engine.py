@@ -17,7 +17,7 @@ from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing, mute_query_errors
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
-from catalog_migrate.streams.catalog.cluster_log import shortly
+from catalog_migrate.streams.catalog.cluster_log import summarize_error
 from catalog_migrate.streams.catalog.queries import CAUSED_BY
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.spark import decoding, postgres_source, sources
@@ -268,7 +268,7 @@ def _scrubbing(spec: QuerySpec, show_values: bool) -> Iterator[None]:
         told, cause = error.message, error.__cause__ or error
         if not show_values and "doing" in error.data:
             causes = explain(list(python_causes(cause, show_values)), redactor).causes
-            told = f"cannot {error.data['doing']}: {shortly(CAUSED_BY.join(causes))}"
+            told = f"cannot {error.data['doing']}: {summarize_error(CAUSED_BY.join(causes))}"
         clean = redactor.scrub(told)
         if clean == error.message and scrubbed(cause, redactor, show_values) is cause:
             raise

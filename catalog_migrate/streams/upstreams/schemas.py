@@ -123,7 +123,7 @@ class SinkCheck(msgspec.Struct, frozen=True):
 
 def migrated_sinks(state: State, migration: Migration) -> list[SinkCheck]:
     """Ask the registries about every sink whose table gets other columns by a migration."""
-    from catalog_migrate.streams.catalog.statement_changes import rekeyed
+    from catalog_migrate.streams.catalog.statement_changes import sinks_with_renamed_keys
 
     targets = {
         target.item_id: target for target in migration.targets
@@ -133,7 +133,7 @@ def migrated_sinks(state: State, migration: Migration) -> list[SinkCheck]:
     }
     if not targets:
         return []
-    after = rekeyed(state, migration)
+    after = sinks_with_renamed_keys(state, migration)
     down: dict[str, str] = {}
     found = []
     for each in dependencies.queries(state):

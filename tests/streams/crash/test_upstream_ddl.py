@@ -23,7 +23,7 @@ import pytest
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import CatalogMigrateError, SourceDiffers, SourceNotCompared
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import held_by, latest
+from catalog_migrate.streams.catalog.cluster_log import latest, list_holds
 from tests import series
 from tests.services.postgres import OWNER, PostgresServer
 
@@ -155,7 +155,7 @@ class Upstreams(Killable):
         return found
 
     def holds_of(self, subject: Subject) -> tuple[str, ...]:
-        return held_by(self.catalog.state(), self.id(f"s{subject.number}"))
+        return list_holds(self.catalog.state(), self.id(f"s{subject.number}"))
 
     def decide(self, subject: Subject) -> str:
         """``equal`` or ``held``, else what is wrong, with this subject's writers kept off.

@@ -20,7 +20,7 @@ from catalog_migrate.connectors.postgres.ledger import Ledger
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import held_by
+from catalog_migrate.streams.catalog.cluster_log import list_holds
 from catalog_migrate.streams.catalog.queries import OfflineQueries
 from catalog_migrate.streams.catalog.tables import DeltaTables
 from catalog_migrate.streams.ddl.plans import plan_statement
@@ -92,19 +92,19 @@ def test_only_the_sinks_on_a_dead_database_wait(
         )
         fence_out(supervisor, state())
         assert state().streams[ids["k"]].checkpoint == f"_checkpoints/{ids['k']}/{lease.epoch}"
-        assert held_by(state(), ids["k"]) == ()
-        before = held_by(state(), ids["p"])
+        assert list_holds(state(), ids["k"]) == ()
+        before = list_holds(state(), ids["p"])
         assert len(before) == 1
         assert before[0].startswith("fence: CM0757 its earlier runtime is not proven dead")
         assert database["PASSWORD"].reveal() not in before[0]
         retry_fencing(supervisor, state())
-        assert held_by(state(), ids["p"]) == before
+        assert list_holds(state(), ids["p"]) == before
         assert state().streams[ids["p"]].checkpoint == f"_checkpoints/{ids['p']}/1"
     sql("CREATE TABLE t (id bigint)")
     Ledger(database, "t").read(QUERIES["p"])
     do(f"ALTER CONNECTION pg SET (PORT {database['PORT']})")
     retry_fencing(supervisor, state())
-    assert held_by(state(), ids["p"]) == ()
+    assert list_holds(state(), ids["p"]) == ()
     assert state().streams[ids["p"]].checkpoint == f"_checkpoints/{ids['p']}/{lease.epoch}"
     assert Ledger(database, "t").read(QUERIES["p"]).fenced
     lease.release()

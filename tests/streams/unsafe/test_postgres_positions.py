@@ -23,7 +23,11 @@ from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.store import store_at
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
-from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_LOADED, discovered, hold_of
+from catalog_migrate.streams.catalog.upstream_tables import (
+    SNAPSHOT_LOADED,
+    apply_discovery,
+    hold_of,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.ddl.execute import Executor, Result
 from catalog_migrate.streams.ddl.plans import plan_statement
@@ -107,7 +111,7 @@ class Place:
             f" (a, b)) {more}"
         )
         assert isinstance(statement, st.CreateSource)
-        self.commit_effect(discovered(statement, [upstream("a"), upstream("b")]))
+        self.commit_effect(apply_discovery(statement, [upstream("a"), upstream("b")]))
         self.id = dependencies.find(self.state, "source", "s").item_id
         cluster = dependencies.find(self.state, "cluster", "main").item_id
         self.put("cluster", cluster, ClusterRecord(unsafe=True))
