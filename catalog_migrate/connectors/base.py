@@ -387,7 +387,7 @@ def find_if_installed(name: str | None) -> Connector | None:
 
 def source_of(external: External) -> Source:
     """Return what the sources of a definition's connector do."""
-    found = find_connector(external.connector).source
+    found = require_installed(external).source
     if found is None:
         raise InvalidOptions(f"there is no {external.connector} source")
     return found
@@ -395,7 +395,7 @@ def source_of(external: External) -> Source:
 
 def sink_of(external: External) -> Sink:
     """Return what the sinks of a definition's connector do."""
-    found = find_connector(external.connector).sink
+    found = require_installed(external).sink
     if found is None:
         raise InvalidOptions(f"there is no {external.connector} sink")
     return found
@@ -429,11 +429,11 @@ def _section_of(definition: ObjectDefinition, kind: SectionName) -> Section | No
     return None if connector is None else connector.section(kind)
 
 
-def require_installed(external: External) -> None:
-    """Raise ConnectorMissing, with the package to install, unless a definition's connector is here.
-    """
+def require_installed(external: External) -> Connector:
+    """Return a definition's connector; raise ConnectorMissing, with the package to install, where
+    it is not here."""
     try:
-        find_connector(external.connector)
+        return find_connector(external.connector)
     except ConnectorMissing as error:
         if external.package is None:
             raise

@@ -434,6 +434,8 @@ def _lifting(state: State, found: dependencies.CatalogEntry, hold: HoldRecord) -
     resume = f"RESUME {kind.upper()} {name}"
     if hold.holder.startswith((OPERATION, FENCE)) and not _runs(state, found):
         return _start(state, found)
+    if hold.holder == FENCE and hold.remedy:
+        return _Step((), hold.remedy)
     if hold.holder == FENCE:
         return _Step(
             (f"VALIDATE CONNECTION {_connection(state, found)}",),

@@ -22,7 +22,13 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, Delete, Update
 from catalog_migrate.connectors.base import sink_of
 from catalog_migrate.connectors.query import SHARD
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure, LeaseLost, NotFencedOut
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    ConnectorMissing,
+    EngineFailure,
+    LeaseLost,
+    NotFencedOut,
+)
 from catalog_migrate.retry import retry
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import FENCE
@@ -63,7 +69,7 @@ def retry_fencing(supervisor: Supervisor, state: State) -> State:
 
 def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> State:
     moved: dict[str, str] = {}
-    failed: dict[str, NotFencedOut] = {}
+    failed: dict[str, CatalogMigrateError] = {}
 
     def one(item_id: str) -> None:
         stream = state.streams.get(item_id)
@@ -73,6 +79,8 @@ def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> Sta
             directory = _fence_one(supervisor, state, item_id, stream)
         except LeaseLost:
             raise
+        except ConnectorMissing as error:
+            failed[item_id] = error  # whether there is something to fence is not known
         except CatalogMigrateError as error:
             failed[item_id] = NotFencedOut(
                 f"its earlier runtime is not proven dead and cannot be fenced out: {error.message}",
@@ -96,7 +104,8 @@ def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> Sta
         updates.append(Amend("stream", item_id, {"checkpoint": directory}))
     for item_id, error in failed.items():
         reason = f"{error.code} {error.message}"
-        updates.append(Hold(HoldRecord(item_id=item_id, holder=FENCE, reason=reason)))
+        remedy = (error.remedy or "") if isinstance(error, ConnectorMissing) else ""
+        updates.append(Hold(HoldRecord(item_id, FENCE, reason, remedy=remedy)))
     return supervisor.commit(Commit("fence out", tuple(updates), reason=names))
 
 
@@ -154,12 +163,13 @@ def _end_restore(
     """
     number = checkpoint.restoring
     assert number is not None
-    spec, query_id = supervisor.spec(state, item_id), checkpoint.query_id or ""
-    if spec.kind == "source":
-        tables, places = supervisor.ports.tables, spec.destinations
+    query_id = checkpoint.query_id or ""
+    batches: dict[str, int | None] = {}
+    if state.items[item_id].definition.kind == "source":
+        tables, places = supervisor.ports.tables, supervisor.spec(state, item_id).destinations
         batches = {name: tables.batch(place, query_id) for name, place in places.items()}
-    else:
-        batches = dict(supervisor.engine.last_batch(spec, query_id))
+    elif _ledger_of(state, item_id):
+        batches |= supervisor.engine.last_batch(supervisor.spec(state, item_id), query_id)
     snapshots = Snapshots(checkpoint, taken_of=old)
     snapshots.restore(number, sinks_latest=batches)
 
@@ -223,9 +233,13 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
             table = state.items[table_id]
             place = dependencies.location(state, table.shard or "")
             fences[str(table.definition.item_name)] = tables.fence(place)
-    else:
+    elif _ledger_of(state, item_id):
         spec = supervisor.spec(state, item_id)
-        sink = sink_of(spec.external)
-        if sink.ledger:
-            fences[sink.ledger] = partial(sink.fence, spec)
+        fences[_ledger_of(state, item_id)] = partial(sink_of(spec.external).fence, spec)
     return fences
+
+
+def _ledger_of(state: State, item_id: str) -> str:
+    """What a sink's ledger is called, "" without one: then no server is asked, and no secret
+    needed."""
+    return sink_of(dependencies.external_of(state.items[item_id])).ledger
