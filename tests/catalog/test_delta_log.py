@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.catalog.commits import Commit
+from catalog_migrate.catalog.commits import commit as catalog_commit
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.updates import Put
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
@@ -27,6 +30,8 @@ from catalog_migrate.errors import (
     UnsupportedFormat,
     UsageError,
 )
+from catalog_migrate.store import address
+from catalog_migrate.store.address import Storage
 from tests.decisions import Changes, commit
 
 
@@ -69,9 +74,9 @@ class TestAddress:
 
     def test_other_store(self) -> None:
         """A store that nobody commits to safely is refused by name; another machine's file too."""
-        for address in ("ftp://host/catalog", "memory:///catalog", "file://host/catalog"):
-            with pytest.raises(UsageError, match=address):
-                open_log(address)
+        for place in ("ftp://host/catalog", "memory:///catalog", "file://host/catalog"):
+            with pytest.raises(UsageError, match=place):
+                open_log(place)
 
     def test_lazy(self, tmp_path: Path) -> None:
         """Opening a log writes nothing, not even a directory."""
@@ -379,3 +384,20 @@ def test_errors_of_the_store_are_plain_text() -> None:
 
     drawn = OSError("Generic error\n\x1b[31m↳\x1b[0m Unable to copy\n\x1b[31m↳\x1b[0m No space")
     assert plainly(drawn) == "Generic error : Unable to copy : No space"
+
+
+def test_rows_are_reached_by_the_options_of_their_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the log, to whatever store its rows lie on; without options, none are given."""
+    given: dict[str, Storage] = {}
+    monkeypatch.setattr(address, "_given", given)
+    log = DeltaLog(str(tmp_path / "catalog"))
+    create_catalog(log, warehouse=str(tmp_path / "rows"))
+    rows = Put("config", "warehouse", ConfigRecord("s3://rows/x"))
+    catalog_commit(log, Commit("test", (rows,)))
+    log.read()
+    assert given == {}
+    options = Storage({"aws_region": "r"})
+    DeltaLog(str(tmp_path / "catalog"), options).read()
+    assert address.storage_of("s3://rows/x/s/t") == options

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -465,3 +466,17 @@ def test_changed_while_another_thread_asks(memory: MemoryLog) -> None:
         ended.set()
         asking.join()
     assert heard == {0}
+
+
+def test_what_an_unsafe_act_leaves_out_is_none() -> None:
+    """No partition was put elsewhere and no record counted, but where the row says so."""
+    act = UnsafeAct("w", "h", "2027-01-15T08:00:00+00:00", "because", {})
+    read = msgspec.json.decode(msgspec.json.encode(act), type=UnsafeAct)
+    numbers = {
+        name: value for name in UnsafeAct.__struct_fields__
+        if type(value := getattr(read, name)) in (int, float)
+    }
+    assert numbers == dict.fromkeys((
+        "injected", "doubled", "skipped", "expired", "seconds", "removed", "brought_back",
+        "backfill_records",
+    ), 0)

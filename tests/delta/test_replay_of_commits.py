@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from arro3.core import Array, DataType, Table
@@ -55,3 +56,26 @@ def test_each_commit_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert look() == (3, 4, [])
     replay.forget(str(tmp_path))
     assert look(1) == (1, 2, [commit_name(0), commit_name(1)])
+
+
+def test_a_log_that_says_no_schema_is_left_to_delta_rs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table can be told from its commits alone."""
+    (tmp_path / LOG).mkdir()
+    (tmp_path / commit_name(0)).write_text(
+        '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
+    )
+    store = Read(str(tmp_path))
+    monkeypatch.setattr(replay, "_objects", lambda _: (
+        store, {name: str(size) for name, size in store.sizes(LOG).items()}
+    ))
+    left, asked = cast(DeltaTable, object()), list[int]()
+
+    def load(version: int) -> DeltaTable:
+        asked.append(version)
+        return left
+
+    assert replay.replay(str(tmp_path), None, load) is left
+    assert asked == [0]
+    replay.forget(str(tmp_path))

@@ -293,6 +293,16 @@ def test_applied_decision_does_not_run_again(make: Any) -> None:
     assert [(one.column, one.code) for one in plan.blocked] == [("a", "CM0301")]
 
 
+def test_an_applied_default_does_not_fill_a_column_that_comes_back(make: Any) -> None:
+    """It is NULL in every row, which metadata alone can say."""
+    filled = make.release(make.table("t", [Column("a", "INT"), Column("b", "INT", default="1")]))
+    first = make.baseline(make.table("t"))
+    second = make.after(first, plan_migration(first, filled))
+    dropped = plan_migration(second, make.release(make.table("t")), approve=("s.t",))
+    (target,) = plan_migration(make.after(second, dropped), filled).targets
+    assert target.contents == "evolve"
+
+
 def test_skipping_a_release_runs_its_decisions(make: Any) -> None:
     """1 to 3 directly and 1 to 2 to 3 end in the same shape with the same decisions applied."""
     one = make.baseline(make.table("t", "a BIGINT, b INT"))

@@ -93,3 +93,18 @@ def test_rows_that_a_shard_from_before_got_later(rows: int | None, differs: bool
         lambda path, after, _upto: grown[path, after],
     )
     assert back.origins[T].differs is differs
+
+
+def test_a_shard_from_before_whose_files_were_deleted() -> None:
+    """What came to it is not known, and is not asked: the table may differ."""
+    earlier = {"z": shard(retired_serial=1, state="retired"), "a": shard()}
+    later = {
+        "a": shard(retired_serial=2, state="retired"), "d": shard(rows_of=("z",)),
+        "z": shard(retired_serial=1, state="gone"),
+    }
+    grown = {("a", 0): 0, ("d", 0): 0}
+    back = going_back(
+        [Step(state(1, "a", earlier)), Step(state(2, "d", later))], 1,
+        lambda path, after, _upto: grown[path, after],
+    )
+    assert back.origins[T].differs

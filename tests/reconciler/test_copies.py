@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -235,3 +237,18 @@ def test_one_table_of_unknown_size_leaves_the_totals_out(site: Site) -> None:
     assert [figures(one) for one in heard if one.phase == "copy rows"] == [
         (1, 30, None, None, None, None)
     ]
+
+
+@pytest.mark.parametrize("is_real", [True, False])
+def test_copies_are_watched_in_real_time_alone(is_real: bool) -> None:
+    """By a thread that ends with them; a clock that stands still needs none."""
+    progress, _ = begin_copy(Copying(), SimulatedClock(), silent)
+    lease = SimpleNamespace(wants_heartbeat=is_real)
+    progress._work = replace(progress._work, lease=cast(Any, lease))
+
+    def count_watchers() -> int:
+        return sum(each.name == "copies" for each in threading.enumerate())
+
+    with progress.watch():
+        assert count_watchers() == is_real
+    assert count_watchers() == 0

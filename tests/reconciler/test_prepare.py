@@ -9,21 +9,28 @@ import pytest
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.commits import Commit, commit
+from catalog_migrate.catalog.lease import Unlock, acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.engine.port import BindRequest, BindResult, Engine
 from catalog_migrate.engine.workers import Workers
-from catalog_migrate.migrations.execution_context import ExecutionContext
+from catalog_migrate.errors import LeaseLost
+from catalog_migrate.migrations.build_tables import PopulateTable, Prepared
+from catalog_migrate.migrations.execution_context import ExecutionContext, NewShard
 from catalog_migrate.migrations.look_at_rows import _find_refused_parts
 from catalog_migrate.migrations.prepare import bind, bind_requests
 from catalog_migrate.migrations.reshape import _shadow_of
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.progress import Progress
 from catalog_migrate.model.sizes import TableSize
+from catalog_migrate.operations.steps import Step
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.proofs import RowsAtRisk
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.streams.ddl.migrations import MigratedStreams
+from catalog_migrate.testing.world import SimulatedClock
 
 TEXT = """
 CREATE TABLE t (a INT);
@@ -90,3 +97,27 @@ def test_a_shadow_lies_beside_the_table() -> None:
     release = load_texts([("all.sql", "CREATE TABLE t (a INT);")], name="1", default_schema="s")
     (target,) = plan_migration(Baseline.empty(), release).targets
     assert _shadow_of(work(token=lambda: "7f"), target) == "s/t/7f"
+
+
+def test_a_table_is_not_taken_as_filled_once_the_lease_is_lost() -> None:
+    """The callback took longer than that: the shard is another process's by then."""
+    release = load_texts([("all.sql", "CREATE TABLE t (a INT);")], name="1", default_schema="s")
+    (target,) = plan_migration(Baseline.empty(), release).targets
+    log, clock, asked = MemoryLog(), SimulatedClock(), list[str]()
+
+    def populate(*_: object) -> None:
+        clock.sleep(1_000)
+        commit(log, Commit("unlock", (Unlock("a"),)))
+
+    create_catalog(log, warehouse="/w")
+    context = ExecutionContext(
+        cast(Engine, SimpleNamespace(shard_version=asked.append)), log, clock, "/w",
+        MigratedStreams(), lease=acquire(log, holder="a", clock=clock),
+    )
+    build = PopulateTable(
+        Step("build", "table", "s.t", target.item_id), NewShard(target, "s/t/1"),
+        cast(Prepared, None), lambda _: None, populate=populate,
+    )
+    with pytest.raises(LeaseLost):
+        build.bring_rows(context)
+    assert not asked

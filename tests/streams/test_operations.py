@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -29,6 +31,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
+from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.operation import execute
 from catalog_migrate.operations.steps import Step, interruptions, number_steps
 from catalog_migrate.streams.catalog import dependencies
@@ -36,6 +39,7 @@ from catalog_migrate.streams.ddl.execute import Executor, Result
 from catalog_migrate.streams.positions import restore
 from catalog_migrate.streams.positions.operation import RestoreTable, UnsafeOperation
 from catalog_migrate.streams.runtime.alter_operation import AlterOperation
+from catalog_migrate.streams.runtime.operations import StartQuery, ValidateAccess
 from catalog_migrate.streams.runtime.probes import Probing
 from catalog_migrate.streams.runtime.runner import Runner
 from catalog_migrate.streams.runtime.supervisor import Supervisor
@@ -797,3 +801,34 @@ class TestATableThatGoesBack:
             execute([RestoreTable(step, restore.Restore("path", 1, 2))], run)
         assert heard == calls
         assert [each.outcome for each in run.execution.executed] == [outcome]
+
+
+class TestOneOperation:
+    """What an operation asks of its run, and what it puts on record."""
+
+    @pytest.mark.parametrize(("error", "outcome"), [
+        (ValidationFailed("topic t is not there"), "failed: topic t is not there"),
+        (AlterFailed("x"), f"failed: {AlterFailed.code}"),
+    ])
+    def test_what_validation_finds_is_on_record(self, error: Exception, outcome: str) -> None:
+        """The finding itself; what else went wrong by its code."""
+        judged = Future[tuple[Finding, ...]]()
+        step = Step("validate", "source", "s", "i1")
+        assert ValidateAccess(step, judged).outcome_of(error) == outcome
+
+    def test_a_start_waits_for_the_wave_before(self) -> None:
+        """Not for those that start beside it, nor for earlier waves: these were waited for."""
+        first, second, beside, begun = (Future[Any]() for _ in range(4))
+        waited: list[tuple[Future[Any], ...]] = []
+
+        def start(*_: object, after: tuple[Future[Any], ...], **__: object) -> Future[Any]:
+            waited.append(after)
+            return begun
+
+        run = SimpleNamespace(
+            starts={1: [first], 2: [second], 4: [beside]},
+            supervisor=SimpleNamespace(start=start),
+        )
+        StartQuery(Step("start", "source", "s", "i1", 4), cast(State, None)).run(cast(Any, run))
+        assert waited == [(second,)]
+        assert run.starts[4] == [beside, begun]
