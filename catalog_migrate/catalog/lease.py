@@ -277,7 +277,7 @@ def acquire(
         beat = log.heartbeat(key)
         now = clock.monotonic()
         sight = _watch(sight, row, beat, now)
-        dead = bool(row.holder) and proven_dead(row)
+        dead = sight.is_dead
         if not row.holder or dead or now - sight.since >= ttl:
             settled = _has_no_earlier_holder(row, beat, dead)
             claim = _claim(row, holder, clock, alone=settled)
@@ -315,6 +315,11 @@ class _Sight(NamedTuple):
     beat: str | None
     since: float
     lives: bool = False
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the holder is proven dead."""
+        return bool(self.row.holder) and proven_dead(self.row)
 
 
 def _watch(earlier: _Sight | None, row: LeaseRecord, beat: str | None, now: float) -> _Sight:
