@@ -87,7 +87,7 @@ def families(
                "The number of the lease; it rises with every runtime of the cluster.",
                one(seen.epoch)),
         Family("runtime_report_timestamp_seconds", "gauge",
-               "When the runtime reported its queries last; what follows is as of then.",
+               "When the runtime reported its queries last; what follows is of that time.",
                one(seen.reported)),
         Family("stream_state", "gauge", "1 for the state that a source or sink is in, else 0.",
                tuple(
