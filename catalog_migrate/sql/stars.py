@@ -327,7 +327,7 @@ class Query:
         """How the next relation is joined, whether by NATURAL, and the token behind that."""
         join, natural = "inner", False
         if self.at(at).is_operator(","):
-            return join, natural, at + 1
+            return "", natural, at + 1
         while at < end and not self.at(at).is_word("join", "lateral"):
             word = self.at(at).value
             natural |= word == "natural"
@@ -518,10 +518,13 @@ class Query:
                     or [part.lower() for part in each.path[-len(qualifier) :]] == qualifier
                 )
             ]
-            return _columns_of(named[0], block) if len(named) == 1 else []
+            return _selected_of(named[0], block) if len(named) == 1 else []
         found: Selected = []
-        for relation in block.relations:
+        for number, relation in enumerate(block.relations):
+            if relation.merged and not all(each.join for each in block.relations[1:number]):
+                raise NotPlain  # a setting decides what a comma binds to
             if not relation.is_selected:
+                found = _merged_first(found, relation.merged)
                 continue
             columns = _columns_of(relation, block)
             if not columns:
@@ -531,20 +534,49 @@ class Query:
 
 
 def _columns_of(relation: Relation, block: Block) -> Selected:
+    names = [name.lower() for name in relation.columns or () if name is not None]
+    if len(set(names)) != len(names):
+        raise NotPlain
     return [(_qualified(relation, name, block), name) for name in relation.columns or ()]
+
+
+def _selected_of(relation: Relation, block: Block) -> Selected:
+    """What a ``*`` behind the name of a relation stands for."""
+    columns = _columns_of(relation, block)
+    merges = [number for number, each in enumerate(block.relations) if each.merged]
+    taking = [
+        number for number in merges
+        if any(relation.has(name) is not False for name in block.relations[number].merged)
+        and relation in block.relations[: number + 1]
+    ]
+    if not taking:
+        return columns
+    number, merged = merges[0], block.relations[merges[0]].merged
+    before = [each for each in block.relations[:number] if each.is_selected]
+    if len(merges) > 1 or any(
+        sum(each.has(name) is not False for each in before) != 1 for name in merged
+    ):
+        raise NotPlain
+    return _merged_first(columns, merged)
+
+
+def _merged_first(selected: Selected, merged: Sequence[str]) -> Selected:
+    """What is selected, the columns that a join merges before the others, as Spark has them."""
+    names = [(name or "").lower() for _, name in selected]
+    if any(names.count(name) != 1 for name in merged):
+        raise NotPlain
+    return [
+        *(selected[names.index(name)] for name in merged),
+        *(each for each, name in zip(selected, names, strict=True) if name not in merged),
+    ]
 
 
 def _merge(found: Selected, columns: Selected, merged: Sequence[str]) -> Selected:
     """What is selected of a join: first the columns that it merges, each once."""
-    left, right = (
-        {(name or "").lower(): (text, name) for text, name in side} for side in (found, columns)
-    )
-    if not left.keys() >= set(merged) <= right.keys():
-        raise NotPlain
-    names = [left[name][1] or "" for name in merged]
+    left, right = (_merged_first(side, merged) for side in (found, columns))
+    count = len(merged)
     return [
-        *((quote_sql(name), name) for name in names),
-        *(each for each in (*found, *columns) if (each[1] or "").lower() not in merged),
+        *((quote_sql(name or ""), name) for _, name in left[:count]), *left[count:], *right[count:],
     ]
 
 
@@ -565,9 +597,11 @@ def _shared(before: Sequence[Relation], relation: Relation) -> tuple[str, ...]:
     """The columns that a NATURAL JOIN compares, folded, in the order of what is before it."""
     if relation.columns is None or any(each.columns is None for each in before):
         raise NotPlain
+    if any(each.merged for each in before):
+        raise NotPlain  # which changed the order of its columns
     own = {name.lower() for name in relation.columns if name is not None}
     shared = dict.fromkeys(
-        name.lower() for each in before for name in each.columns or ()
+        name.lower() for each in before if each.is_selected for name in each.columns or ()
         if name is not None and name.lower() in own
     )
     return tuple(shared)

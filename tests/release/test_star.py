@@ -9,8 +9,9 @@ just what it wrote for the query itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -18,7 +19,11 @@ import pytest
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.manifest import expand_star
 from catalog_migrate.sql.qualified import is_qualified_form
+from catalog_migrate.sql.stars import write_stars_out
 from tests.release.star_mutants import mutants
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GOLDEN = msgspec.json.decode(Path(__file__).with_name("golden").joinpath("stars.json").read_bytes())
 TABLES = {tuple(name.split(".")): names for name, names in GOLDEN["tables"].items()}
@@ -104,3 +109,86 @@ def test_a_query_one_token_away_is_another(case: dict[str, Any]) -> None:
 def test_what_no_rule_explains_is_another_query(earlier: str, now: str) -> None:
     """A difference that changes, or may change, what is selected is never overlooked."""
     assert not is_qualified_form(earlier, now, columns_of)
+
+
+JOINED = {("star", "a"): ["x", "k"], ("star", "b"): ["y", "k"], ("star", "c"): ["z", "k"],
+          ("star", "d"): ["w"]}  # fmt: skip
+
+MERGED = [
+    # what is merged is first, also behind the name of a relation and in a semi join
+    ("SELECT a.* FROM star.a JOIN star.b USING (k)",
+     "SELECT `a`.`k`, `a`.`x` FROM star.a JOIN star.b USING (k)"),
+    ("SELECT b.*, a.* FROM star.a RIGHT JOIN star.b USING (k)",
+     "SELECT `b`.`k`, `b`.`y`, `a`.`k`, `a`.`x` FROM star.a RIGHT JOIN star.b USING (k)"),
+    ("SELECT b.*, a.* FROM star.a FULL JOIN star.b USING (k)",
+     "SELECT `b`.`k`, `b`.`y`, `a`.`k`, `a`.`x` FROM star.a FULL JOIN star.b USING (k)"),
+    ("SELECT a.* FROM star.a NATURAL JOIN star.b",
+     "SELECT `a`.`k`, `a`.`x` FROM star.a NATURAL JOIN star.b"),
+    ("SELECT * FROM star.a LEFT SEMI JOIN star.b USING (k)",
+     "SELECT `a`.`k`, `a`.`x` FROM star.a LEFT SEMI JOIN star.b USING (k)"),
+    ("SELECT * FROM star.a LEFT ANTI JOIN star.b USING (k)",
+     "SELECT `a`.`k`, `a`.`x` FROM star.a LEFT ANTI JOIN star.b USING (k)"),
+    ("SELECT a.* FROM star.a LEFT ANTI JOIN star.b USING (k)",
+     "SELECT `a`.`k`, `a`.`x` FROM star.a LEFT ANTI JOIN star.b USING (k)"),
+    ("SELECT * FROM star.a JOIN star.b USING (k) JOIN star.c USING (k)",
+     "SELECT `k`, `a`.`x`, `b`.`y`, `c`.`z` FROM star.a JOIN star.b USING (k) "
+     "JOIN star.c USING (k)"),
+    ("SELECT * FROM star.a LEFT SEMI JOIN star.c USING (k) NATURAL JOIN star.d", None),
+    ("SELECT c.*, a.x FROM star.a JOIN star.b USING (k) JOIN star.c ON a.x = c.z",
+     "SELECT `c`.`z`, `c`.`k`, a.x FROM star.a JOIN star.b USING (k) "
+     "JOIN star.c ON a.x = c.z"),
+    # which of two is merged, or in which order
+    ("SELECT a.* FROM star.a JOIN star.b USING (k) JOIN star.c USING (k)", None),
+    ("SELECT c.* FROM star.c JOIN star.a ON x = z JOIN star.b USING (k)", None),
+    ("SELECT a.* FROM star.c, star.a JOIN star.b USING (k)", None),
+    ("SELECT * FROM star.d, star.a JOIN star.b USING (k)", None),
+    ("SELECT * FROM (SELECT a.k AS key, b.* FROM star.a JOIN star.b ON a.x = b.y "
+     "JOIN star.c USING (k))", None),
+    ("SELECT x, y FROM (SELECT * FROM star.a JOIN star.b ON a.x = b.y JOIN star.c USING (k))",
+     None),
+    ("SELECT * FROM star.a NATURAL JOIN star.b NATURAL JOIN star.c", None),
+    # one name twice
+    ("SELECT 1 AS one FROM (SELECT t.* FROM (SELECT 1 AS k, 2 AS k) t)", None),
+    ("SELECT 1 AS one FROM (SELECT * FROM (SELECT 1 AS k, 2 AS K))", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "expected"), MERGED)
+def test_the_order_is_that_of_spark(query: str, expected: str | None) -> None:
+    """What USING and NATURAL merge comes first; a ``*`` whose order is not certain stays."""
+    found = write_stars_out(query, lambda schema, name: JOINED.get((schema, name)))
+    assert found == expected
+
+
+@pytest.fixture
+def tables(spark: SparkSession) -> Iterator[None]:
+    """The tables of the queries."""
+    kinds = {"id": "INT", "total": "INT", "customer": "INT", "at": "TIMESTAMP"}
+    schemas = {schema for schema, _ in TABLES | JOINED}
+    for schema in schemas:
+        spark.sql(f"CREATE SCHEMA {schema}")
+    for (schema, name), names in (TABLES | JOINED).items():
+        listed = ", ".join(f"{each} {kinds.get(each, 'STRING')}" for each in names)
+        spark.sql(f"CREATE TABLE {schema}.{name} ({listed}) USING parquet")
+    yield
+    for schema in schemas:
+        spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+def test_spark_finds_the_same_columns_in_both_texts(spark: SparkSession) -> None:
+    """Whatever is written out has the columns of its source, in their order."""
+    from pyspark.errors import AnalysisException
+
+    def selected(text: str) -> list[str] | str | None:
+        try:
+            return spark.sql(text).columns
+        except AnalysisException as error:
+            return error.getCondition()
+
+    pairs = [(case["query"], case["written"]) for case in GOLDEN["cases"]]
+    pairs += [(query, expected) for query, expected in MERGED if expected is not None]
+    found = [(selected(query), selected(text), text) for query, text in pairs]
+    assert [each for each in found if each[0] != each[1]] == []
+    assert sum(isinstance(each[0], list) for each in found) > len(found) * 0.9
