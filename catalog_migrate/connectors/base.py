@@ -45,7 +45,7 @@ from catalog_migrate.connectors.positions import (
 )
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.sections import Section, SectionName
-from catalog_migrate.errors import ConnectorMissing, InvalidOptions, Problem
+from catalog_migrate.errors import ConnectorMissing, InvalidOptions, Problem, UnsafeBlocked
 from catalog_migrate.model.connector_names import ENTRY_POINTS, OURS, find_plugin
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import Column, External, ObjectDefinition, OptionValue
@@ -270,12 +270,15 @@ class Source(_Side):
 
     ``section`` holds their options; with ``Section.records`` the source has partitions, and the
     methods :meth:`survey` and :meth:`read_range` are asked. ``codec`` reads and writes its
-    positions, None where there are none that an operator could choose (files), and which depend on
-    no server. ``watched``: the identity is asked again and again while a query runs, for what gives
+    positions, None where there are none that an operator could choose (files); of one that is no
+    PartitionCodec they cannot be chosen either. ``has_server``: positions belong to what
+    :meth:`Connector.identify` finds, and mean nothing elsewhere; false for files, which nothing
+    serves. ``watched``: the identity is asked again and again while a query runs, for what gives
     no error by itself.
     """
 
     codec: ClassVar[PositionCodec | None] = None
+    has_server: ClassVar[bool] = True
     watched: bool = False
 
     @abstractmethod
@@ -404,7 +407,7 @@ def sink_of(external: External) -> Sink:
 def has_records(definition: ObjectDefinition) -> bool:
     """Return whether it is a source whose rows carry their place, with positions by partition.
 
-    Of a connector that is not installed nothing is known, and this is False, as in what follows.
+    Raises ConnectorMissing, as what follows: of a connector that is not here it is not known.
     """
     section = _section_of(definition, "source")
     return section is not None and section.records
@@ -422,11 +425,18 @@ def has_row_keys(definition: ObjectDefinition) -> bool:
     return section is not None and section.row_keys
 
 
+def may_have_row_keys(definition: ObjectDefinition) -> bool:
+    """Return whether it has row keys, or that is not known."""
+    try:
+        return has_row_keys(definition)
+    except ConnectorMissing:
+        return True
+
+
 def _section_of(definition: ObjectDefinition, kind: SectionName) -> Section | None:
     if definition.kind != kind or definition.external is None:
         return None
-    connector = find_if_installed(definition.external.connector)
-    return None if connector is None else connector.section(kind)
+    return require_installed(definition.external).section(kind)
 
 
 def require_installed(external: External) -> Connector:
@@ -444,9 +454,14 @@ def require_installed(external: External) -> Connector:
 
 
 def partition_codec(external: External) -> PartitionCodec:
-    """Return the codec of a source with records."""
+    """Return the codec of a source with records; raise UnsafeBlocked for one that has none."""
     codec = source_of(external).codec
-    assert isinstance(codec, PartitionCodec), external.connector
+    if not isinstance(codec, PartitionCodec):
+        raise UnsafeBlocked(
+            f"{external.connector} sources have no positions by partition: they can neither be"
+            " counted nor chosen",
+            remedy="create another source that begins where it should, by the options of its start",
+        )
     return codec
 
 

@@ -14,9 +14,11 @@ from catalog_migrate.connectors.base import (
     connector_names,
     find_connector,
     find_if_installed,
+    partition_codec,
 )
-from catalog_migrate.errors import ConnectorMissing, SyntaxProblem
+from catalog_migrate.errors import ConnectorMissing, SyntaxProblem, UnsafeBlocked
 from catalog_migrate.model import connector_names as names
+from catalog_migrate.model.objects import External
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.sql.printer import render
 
@@ -96,3 +98,11 @@ def test_a_lookup_imports_that_connector_only() -> None:
         "assert found == [], found\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ["FILES", "POSTGRES"])
+def test_positions_that_are_of_no_partition(name: str) -> None:
+    """A source whose codec has no partitions, or that has none, is refused with what to do."""
+    with pytest.raises(UnsafeBlocked, match=f"{name} sources have no positions by partition") as at:
+        partition_codec(External(connector=name))
+    assert "create another source" in (at.value.remedy or "")

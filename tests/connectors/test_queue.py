@@ -231,6 +231,17 @@ class TestAlter:
         assert "belongs to directory" in str(caught.value)
         assert queues.state.version == version
 
+    def test_positions_without_a_codec_have_a_server(
+        self, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another directory is noticed also where no codec reads the positions."""
+        source = base.find_connector("QUEUE").source
+        monkeypatch.setattr(source, "codec", None)
+        spec = spec_of(queues.state, queues.source)
+        assert ServerUpstreams().identify(spec).upstream == queues.directory.identity()
+        monkeypatch.setattr(source, "has_server", False)
+        assert ServerUpstreams().identify(spec).upstream == ""
+
     def test_a_fixed_option(self, queues: Queues) -> None:
         """What its table fixes is refused, with its own reason."""
         with pytest.raises(CatalogMigrateError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catalog_migrate.catalog.records import ClusterRecord
@@ -12,6 +13,9 @@ from catalog_migrate.connectors import base
 from catalog_migrate.errors import ConnectorMissing, RefusedStatement, UnsafeBlocked
 from catalog_migrate.model.connector_names import ENTRY_POINTS
 from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.query_spec import first_stream
+from catalog_migrate.streams.positions.positions import sent_before
+from catalog_migrate.streams.upstreams.upstream import input_known
 from tests.simulation.streaming import StreamWorld
 from tests.streams.test_operations import Stage
 
@@ -134,3 +138,30 @@ def test_no_first_positions_where_the_reader_takes_none(
     client = stage.client(lambda: None)
     with pytest.raises(UnsafeBlocked, match="has read nothing yet, and QUEUE sources take no"):
         client.run("EXPLAIN ALTER SOURCE w UNSAFE INJECT OFFSETS ('u:0' = 1) REASON 'twice'")
+
+
+def test_a_sink_waits_for_what_its_source_is(
+    stage: Stage, package: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether the source has topics with ids is not known without its package: a sink with row keys
+    waits until it was identified where it runs, and one without row keys need not."""
+    package.syspath_prepend(tmp_path / "site")
+    client = stage.client(lambda: None)
+    client.run("CREATE SINK wk FROM w INTO KAFKA CONNECTION c (TOPIC 'o') FORMAT JSON")
+    package.undo()
+    base._find.cache_clear()
+    state = stage.state
+    source = dependencies.find(state, "source", "w").item_id
+    sink = dependencies.find(state, "sink", "wk").item_id
+    assert not input_known(state, sink)
+    stage.put("stream", source, msgspec.structs.replace(first_stream(source), upstream="other"))
+    assert input_known(stage.state, sink)
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(base, "OURS", {})
+    base._find.cache_clear()
+    try:
+        with pytest.raises(ConnectorMissing):
+            sent_before(stage.state, sink, ())
+    finally:
+        monkeypatch.undo()
+        base._find.cache_clear()

@@ -54,6 +54,7 @@ class FilesSource(Source):
     """Each file of a directory once; which were read is in the checkpoint, by path."""
 
     section = options.SOURCE
+    has_server = False
 
     def problems(
         self, external: External, connection: Mapping[str, OptionValue]

@@ -11,7 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.connectors.base import find_if_installed, has_row_keys
+from catalog_migrate.connectors.base import find_if_installed, may_have_row_keys
 from catalog_migrate.connectors.options import diff
 from catalog_migrate.errors import RefusedStatement, UnknownItem
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
@@ -366,7 +366,7 @@ def fingerprint(state: State, item_id: str) -> str:
     if external.tables:
         parts.append([(each, item.links[OUTPUT + each.name]) for each in external.tables])
     stream = state.streams.get(reads or "")
-    if stream is not None and has_row_keys(item.definition):
+    if stream is not None and may_have_row_keys(item.definition):
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
     if external.key_format is not None:
         parts.append(external.key_format)

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.commits import Commit
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Edit, Put
-from catalog_migrate.connectors.base import has_tables
+from catalog_migrate.connectors.base import find_if_installed, has_tables
 from catalog_migrate.connectors.positions import OffsetRange, Partition
 from catalog_migrate.operations.kinds import BACKFILLING, UNSAFE
 from catalog_migrate.streams.catalog import dependencies
@@ -115,6 +115,9 @@ def _count_move(
     state: State, move: Move, shard: str, tables: Tables
 ) -> tuple[int, int] | None:
     item, stream = state.items[move.item_id], state.streams[move.item_id]
+    external = dependencies.external_of(item)
+    if find_if_installed(external.connector) is None:
+        return None
     # tables of PostgreSQL tell changes by _lsn, of which no record is numbered
     if has_tables(item.definition) or stream.generation != move.generation:
         return None
@@ -126,7 +129,7 @@ def _count_move(
         for is_back in (True, False)
     )
     checkpoint = Checkpoint(dependencies.location(state, stream.checkpoint))
-    now = next_records(dependencies.external_of(item), checkpoint) or {}
+    now = next_records(external, checkpoint) or {}
     if any(now.get(each.topic_partition, -1) < each.until for each in back):
         return None
     path = dependencies.location(state, shard)

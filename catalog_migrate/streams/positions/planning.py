@@ -11,7 +11,7 @@ import msgspec
 from catalog_migrate.catalog.records import UNSAFE_FORMAT
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.updates import Amend, RaiseFormat, preview
-from catalog_migrate.connectors.base import has_row_keys
+from catalog_migrate.connectors.base import may_have_row_keys
 from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.errors import (
     CommitConflict,
@@ -167,6 +167,7 @@ def unsent(state: State, item: ItemPlan, ports: Ports) -> tuple[str, ...]:
 
     The keys of their rows are formed with the topic's id at the time of sending: the new id would
     make an old row look like one of the new topic, and a consumer would drop one of the two.
+    A sink whose connector is not here counts: it may be such a one.
     """
     stream = state.streams.get(item.item_id)
     known = {} if stream is None else stream.known_topics
@@ -177,7 +178,7 @@ def unsent(state: State, item: ItemPlan, ports: Ports) -> tuple[str, ...]:
         return ()
     return tuple(
         user for user in dependencies.users_of(state, item.item_id)
-        if has_row_keys(state.items[user].definition)
+        if may_have_row_keys(state.items[user].definition)
         and not _has_sent(state, user, path, newest, ports)
     )
 

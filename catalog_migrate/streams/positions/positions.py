@@ -28,7 +28,7 @@ from catalog_migrate.connectors.base import (
     partition_codec,
     source_of,
 )
-from catalog_migrate.connectors.positions import START, Partition
+from catalog_migrate.connectors.positions import START, Partition, PartitionCodec
 from catalog_migrate.connectors.postgres.positions import PostgresBounds, PostgresCodec
 from catalog_migrate.connectors.postgres.types import Position, lsn_text
 from catalog_migrate.connectors.query import OutputTable, QuerySpec
@@ -130,7 +130,11 @@ class Survey:
         source = source_of(self.spec.external)
         if source.section.tables:
             return _survey_slot(self)
-        return _survey_files(self) if source.codec is None else _survey_partitions(self)
+        if source.codec is None:
+            return _survey_files(self)
+        if not isinstance(source.codec, PartitionCodec) and not self.part.chooses:
+            return self.stay(self.checkpoint.committed_line)
+        return _survey_partitions(self)
 
 
 def put(item: ItemPlan, target: str, **fields: Any) -> ItemPlan:

@@ -25,6 +25,7 @@ from catalog_migrate.connectors.base import (
     OpenTransaction,
     find_connector,
     has_records,
+    may_have_row_keys,
     partition_codec,
     sink_of,
     source_of,
@@ -34,7 +35,7 @@ from catalog_migrate.connectors.postgres.sessions import RESET_ELSEWHERE
 from catalog_migrate.connectors.query import QuerySpec, written_columns
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.validation import validate_connection, validate_query
-from catalog_migrate.errors import EngineFailure, UpstreamChanged
+from catalog_migrate.errors import ConnectorMissing, EngineFailure, UpstreamChanged
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
 from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE
@@ -106,7 +107,7 @@ def identify(spec: QuerySpec) -> Upstream:
     """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
     connector = find_connector(spec.external.connector)
     reads = spec.kind == "source"
-    if reads and connector.source is not None and connector.source.codec is None:
+    if reads and not source_of(spec.external).has_server:
         return Upstream()
     found = connector.identify(
         spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}", timeout=10.0,
@@ -355,10 +356,18 @@ def require_ended_transactions(
 def input_known(state: State, item_id: str) -> bool:
     """Return whether a query can start: a sink needs the topic ids of its source for its row keys.
 
-    They are written down before the source's first batch, so no row is older than they are.
+    They are written down before the source's first batch, so no row is older than they are. A
+    source whose connector is not here runs elsewhere, and may have ids until it is identified.
     """
-    reads = state.items[item_id].links.get("reads")
-    if reads is None or not has_records(state.items[reads].definition):
+    item = state.items[item_id]
+    reads = item.links.get("reads")
+    if reads is None:
         return True
     stream = state.streams.get(reads)
+    try:
+        if not has_records(state.items[reads].definition):
+            return True
+    except ConnectorMissing:
+        if not may_have_row_keys(item.definition) or (stream is not None and stream.upstream):
+            return True
     return stream is not None and bool(stream.topics)
