@@ -31,8 +31,11 @@ from pathlib import Path, PurePosixPath
 
 PACKAGE = "catalog_migrate"
 
-CORE = ("planner", "operations", "migrations", "catalog", "delta", "hook", "api")
-"""Where decisions are made; each is a folder or a module of the package."""
+CORE = (
+    "planner", "operations", "migrations", "catalog", "delta", "hook", "api",
+    "program", "reconciler", "pipeline",
+)
+"""Where decisions are made; the last three are the former names of operations and migrations."""
 
 APART = ("connectors", "administration", "testing")
 """Rooms that stand beside the product's centre; what it has without them is counted, too."""
