@@ -207,7 +207,7 @@ def test_refused_by_validation(
         assert main([*line, *more]) == 3, more
     said = capsys.readouterr()
     assert said.out.count("REFUSED by validation: source default.s") == 2
-    assert "it would be refused as it stands" in said.err
+    assert "it would be refused as it is" in said.err
     assert "to do it" not in said.err
     assert main(["unsafe", "plan", file]) == 3
     assert main([*line, "--skip-validate", "--plan"]) == 0
