@@ -242,6 +242,24 @@ class TestAlter:
         monkeypatch.setattr(source, "has_server", False)
         assert ServerUpstreams().identify(spec).upstream == ""
 
+    def test_a_dry_run_settles_nothing(
+        self, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Before the first batch a dry run does not ask which edit it will be: the query runs, and
+        may write its first batch meanwhile."""
+        def asked(_: Checkpoint) -> None:
+            raise AssertionError("a dry run asks whether the checkpoint is settled")
+
+        queues.directory.append("orders", 0, [(None, "{}")] * 3)
+        cluster = dependencies.find(queues.state, "cluster", "main").item_id
+        queues.put("cluster", cluster, ClusterRecord(unsafe=True))
+        source = base.find_connector("QUEUE").source
+        assert source is not None
+        monkeypatch.setattr(type(source.codec), "write_initial", lambda *_: b"first")
+        monkeypatch.setattr(Checkpoint, "settled_batch", asked)
+        (result,) = queues.run("EXPLAIN ALTER SOURCE s UNSAFE INJECT OFFSETS ('orders:0' = 2)")
+        assert "2" in result.summary
+
     def test_a_fixed_option(self, queues: Queues) -> None:
         """What its table fixes is refused, with its own reason."""
         with pytest.raises(CatalogMigrateError) as caught:

@@ -45,8 +45,8 @@ from catalog_migrate.streams.catalog.operation_records import (
 )
 from catalog_migrate.streams.catalog.queries import OfflineQueries
 from catalog_migrate.streams.catalog.updates import LiftHolds, MovePositions, Redefine
+from catalog_migrate.streams.checkpoint.edit import begin, write_commit
 from catalog_migrate.streams.checkpoint.edit import move as edit_position
-from catalog_migrate.streams.checkpoint.edit import write_commit
 from catalog_migrate.streams.positions import restore
 from catalog_migrate.streams.positions.audit import measure
 from catalog_migrate.streams.positions.backfill import (
@@ -164,7 +164,7 @@ class UnsafeOperation(OperationRun):
         require_same_topics(request, items)
         totals = Totals.over(item.totals for item in items)
         _require_tolerated(request, totals)
-        moves = tuple(self._settle_move(state, item.recorded) for item in items)
+        moves = tuple(self._settle_move(state, item) for item in items)
         commit = commit_of(request, items, moves, totals)
         if commit.restore is None:
             self._commit(request, commit)
@@ -212,11 +212,17 @@ class UnsafeOperation(OperationRun):
                 findings=refusing, remedy="fix what is named, or --skip-validate",
             )
 
-    def _settle_move(self, state: State, move: Move) -> Move:
-        """A move with the edit of its settled checkpoint, of which a snapshot is kept."""
+    def _settle_move(self, state: State, item: ItemPlan) -> Move:
+        """A move with the edit of its settled checkpoint, of which a snapshot is kept.
+
+        Only now is it known whether there is a batch: the query ran while it was looked at.
+        """
+        move = item.recorded
         checkpoint = self.supervisor.checkpoint(state, move.item_id)
-        edit = move.edit
-        if edit is None and move.target:
+        edit = None
+        if move.target and item.initial and checkpoint.settled_batch() is None:
+            edit = begin(checkpoint, 0, item.initial)
+        elif move.target:
             edit = edit_position(checkpoint, 0, move.target)
         kept = None if checkpoint.query_id is None else self.snapshot(checkpoint)
         return msgspec.structs.replace(move, edit=edit, snapshot=kept)

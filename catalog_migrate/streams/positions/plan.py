@@ -86,8 +86,9 @@ class ItemPlan(msgspec.Struct, frozen=True):
     the rows of a sink that stay in the system that it writes to though they go from its table.
     ``edited`` is there where positions change, ``snapshot`` where a POSTGRES source copies tables
     again: which ones. ``refusals`` are the findings with their remedies apart. A survey
-    has ``problems``, for which the choice of positions is refused, and ``move``, what is committed;
-    a plan has neither, for both are found again before the commit."""
+    has ``problems``, for which the choice of positions is refused, ``move``, what is committed, and
+    ``initial``, what a checkpoint without any batch is given instead of a line; a plan has none of
+    them, for they are found again before the commit."""
 
     item_id: str
     kind: str
@@ -108,6 +109,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     snapshot: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     refusals: tuple[Refusal, ...] | msgspec.UnsetType = msgspec.UNSET
     problems: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    initial: bytes | msgspec.UnsetType = msgspec.UNSET
     move: Move | msgspec.UnsetType = msgspec.UNSET
 
     @property

@@ -289,6 +289,7 @@ def _plan_item(
         unread=unread or msgspec.UNSET,
         edited=bool(item.recorded.target) or msgspec.UNSET,
         problems=msgspec.UNSET,
+        initial=msgspec.UNSET,
         move=msgspec.UNSET,
     )
 

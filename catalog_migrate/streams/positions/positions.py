@@ -45,7 +45,6 @@ from catalog_migrate.streams.catalog.query_spec import first_stream, spec_of
 from catalog_migrate.streams.catalog.upstream_tables import SNAPSHOT_LOADED, is_mirror
 from catalog_migrate.streams.checkpoint.codecs import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.edit import begin
 from catalog_migrate.streams.checkpoint.targets import Target
 from catalog_migrate.streams.positions.forecast import Forecast, translate
 from catalog_migrate.streams.positions.plan import ItemPlan, Row
@@ -403,11 +402,8 @@ def _survey_partitions(survey: Survey) -> ItemPlan:
     )
     moves = item.moves or bool(found.foreign) or standing is None
     line = codec.write(found.positions) if moves and not found.problems else ""
-    first = line and survey.checkpoint.latest_offsets is None
-    return put(
-        item, line, upstream_after=contents.cluster, topics_after=item.topics,
-        edit=begin(survey.checkpoint, 0, initial) if first else None,
-    )
+    item = replace(item, initial=initial)
+    return put(item, line, upstream_after=contents.cluster, topics_after=item.topics)
 
 
 def _survey_files(survey: Survey) -> ItemPlan:
