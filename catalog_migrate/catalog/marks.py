@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from shlex import quote
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,9 +30,6 @@ from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import (
     remember,
 )
-
-if TYPE_CHECKING:
-    pass
 
 PREFIX = "catalog_migrate."
 LINEAGE = PREFIX + "lineage"

@@ -48,6 +48,10 @@ class OutputTable(msgspec.Struct, frozen=True):
 SHARD = "shard"
 """What a source's own table is called among its destinations; it is written last."""
 
+FENCE = 2**63 - 1
+"""The batch that a fenced query id has in its destinations, and that no query reaches: every batch
+of a process that woke up late is below it."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    pass
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from catalog_migrate.connectors.base import Connector, connector_names, find_connector
-from catalog_migrate.connectors.postgres.probe import LEDGER
+from catalog_migrate.connectors.postgres.ledger import LEDGER
 from catalog_migrate.connectors.sections import Section, SectionName
 from catalog_migrate.connectors.values import Option
 

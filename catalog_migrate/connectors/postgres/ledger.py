@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
+from catalog_migrate.connectors.query import FENCE
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import LedgerMismatch, QueryFenced
 
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from psycopg.sql import Composed
 
 LEDGER = "catalog_migrate_ledger"
+"""The table in which a sink notes its batches, in the schema of the sink's own table."""
 REFUSED = "catalog_migrate_refused"
 """Rows of a committed batch that the sink's table refused, until they are among the dead letters.
 """
-FENCE = 2**63 - 1
-"""Batch number that no query reaches; its row keeps a fenced query out."""
 
 _KEPT = 100
 """How many batches of a query stay in the ledger; the newest one would do."""

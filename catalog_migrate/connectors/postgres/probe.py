@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.connectors.findings import TookTooLong, code_of, failed, within
 from catalog_migrate.connectors.options import option_of
 from catalog_migrate.connectors.postgres.client import connect_postgres, quoted_table
+from catalog_migrate.connectors.postgres.ledger import LEDGER
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Redactor
 from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
@@ -22,9 +23,6 @@ from catalog_migrate.model.objects import Column
 
 if TYPE_CHECKING:
     import psycopg
-
-LEDGER = "catalog_migrate_ledger"
-"""The table in which a sink notes its batches, in the schema of the sink's own table."""
 
 _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.connectors.query import FENCE
 from catalog_migrate.delta.commit import ATTEMPTS, Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import read_change
 from catalog_migrate.delta.table import (
@@ -36,9 +37,6 @@ from catalog_migrate.streams.checkpoint.files import Mark, write_mark
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-FENCE = 2**63 - 1
-"""The batch that a fenced query id has: every batch of a process that woke up late is below it."""
 
 
 def delta_batch(path: str, query_id: str) -> int | None:

@@ -350,8 +350,6 @@ def _undo_hint(survey: Survey, move: Move, version: int) -> str:
 # -- taking an operation back ----------------------------------------------------------------------
 
 
-
-
 def undo_request(state: State, key: str, *, restore_table: bool = False) -> Request:
     """The request that puts back what an operation changed.
 

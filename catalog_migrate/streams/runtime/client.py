@@ -54,8 +54,6 @@ _LISTEN = 1.0
 """Seconds between two looks for a runtime's heartbeat, which cost more than one for a commit."""
 
 
-
-
 class Ended(msgspec.Struct, frozen=True):
     """An operation that was carried out; ``alone``: by whoever waited for it."""
 

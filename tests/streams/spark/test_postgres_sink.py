@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.connectors.postgres.ledger import FENCE, Ledger
+from catalog_migrate.connectors.postgres.ledger import Ledger
+from catalog_migrate.connectors.query import FENCE
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.errors import EngineFailure, LedgerMismatch, QueryFenced
 from catalog_migrate.model.objects import Column
