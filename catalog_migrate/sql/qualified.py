@@ -28,24 +28,34 @@ from catalog_migrate.sql.stars import (
 from catalog_migrate.sql.tokens import Token, end_token, string_value, tokenise
 
 _SPELLINGS = {
-    "approx_percentile": "percentile_approx", "array_size": "size", "ceiling": "ceil",
+    "approx_percentile": "percentile_approx", "ceiling": "ceil",
     "char": "chr", "char_length": "length", "character_length": "length", "len": "length",
-    "date_diff": "datediff", "ifnull": "coalesce", "nvl": "coalesce", "iif": "if",
+    "date_diff": "datediff", "ifnull": "coalesce", "nvl": "coalesce",
     "lcase": "lower", "ucase": "upper", "pow": "power", "random": "rand", "sha1": "sha",
     "signum": "sign", "substr": "substring", "var_samp": "variance", "array_agg": "collect_list",
     "reduce": "aggregate", "curdate": "current_date", "to_unix_timestamp": "unix_timestamp",
-    "charindex": "locate",
 }
-"""Functions that are one under two names; no user's function may have one of these."""
+"""Functions that are one under two names, in every mode of Spark (a test compares their results).
+
+``array_size`` is not ``size``, which has -1 for NULL without ANSI. No user's function may have one
+of these names.
+"""
 _AS_CASTS = {
     "boolean": "boolean", "date": "date", "double": "double", "float": "float", "int": "int",
-    "string": "string", "timestamp": "timestamp", "to_timestamp": "timestamp",
+    "string": "string",
 }
+"""Functions that cast. ``timestamp`` is none: spark.sql.timestampType decides what CAST makes, and
+not what it does; ``to_timestamp`` takes other values without ANSI."""
 _SUFFIXES = {"l": "bigint", "s": "smallint", "y": "tinyint", "d": "double", "f": "float"}
 _SIGNS = {"!=": "<>", "==": "="}
 _BY_VALUE = frozenset({"date_trunc", "trunc"})
 """Functions whose unit was put in capitals."""
-_TO_UTC = frozenset({"from_utc_timestamp", "to_utc_timestamp"})
+_WITHOUT_ZONE = re.compile(r"\d+-\d+-\d+(?:[ T]\d+:\d+(?::\d+(?:\.\d+)?)?)?")
+"""A timestamp that is read alike in a literal and in a CAST, be it with a zone or without."""
+_FRAME = frozenset({
+    "rows", "range", "unbounded", "preceding", "following", "current", "row", "between", "and",
+})
+"""Keywords that were left as they were."""
 _NEGATED = frozenset({"in", "between", "rlike", "regexp"})
 _TAKES_TRUE = frozenset({"first", "last", "first_value", "last_value"})
 _BESIDE_OPERANDS = frozenset({
@@ -87,12 +97,15 @@ def is_qualified_form(old: str, new: str, columns_of: ColumnsOf) -> bool:
             written = write_stars_out(inside, columns_of)
             if written is not None:
                 return _texts(written) == _texts(new)
+        was = tokenise(old)
+        if not _is_generated(was):
+            return False
         query = _with_select_first(new, columns_of)
-        if _hints(old) != _hints(new) or any(
+        if not _has_written_star(query) or _hints(old) != _hints(new) or any(
             token.is_name and _GENERATED.fullmatch(token.name) for token in query.tokens
         ):
             return False
-        return _Comparison(tokenise(old), query).is_same()
+        return _Comparison(was, query).is_same()
     except (NotPlain, LookupError, RecursionError):
         return False
 
@@ -100,6 +113,28 @@ def is_qualified_form(old: str, new: str, columns_of: ColumnsOf) -> bool:
 def may_be_qualified_form(sql: str) -> bool:
     """Return whether a text can be such a query at all, told at a glance."""
     return " AS `" in sql or _WRAPPED.match(sql) is not None
+
+
+def _is_generated(old: Sequence[Token]) -> bool:
+    """Whether a text can be the library's: its keywords and functions are in capitals.
+
+    What an author wrote is no such text, and a change of it is one, however small.
+    """
+    return all(
+        token.kind != "word" or token.text == token.text.upper() or token.value in _FRAME
+        or before.is_operator(".", ")")  # a function of a schema, the alias of a LATERAL VIEW
+        for before, token in zip((end_token(0), *old), old, strict=False)
+    )
+
+
+def _has_written_star(query: Query) -> bool:
+    """Whether an item may have been written for a ``*``: a quoted name, and no alias."""
+    return any(
+        end - start in (1, 3) and all(
+            token.kind == "quoted" for token in query.tokens[start:end:2]
+        )
+        for block in query.blocks for start, end in block.items
+    )
 
 
 def _texts(sql: str) -> list[str]:
@@ -380,10 +415,6 @@ class _Comparison:
                 yield closed + 1, argument + 1
         if self._was(i, "cast"):
             yield from self._double_colon(i, j, at, kind)
-            if kind == "timestamp" and self._was(i - 1, "(") and self._o(i - 2).value in _TO_UTC:
-                first = self._arguments(j - 1)[0][1]
-                if at in self.ends(i + 2, j, first):
-                    yield closed + 1, first
 
     def _cast_in_call(self, i: int, j: int, argument: int) -> tuple[int, str | None]:
         """Where what a call casts ends, and the type that it casts to."""
@@ -416,7 +447,10 @@ class _Comparison:
             return
         closed = self.closing[i + 1]
         kind = _type(self.old[i + 4 : closed])
-        if new.is_word("date", "timestamp") and kind == new.value and self._is_token(i + 2, j + 1):
+        if new.is_word("date", "timestamp") and kind == new.value and (
+            self._is_token(i + 2, j + 1)
+            and _WITHOUT_ZONE.fullmatch(string_value(self._o(i + 2).text))
+        ):
             yield closed + 1, j + 2
         if new.kind == "number" and new.value[:-1] == self._o(i + 2).value and (
             _SUFFIXES.get(new.value[-1]) == kind

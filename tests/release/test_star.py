@@ -18,6 +18,8 @@ import pytest
 
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.manifest import expand_star
+from catalog_migrate.sql.qualified import _AS_CASTS as AS_CASTS
+from catalog_migrate.sql.qualified import _SPELLINGS as SPELLINGS
 from catalog_migrate.sql.qualified import is_qualified_form
 from catalog_migrate.sql.stars import write_stars_out
 from tests.release.star_mutants import mutants
@@ -109,6 +111,90 @@ def test_a_query_one_token_away_is_another(case: dict[str, Any]) -> None:
 def test_what_no_rule_explains_is_another_query(earlier: str, now: str) -> None:
     """A difference that changes, or may change, what is selected is never overlooked."""
     assert not is_qualified_form(earlier, now, columns_of)
+    assert not is_qualified_form(WITH_STAR[0] + earlier, WITH_STAR[1] + now, columns_of)
+
+
+WITH_STAR = ("SELECT `t`.`id` AS `id`, `t`.`name` AS `name` FROM `shop`.`customers` AS `t` UNION ",
+             "SELECT `t`.`id`, `t`.`name` FROM shop.customers t UNION ")  # fmt: skip
+"""The text of before and that of now for a query with a ``*``."""
+
+ROWS = sorted({*SPELLINGS, *AS_CASTS, "array_size", "timestamp", "to_timestamp"})
+OTHERS = SPELLINGS | {name: f"cast as {kind}" for name, kind in AS_CASTS.items()} | {
+    "array_size": "size", "timestamp": "cast as timestamp", "to_timestamp": "cast as timestamp",
+}
+
+
+def call(name: str, arguments: str) -> str:
+    """A call of a function, or a cast."""
+    if name.startswith("cast as "):
+        return f"CAST({arguments} AS {name.removeprefix('cast as ').upper()})"
+    return f"{name}({arguments})"
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_function_that_an_author_replaced_is_a_change(name: str) -> None:
+    """Another name for a function is the library's only in a text of the library's, and beside a
+    ``*`` that was written out; an author's own text, and the other way about, it is a change."""
+    other = OTHERS[name]
+    one, now = (f"SELECT {call(each, 'o.total')} AS n FROM shop.orders o" for each in (name, other))
+    written = call(other, "`").upper().replace("`", "`o`.`total`")
+    was = f"SELECT {written} AS `n` FROM `shop`.`orders` AS `o`"
+    same = name in SPELLINGS or name in AS_CASTS
+    assert is_qualified_form(WITH_STAR[0] + was, WITH_STAR[1] + one, columns_of) is same
+    assert not is_qualified_form(WITH_STAR[1] + one, WITH_STAR[0] + was, columns_of)
+    for left, right in [(was, one), (one, now), (now, one), (one, was)]:
+        assert not is_qualified_form(left, right, columns_of)
+        assert not is_qualified_form(WITH_STAR[1] + left, WITH_STAR[1] + right, columns_of)
+    quoted = one.replace("o.total", "`o`.`total`").replace("AS n", "AS `n`")
+    assert not is_qualified_form(quoted, now.replace("SELECT ", "SELECT `o`.`id`, "), columns_of)
+
+
+VALUES = (
+    "NULL", "1", "-2.5D", "'abc'", "'2020-01-02'", "array(1, NULL, 2)", "CAST(NULL AS array<int>)",
+    "map(1, 2)", "DATE '2020-01-02'", "timestamp_ntz '2020-01-02 03:04:05'", "X'6162'", "true",
+)
+ARGUMENTS = {
+    "approx_percentile": ("1, 0.5", "NULL, 0.5"), "curdate": ("",), "pow": ("2, 3", "'x', 1"),
+    "date_diff": ("DATE '2020-01-02', '2020-01-01'", "DAY, DATE '2020-01-02', now()", "'x', 'y'"),
+    "ifnull": ("NULL, 1", "1, 'a'"), "nvl": ("NULL, 1", "1, 'a'"), "random": ("7", "NULL"),
+    "reduce": ("array(1, 2), 0, (a, x) -> a + x",),
+    "substr": ("'abc', 0, 2", "X'6162', -1", "1, 1"),
+    "to_unix_timestamp": ("'2020-01-02', 'yyyy-MM-dd'", "'x'", "DATE '2020-01-02'"),
+}
+MODES = (
+    {"spark.sql.ansi.enabled": "true"}, {"spark.sql.ansi.enabled": "false"},
+    {"spark.sql.ansi.enabled": "false", "spark.sql.timestampType": "TIMESTAMP_NTZ"},
+)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_what_counts_as_one_function_is_one_to_spark(
+    spark: SparkSession, mode: dict[str, str]
+) -> None:
+    """Both names give one value of one type, or none at all, with ANSI and without."""
+    from pyspark.errors import PySparkException
+
+    def value(text: str) -> object:
+        try:
+            found = spark.sql(f"SELECT {text} AS v")
+            return found.schema, repr(found.collect()[0][0])
+        except PySparkException:
+            return None
+
+    before = {key: spark.conf.get(key) for key in mode}
+    for key, said in mode.items():
+        spark.conf.set(key, said)
+    try:
+        differ = [
+            (name, arguments) for name in [*SPELLINGS, *AS_CASTS]
+            for arguments in ARGUMENTS.get(name, VALUES)
+            if value(call(name, arguments)) != value(call(OTHERS[name], arguments))
+        ]
+    finally:
+        for key, said in before.items():
+            spark.conf.set(key, str(said))
+    assert differ == []
 
 
 JOINED = {("star", "a"): ["x", "k"], ("star", "b"): ["y", "k"], ("star", "c"): ["z", "k"],
