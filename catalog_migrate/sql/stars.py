@@ -518,13 +518,13 @@ class Query:
                     or [part.lower() for part in each.path[-len(qualifier) :]] == qualifier
                 )
             ]
-            return _selected_of(named[0], block) if len(named) == 1 else []
+            return _select_columns(named[0], block) if len(named) == 1 else []
         found: Selected = []
         for number, relation in enumerate(block.relations):
             if relation.merged and not all(each.join for each in block.relations[1:number]):
                 raise NotPlain  # a setting decides what a comma binds to
             if not relation.is_selected:
-                found = _merged_first(found, relation.merged)
+                found = _put_merged_first(found, relation.merged)
                 continue
             columns = _columns_of(relation, block)
             if not columns:
@@ -540,7 +540,7 @@ def _columns_of(relation: Relation, block: Block) -> Selected:
     return [(_qualified(relation, name, block), name) for name in relation.columns or ()]
 
 
-def _selected_of(relation: Relation, block: Block) -> Selected:
+def _select_columns(relation: Relation, block: Block) -> Selected:
     """What a ``*`` behind the name of a relation stands for."""
     columns = _columns_of(relation, block)
     merges = [number for number, each in enumerate(block.relations) if each.merged]
@@ -557,10 +557,10 @@ def _selected_of(relation: Relation, block: Block) -> Selected:
         sum(each.has(name) is not False for each in before) != 1 for name in merged
     ):
         raise NotPlain
-    return _merged_first(columns, merged)
+    return _put_merged_first(columns, merged)
 
 
-def _merged_first(selected: Selected, merged: Sequence[str]) -> Selected:
+def _put_merged_first(selected: Selected, merged: Sequence[str]) -> Selected:
     """What is selected, the columns that a join merges before the others, as Spark has them."""
     names = [(name or "").lower() for _, name in selected]
     if any(names.count(name) != 1 for name in merged):
@@ -573,7 +573,7 @@ def _merged_first(selected: Selected, merged: Sequence[str]) -> Selected:
 
 def _merge(found: Selected, columns: Selected, merged: Sequence[str]) -> Selected:
     """What is selected of a join: first the columns that it merges, each once."""
-    left, right = (_merged_first(side, merged) for side in (found, columns))
+    left, right = (_put_merged_first(side, merged) for side in (found, columns))
     count = len(merged)
     return [
         *((quote_sql(name or ""), name) for _, name in left[:count]), *left[count:], *right[count:],
