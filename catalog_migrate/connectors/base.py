@@ -18,7 +18,7 @@ deltalake or a client library; methods import these themselves.
 **Layers.** This package lies below streams and imports nothing of it. What a method is given
 (:class:`~catalog_migrate.connectors.query.QuerySpec`, resolved options, frames of Spark) comes in
 as a value. What of ours needs the inner works of streams is named by an import string and loaded
-when it is used (:func:`load`).
+when it is used (:func:`pkgutil.resolve_name`).
 
 **Failures.** A method raises ConnectionFailed (nothing answers, or no access), EngineFailure (the
 act failed; ``transient=True``: it is repeated) or InvalidOptions; never the client library's own
@@ -32,7 +32,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
@@ -357,7 +357,8 @@ class Sink(_Side):
 def find_connector(name: str | None) -> Connector:
     """Return the connector of a name, as statements and definitions have it; import it if needed.
 
-    Raises ConnectorMissing where no package that is installed has it.
+    Raises ConnectorMissing where no package that is installed has it, or the one that has it cannot
+    be loaded or lacks a method.
     """
     return _find((name or "").upper())
 
@@ -366,7 +367,7 @@ def find_connector(name: str | None) -> Connector:
 def _find(name: str) -> Connector:
     place = OURS.get(name)
     if place is not None:
-        found: Connector = load(place)
+        found: Connector = resolve_name(place)
         return found
     point = find_plugin(name)
     if point is None:
@@ -376,8 +377,47 @@ def _find(name: str) -> Connector:
             f" (entry point {name} of {ENTRY_POINTS})",
             connector=name,
         )
-    loaded: Connector = point.load()
-    return loaded
+    package = "" if point.dist is None else f" of {point.dist.name}"
+    try:
+        plugin: Connector = point.load()
+    except Exception as error:
+        raise ConnectorMissing(
+            f"the connector {name}{package} ({point.value}) cannot be loaded:"
+            f" {type(error).__name__}: {error}",
+            remedy="install a version of the package that works with this one, and what it needs",
+            connector=name,
+        ) from error
+    absent = _absent_methods(plugin) if isinstance(plugin, Connector) else ["Connector"]
+    if absent:
+        raise ConnectorMissing(
+            f"the connector {name}{package} ({point.value}) does not implement"
+            f" {', '.join(absent)}",
+            remedy="install a version of the package that does; docs/connectors.md says what each"
+            " is for",
+            connector=name,
+        )
+    return plugin
+
+
+def _absent_methods(found: Connector) -> list[str]:
+    """What a connector must have by what it says of itself, and has from this module alone."""
+    wanted: list[tuple[object, type, str]] = []
+    source, sink = found.source, found.sink
+    if source is not None or sink is not None:
+        wanted.append((found, Connector, "identify"))
+    if found.shares_client:
+        wanted.append((found, Connector, "access"))
+    if source is not None and source.section.records:
+        wanted += ((source, Source, name) for name in ("survey", "read_range"))
+    if sink is not None and sink.ledger:
+        wanted += ((sink, Sink, name) for name in ("last_batch", "require_ledger", "fence"))
+    absent = [
+        f"{type(each).__name__}.{name}" for each, base, name in wanted
+        if getattr(type(each), name) is getattr(base, name)
+    ]
+    if source is not None and source.section.records and source.codec is None:
+        absent.append(f"{type(source).__name__}.codec")
+    return absent
 
 
 def find_if_installed(name: str | None) -> Connector | None:
@@ -445,7 +485,7 @@ def require_installed(external: External) -> Connector:
     try:
         return find_connector(external.connector)
     except ConnectorMissing as error:
-        if external.package is None:
+        if external.package is None or find_plugin(error.connector) is not None:
             raise
         raise ConnectorMissing(
             error.message, remedy=f"pip install {external.package}, for every process that runs"
@@ -468,9 +508,3 @@ def partition_codec(external: External) -> PartitionCodec:
 def connector_names() -> tuple[str, ...]:
     """Return the names of our connectors; others are found by their name only."""
     return tuple(OURS)
-
-
-def load(place: str) -> Any:
-    """Return the object of an import string ``package.module:name``."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)

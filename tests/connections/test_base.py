@@ -15,6 +15,7 @@ from catalog_migrate.connectors.base import (
     find_connector,
     find_if_installed,
     partition_codec,
+    require_installed,
 )
 from catalog_migrate.errors import ConnectorMissing, SyntaxProblem, UnsafeBlocked
 from catalog_migrate.model import connector_names as names
@@ -82,6 +83,47 @@ def test_a_missing_one_is_named() -> None:
     assert find_if_installed("QUEUE") is None
     with pytest.raises(SyntaxProblem, match="SSH TUNNEL"):
         parse_one("CREATE CONNECTION c TO QUEUE (PATH '/q')")
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    ("import no_such_client\n", "cannot be loaded: ModuleNotFoundError: No module named"),
+    ("CONNECTOR = 1\n", "does not implement Connector"),
+    ("""
+from catalog_migrate.connectors.base import Connector, Sink, Source
+from catalog_migrate.connectors.sections import Section
+class In(Source):
+    section = Section(options=(), records=True)
+    def check(self, resolved, external, columns, *, subject, timeout): return ()
+    def reader(self, spark, spec): return None
+class Out(Sink):
+    section = Section(options=())
+    ledger = "it"
+    def check(self, resolved, external, columns, *, subject, timeout): return ()
+    def writer(self, spark, spec): return None
+    def destination(self, external): return ""
+class Queue(Connector):
+    name = "QUEUE"
+    connection = Section(options=())
+    source, sink, shares_client = In(), Out(), True
+    def check(self, resolved, *, subject, timeout): return ()
+CONNECTOR = Queue()
+""", "does not implement Queue.identify, Queue.access, In.survey, In.read_range, Out.last_batch,"
+        " Out.require_ledger, Out.fence, In.codec"),
+])
+def test_a_package_that_does_not_work_is_named(
+    queue: str, tmp_path: Path, code: str, words: str
+) -> None:
+    """The error has the package and the cause; its items are held as those of a missing one, and
+    the remedy is not to install what is there."""
+    (tmp_path / f"{queue}.py").write_text(code)
+    with pytest.raises(ConnectorMissing) as caught:
+        find_connector("QUEUE")
+    assert caught.value.message.startswith(f"the connector QUEUE of {queue} ({queue}:CONNECTOR) ")
+    assert words in caught.value.message
+    assert find_if_installed("QUEUE") is None
+    with pytest.raises(ConnectorMissing, match="the connector QUEUE of") as again:
+        require_installed(External(connector="QUEUE", package=queue))
+    assert again.value.remedy == caught.value.remedy
 
 
 def test_a_lookup_imports_that_connector_only() -> None:

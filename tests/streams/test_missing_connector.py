@@ -35,6 +35,10 @@ class QueueSource(Source):
         return ()
     def reader(self, spark, spec):
         raise NotImplementedError
+    def survey(self, spec, *, timeout=10.0, sample=True):
+        raise NotImplementedError
+    def read_range(self, spark, spec, ranges):
+        raise NotImplementedError
 
 class Queue(Connector):
     name = 'QUEUE'
@@ -42,6 +46,8 @@ class Queue(Connector):
     source = QueueSource()
     def check(self, resolved, *, subject, timeout):
         return ()
+    def identify(self, resolved, names=(), *, subject, timeout, reads=False):
+        raise NotImplementedError
     def names(self, external):
         return (external.options['TOPIC'],)
 

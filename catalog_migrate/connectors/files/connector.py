@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from catalog_migrate.connectors.base import Connector, Frame, Identity, Session, Source, load
+from catalog_migrate.connectors.base import Connector, Frame, Identity, Session, Source
 from catalog_migrate.connectors.common_options import DECODING
 from catalog_migrate.connectors.files import options
 from catalog_migrate.connectors.files.client import files_directory
@@ -81,7 +82,7 @@ class FilesSource(Source):
 
     def reader(self, spark: Session, spec: QuerySpec) -> Frame:
         """Return the rows of the files."""
-        return load("catalog_migrate.streams.spark.sources:file_rows")(spark, spec)
+        return resolve_name("catalog_migrate.streams.spark.sources:file_rows")(spark, spec)
 
 
 CONNECTOR = Files()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +20,6 @@ from catalog_migrate.connectors.base import (
     Session,
     Sink,
     Source,
-    load,
 )
 from catalog_migrate.connectors.kafka import options
 from catalog_migrate.connectors.kafka.positions import KafkaCodec
@@ -185,7 +185,8 @@ class KafkaSink(Sink):
         from catalog_migrate.connectors.kafka.reader import require_reachable
 
         require_reachable(spark, spec)
-        writer: BatchWriter = load("catalog_migrate.streams.spark.kafka_sink:KafkaSink")(spec)
+        sink = resolve_name("catalog_migrate.streams.spark.kafka_sink:KafkaSink")
+        writer: BatchWriter = sink(spec)
         return writer
 
     def destination(self, external: External) -> str:
