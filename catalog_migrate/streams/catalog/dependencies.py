@@ -509,6 +509,8 @@ def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:
                 uses.setdefault(topic, []).append(name)
         else:
             uses[name] = list(topics)
+    if not sinks:
+        return {}
     graph = DependencyGraph(uses, keys)
     loops = {item_id: graph.loop(name) for item_id, name in sinks.items()}
     return {item_id: tuple(map(graph.key, loop)) for item_id, loop in loops.items() if loop}

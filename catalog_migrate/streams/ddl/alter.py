@@ -6,13 +6,13 @@ required and exclusive options are checked by the code that checks them there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Delete, Put, Update, preview
+from catalog_migrate.catalog.updates import Delete, Put, Update
 from catalog_migrate.connectors.base import require_installed
 from catalog_migrate.connectors.options import (
     alterable,
@@ -86,14 +86,14 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     definition, links = check_connection(
         state, wanted, item_id=found.item_id, before=external.options
     )
-    effect = _alter(state, found, definition, links, statement.validate)
+    effect, after = _alter(state, found, definition, links, statement.validate)
     if effect.updates:
-        after = preview(state, effect.updates)
         _check_inheriting_connections(state, after, found)
-        _check_own_rules(state, after, found)
+        reached = [each.item_id for each in effect.restarts]
+        _check_own_rules(state, after, reached)
         changed = diff(external.options, definition.external.options if definition.external else {})
         effect = msgspec.structs.replace(
-            effect, notices=(*effect.notices, *_list_unmoved(state, found, changed))
+            effect, notices=(*effect.notices, *_list_unmoved(state, reached, changed))
         )
     if statement.rotate and not any(name.startswith("NEXT ") for name in options):
         effect = msgspec.structs.replace(
@@ -107,10 +107,10 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
 
 
 def _list_unmoved(
-    state: State, found: dependencies.CatalogEntry, changed: Collection[str]
+    state: State, reached: Iterable[str], changed: Collection[str]
 ) -> Iterator[str]:
     """What stays as it is for sources that have an option of their own in the place of one here."""
-    for item_id in dependencies.dependents(state, found.item_id):
+    for item_id in reached:
         query = dependencies.by_id(state, item_id)
         kind: QueryKind = "source" if query.mapping.kind == "source" else "sink"
         own = query.external.options
@@ -144,9 +144,9 @@ def _check_inheriting_connections(
         alterable(whole.connector, "connection", diff(before.options, whole.options), where=where)
 
 
-def _check_own_rules(state: State, after: State, found: dependencies.CatalogEntry) -> None:
+def _check_own_rules(state: State, after: State, reached: Iterable[str]) -> None:
     """Refuse an alteration by which a query breaks a rule of its connector that it kept."""
-    for item_id in dependencies.dependents(after, found.item_id):
+    for item_id in reached:
         query = dependencies.by_id(after, item_id)
         used = query.item.links["connection"]
         kind: QueryKind = "source" if query.mapping.kind == "source" else "sink"
@@ -162,25 +162,26 @@ def _alter(
     definition: ObjectDefinition,
     links: dict[str, str],
     validate: bool | None,
-) -> Effect:
-    """The effect of giving ``found`` another definition, with who restarts."""
+) -> tuple[Effect, State]:
+    """The effect of giving ``found`` another definition, with who restarts; the state with it."""
     if definition == found.item.definition and links == found.item.links:
         return Effect(
             f"{found.text} unchanged", (),
             (f"{found.text} is unchanged: it already has these options; nothing restarts",),
-        )
+        ), state
     draft = Draft(state)
     draft.redefine(found, definition, links=links)
     after = draft.after()
     refuse_new_loops(state, after)
     refuse_shared_ports(after)
-    return Effect(
+    effect = Effect(
         f"{found.text} altered", draft.updates, validate=validate,
         alteration=Alteration(
             found.item_id, found.item.definition, definition, found.item.links, links
         ),
         restarts=restarts(state, after, [found.item_id]),
     )
+    return effect, after
 
 
 def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
@@ -196,7 +197,8 @@ def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
         reference=statement.reference or found.external.reference,
     )
     definition = dependencies.redefine(found.item, external)
-    return _alter(state, found, definition, dict(found.item.links), statement.validate)
+    effect, _ = _alter(state, found, definition, dict(found.item.links), statement.validate)
+    return effect
 
 
 def alter_query(state: State, statement: st.AlterItem) -> Effect:
@@ -219,13 +221,14 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     # what RESET takes away is stored again, as its default
     before = {*external.options, *_canonical(connector, statement)}
     checked, links = check_query(state, statement.kind, statement.name, wanted, before)
-    return _alter(
+    effect, _ = _alter(
         state,
         found,
         dependencies.redefine(found.item, checked),
         {**found.item.links, **links},
         None,
     )
+    return effect
 
 
 def _canonical(connector: str, statement: st.AlterItem) -> list[str]:
@@ -256,13 +259,14 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
     )
     if statement.kind == "sink":
         check_input(found.text, dependencies.by_id(state, found.item.links["reads"]), checked)
-    return _alter(
+    effect, _ = _alter(
         state,
         found,
         dependencies.redefine(found.item, checked),
         {**found.item.links, **links},
         None,
     )
+    return effect
 
 
 # -- holds ----------------------------------------------------------------------------------------
