@@ -115,6 +115,7 @@ def test_never_run(place: Place) -> None:
         ("starting", {"error": "no route to host"}, False),
         ("backing_off", {"error": "no route to host"}, False),
         ("stopped", {}, False),
+        ("stopped", {"error": "it waits for source default.s"}, False),
     ],
 )
 def test_what_a_runtime_reports(

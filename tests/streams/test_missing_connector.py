@@ -13,6 +13,8 @@ from catalog_migrate.connectors import base
 from catalog_migrate.errors import ConnectorMissing, RefusedStatement, UnsafeBlocked
 from catalog_migrate.model.connector_names import ENTRY_POINTS
 from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.cluster_log import QueryStatus, decode_failure
+from catalog_migrate.streams.catalog.failures import Failure
 from catalog_migrate.streams.catalog.query_spec import first_stream
 from catalog_migrate.streams.positions.positions import sent_before
 from catalog_migrate.streams.upstreams.upstream import input_known
@@ -171,3 +173,59 @@ def test_a_sink_waits_for_what_its_source_is(
     finally:
         monkeypatch.undo()
         base._find.cache_clear()
+
+
+SINK = "CREATE SINK wk FROM {} INTO KAFKA CONNECTION c (TOPIC 'o') FORMAT JSON"
+
+
+def _report(stage: Stage, kind: str, name: str) -> tuple[QueryStatus, Failure]:
+    for _ in range(10):
+        stage.turn()
+    item_id = dependencies.find(stage.state, kind, name).item_id
+    (found,) = [
+        each for each in stage.supervisor.statuses(stage.state) if each.item_id == item_id
+    ]
+    failure = decode_failure(found)
+    assert failure is not None
+    return found, failure
+
+
+def test_a_sink_that_waits_says_for_what(
+    stage: Stage, package: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its report names the source, and the package that this machine lacks; it is not held, for
+    once the source was identified where it runs the sink starts, and reports nothing of it."""
+    package.syspath_prepend(tmp_path / "site")
+    stage.client(lambda: None).run(SINK.format("w"))
+    package.undo()
+    base._find.cache_clear()
+    status, failure = _report(stage, "sink", "wk")
+    assert (status.state, failure.code) == ("stopped", "AWAITS_SOURCE")
+    assert status.error is not None
+    assert status.error.startswith("it waits for source default.w: the keys of its rows have the")
+    assert "; QUEUE is no type of connection that is installed here" in status.error
+    assert failure.remedy.startswith("pip install catalog_migrate_queue")
+    assert failure.statements == ("SHOW SOURCES",)
+    sink = dependencies.find(stage.state, "sink", "wk").item_id
+    assert not [hold for hold in stage.state.holds.values() if hold.item_id == sink]
+    source = dependencies.find(stage.state, "source", "w").item_id
+    stage.put("stream", source, msgspec.structs.replace(first_stream(source), upstream="other"))
+    stage.turn()
+    stage.turn()
+    (status,) = [each for each in stage.supervisor.statuses(stage.state) if each.item_id == sink]
+    assert status.failure is None or "AWAITS_SOURCE" not in status.failure
+    assert stage.supervisor.managed[sink].fingerprint
+
+
+def test_a_sink_waits_for_a_source_that_is_held(stage: Stage) -> None:
+    """Also of a connector that is installed: the report says that it is the source that is late."""
+    stage.client(lambda: None).run(
+        "CREATE SOURCE v (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 'v')"
+        " FORMAT JSON; PAUSE SOURCE v; " + SINK.format("v")
+    )
+    status, failure = _report(stage, "sink", "wk")
+    assert (status.state, failure.code, failure.passing) == ("stopped", "AWAITS_SOURCE", True)
+    assert status.error is not None
+    assert "which are on record once the source has started" in status.error
+    assert "installed" not in status.error
+    assert failure.remedy == "it starts by itself then; see why the source has not"

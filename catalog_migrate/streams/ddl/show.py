@@ -58,7 +58,6 @@ _STILL = frozenset({"backing_off", "held"})
 _BEFORE_A_HOLD = frozenset({"starting", "backing_off", "stopped"})
 
 
-
 def show(state: State, what: str, *, resolve: Resolve = resolve_secret) -> Rows:
     """Return the rows of ``SHOW what``; the public keys of tunnels are derived by ``resolve``."""
     return _connections(state, resolve) if what == "connections" else _LISTINGS[what](state)
@@ -71,16 +70,6 @@ def show_create(
     keys = _public_keys(state, found.item, resolve)
     notes = [f"-- {said}" for said in keys]
     return "\n".join([create_statement(state, found, held=True), *notes])
-
-
-
-
-
-
-
-
-
-
 
 
 def _named(state: State, kind: str) -> list[dependencies.CatalogEntry]:
@@ -390,13 +379,17 @@ def _still(
     elif not _runs(state, found):
         shown, step = "no runtime", _start(state, found)
     else:
-        again = status is not None and status.state == "starting" and bool(status.error)
-        if status is None or not (status.state in _STILL or again):
+        if status is None or not (status.state in _STILL or _waits(status)):
             return None
         shown, reasons = status.state, (status.error or "",)
         failure = decode_failure(status) or Failure(code="", message="")
         step = _onward(kind, name, _connection(state, found), failure)
     return StalledQuery(kind, name, shown, reasons, step.next, step.statements, step.remedy)
+
+
+def _waits(status: QueryStatus) -> bool:
+    """Whether a query that is to start again, or waits for its source, says why."""
+    return status.state in ("starting", "stopped") and bool(status.error)
 
 
 def _runs(state: State, found: dependencies.CatalogEntry) -> bool:

@@ -86,6 +86,7 @@ from catalog_migrate.streams.upstreams.upstream import (
     Upstream,
     begin_at_offsets,
     expired_positions,
+    find_awaited_input,
     input_known,
     require_ended_transactions,
     require_ledger,
@@ -766,6 +767,8 @@ class Supervisor:
             holds = list_holds(state, each.item_id)
             progress = managed.see()
             failure = managed.failure or self._find_hold(state, each.item_id)
+            if failure is None and not holds and managed.query is None and managed.starting is None:
+                failure = find_awaited_input(state, each.item_id)
             found.append(
                 QueryStatus(
                     item_id=each.item_id,

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
@@ -27,6 +28,7 @@ from catalog_migrate.connectors.base import (
     has_records,
     may_have_row_keys,
     partition_codec,
+    require_installed,
     sink_of,
     source_of,
 )
@@ -38,7 +40,8 @@ from catalog_migrate.connectors.validation import validate_connection, validate_
 from catalog_migrate.errors import ConnectorMissing, EngineFailure, UpstreamChanged
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import External
-from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE
+from catalog_migrate.streams.catalog import dependencies
+from catalog_migrate.streams.catalog.failures import NEW_TOPIC, SOURCE, Failure
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.targets import (
@@ -51,6 +54,9 @@ from catalog_migrate.streams.upstreams.databases import preflight_of
 
 OPEN_TRANSACTION = "OPEN_TRANSACTION"
 """The condition of a source that waits for a transaction to end."""
+
+AWAITS_SOURCE = "AWAITS_SOURCE"
+"""The condition of a sink that waits for the topic ids of its source."""
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -364,10 +370,30 @@ def input_known(state: State, item_id: str) -> bool:
     if reads is None:
         return True
     stream = state.streams.get(reads)
+    if stream is not None and stream.topics:
+        return True
     try:
-        if not has_records(state.items[reads].definition):
-            return True
+        return not has_records(state.items[reads].definition)
     except ConnectorMissing:
-        if not may_have_row_keys(item.definition) or (stream is not None and stream.upstream):
-            return True
-    return stream is not None and bool(stream.topics)
+        identified = stream is not None and bool(stream.upstream)
+        return identified or not may_have_row_keys(item.definition)
+
+
+def find_awaited_input(state: State, item_id: str) -> Failure | None:
+    """Return why a sink cannot start, by :func:`input_known`; None for a query that can."""
+    if input_known(state, item_id):
+        return None
+    source = dependencies.by_id(state, state.items[item_id].links["reads"])
+    waits = Failure(
+        AWAITS_SOURCE, f"it waits for {source.text}: the keys of its rows have the ids of that"
+        " source's topics, which are on record once the source has started",
+        remedy="it starts by itself then; see why the source has not",
+        statements=("SHOW SOURCES",), passing=True,
+    )
+    try:
+        require_installed(source.external)
+    except ConnectorMissing as error:
+        return replace(
+            waits, message=f"{waits.message}; {error.message}", remedy=error.remedy or ""
+        )
+    return waits
