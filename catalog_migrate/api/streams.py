@@ -278,11 +278,11 @@ def apply_unsafe(
     ``tolerance`` is by how many records doubled or skipped that may be exceeded.
     """
     from catalog_migrate.streams.positions.plan import read_plan
-    from catalog_migrate.streams.positions.planning import approved
+    from catalog_migrate.streams.positions.planning import approve
 
     plan = read_plan(file)
     return run_unsafe(
-        settings, lambda state: approved(state, plan, tolerance), reason=reason or plan.reason,
+        settings, lambda state: approve(state, plan, tolerance), reason=reason or plan.reason,
         confirm=confirm, key=key, on_note=on_note,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from catalog_migrate.model.objects import External, ObjectDefinition, OptionValue
 from catalog_migrate.report.report import Difference
-from catalog_migrate.streams.catalog.query_spec import hidden
+from catalog_migrate.streams.catalog.query_spec import hide_secrets
 
 
 def list_options(
@@ -25,7 +25,7 @@ def list_options(
 def _option_texts(definition: ObjectDefinition | None) -> Mapping[str, str]:
     if definition is None:
         return {}
-    external = hidden(definition).external or External()
+    external = hide_secrets(definition).external or External()
     named: dict[str, OptionValue | None] = {
         "CONNECTION" if definition.kind != "connection" else "USING CONNECTION":
             external.connection,

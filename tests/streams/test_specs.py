@@ -186,7 +186,7 @@ class TestStoredByAnOlderVersion:
         file = tmp_path / "plan.json"
         file.write_bytes(plans.encode_plan(plan))
         assert VALUE not in file.read_text()
-        back = planning.approved(state, plans.read_plan(str(file)), 0)
+        back = planning.approve(state, plans.read_plan(str(file)), 0)
         assert back.parts == request.parts
 
     def test_a_plan_of_an_older_version(self, as_was: AsWas, tmp_path: Path) -> None:

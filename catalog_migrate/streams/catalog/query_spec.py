@@ -94,16 +94,16 @@ def without_secrets(external: External) -> External:
     return msgspec.structs.replace(external, overrides={**external.overrides, **hidden})
 
 
-def hidden(definition: ObjectDefinition) -> ObjectDefinition:
-    """A definition with :func:`without_secrets` of its external part."""
+def hide_secrets(definition: ObjectDefinition) -> ObjectDefinition:
+    """Return a definition with :func:`without_secrets` of its external part."""
     if definition.external is None:
         return definition
     return msgspec.structs.replace(definition, external=without_secrets(definition.external))
 
 
-def restored(shown: ObjectDefinition, standing: ObjectDefinition) -> ObjectDefinition:
-    """A definition as it was before :func:`hide_options`; what it hides stands in ``standing``."""
-    external, there = shown.external, standing.external
+def restore_secrets(shown: ObjectDefinition, present: ObjectDefinition) -> ObjectDefinition:
+    """Return a definition as it was before :func:`hide_secrets`; ``present`` has what it hides."""
+    external, there = shown.external, present.external
     if external is None or there is None:
         return shown
     back = {

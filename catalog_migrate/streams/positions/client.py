@@ -87,9 +87,12 @@ class UnsafeClient(OperationClient):
         if key is not None and key in state.operations:
             return self.awaited(key)
         what, kind = "the unsafe operation", request.parts[0].after.kind
-        asked = confirm is not never_confirm
+        can_confirm = confirm is not never_confirm
         require(
-            list_missing(state, cluster, reason=reason, confirmed=asked, said=said, kind=kind), what
+            list_missing(
+                state, cluster, reason=reason, confirmed=can_confirm, said=said, kind=kind
+            ),
+            what,
         )
         plan = self.plan(request, reason or "")
         if not plan.changes:

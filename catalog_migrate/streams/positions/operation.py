@@ -59,12 +59,13 @@ from catalog_migrate.streams.positions.operation_row import list_missing, requir
 from catalog_migrate.streams.positions.plan import ItemPlan, Row
 from catalog_migrate.streams.positions.planning import (
     Bound,
+    preview_parts,
     require_same_topics,
     sends,
     survey_parts,
     surveys_of,
     unsent,
-    validated,
+    validate_parts,
 )
 from catalog_migrate.streams.positions.requests import (
     Request,
@@ -141,8 +142,9 @@ class UnsafeOperation(OperationRun):
         )
         Bound(request).check(state)
         require_checked(request)
-        self._validate(state, request)
-        self._early = self._survey(state, request, sample=False, wait=True)
+        after = preview_parts(state, request.parts)
+        self._validate(after, request)
+        self._early = self._survey(state, after, request, sample=False, wait=True)
         self.move("stopping", Commit("hold"))
 
     def _stop(self) -> None:
@@ -153,14 +155,14 @@ class UnsafeOperation(OperationRun):
         state, row = self.follow(), self.row
         request = request_in(row)
         Bound(request).check(state)
-        anew = {part.item_id for part in request.parts if part.begins_anew}
+        copied = {part.item_id for part in request.parts if part.copies_all}
         self.execute([
             *(StopQuery(step) for step in self.steps("stop") if step.id in row.dependents),
-            *(SettleCheckpoint(step, state, step.id in anew) for step in self.steps("settle")),
+            *(SettleCheckpoint(step, state, step.id in copied) for step in self.steps("settle")),
         ])
         if request.policy != "allow":
             self._await_sent(self._early, row.limit)
-        items = self._survey(state, request)
+        items = self._survey(state, preview_parts(state, request.parts), request)
         require_same_topics(request, items)
         totals = Totals.over(item.totals for item in items)
         _require_tolerated(request, totals)
@@ -183,8 +185,8 @@ class UnsafeOperation(OperationRun):
     def _restore(self) -> None:
         """A table goes back, then what follows that is committed; all of it is in the row.
 
-        A RESTORE of somebody who died before it is barred, which refuses the operation. Once it has
-        happened no error ends the operation: it is taken up again.
+        A RESTORE of a process that died before it is barred, which refuses the operation. Once it
+        has happened no error ends the operation: it is taken up again.
         """
         commit = commit_in(self.row)
         back = commit.restore
@@ -202,9 +204,9 @@ class UnsafeOperation(OperationRun):
                 raise
             self.refuse(error)
 
-    def _validate(self, state: State, request: Request) -> None:
+    def _validate(self, after: State, request: Request) -> None:
         refusing = find_refusals(self.validate(
-            lambda: validated(state, request, ports=self.supervisor.ports)
+            lambda: validate_parts(after, request, ports=self.supervisor.ports)
         ))
         if refusing:
             raise ValidationFailed(
@@ -228,11 +230,13 @@ class UnsafeOperation(OperationRun):
         return msgspec.structs.replace(move, edit=edit, snapshot=kept)
 
     def _survey(
-        self, state: State, request: Request, *, sample: bool = True, wait: bool = False
+        self, state: State, after: State, request: Request, *, sample: bool = True,
+        wait: bool = False,
     ) -> tuple[ItemPlan, ...]:
         supervisor = self.supervisor
         surveys = surveys_of(
-            state, request, ports=supervisor.ports, now=supervisor.clock.wall(), sample=sample
+            state, after, request, ports=supervisor.ports, now=supervisor.clock.wall(),
+            sample=sample,
         )
         return survey_parts(surveys, sends=self._sends if wait else lambda _: False)
 
@@ -262,7 +266,7 @@ class UnsafeOperation(OperationRun):
     def _commit(self, request: Request, commit: UnsafeCommit) -> None:
         """The one commit: definitions, generations, the exact lines, and the row.
 
-        After a RESTORE nobody's change of a definition stands against it any more.
+        After a RESTORE no other process's change of a definition refuses it any more.
         """
         self.alive()
         back, totals = commit.restore, commit.totals
@@ -340,11 +344,11 @@ class UnsafeOperation(OperationRun):
 class SettleCheckpoint(Operation[UnsafeOperation]):
     """Settles what was under way; runs its batch where that takes Spark.
 
-    ``anew``: the query takes a new snapshot, so that its batch may be given up.
+    ``copied``: the query takes a new snapshot, so that its batch need not be run.
     """
 
     state: State
-    anew: bool
+    copied: bool
 
     def run(self, context: UnsafeOperation) -> None:
         """Settle it; raises :class:`EngineFailure` where nothing can."""
@@ -355,10 +359,10 @@ class SettleCheckpoint(Operation[UnsafeOperation]):
         try:
             supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
         except CatalogMigrateError:
-            # where the slot is lost nobody can; all that it would bring is in a new snapshot
+            # where the slot is lost it cannot be run; its rows are in the new snapshot
             checkpoint = supervisor.ports.checkpoint(spec.checkpoint)
             batch = checkpoint.state().batch
-            if not self.anew or batch is None:
+            if not self.copied or batch is None:
                 raise
             write_commit(checkpoint, batch)
 

@@ -9,7 +9,7 @@ import msgspec
 from catalog_migrate.connectors.postgres.types import lsn_text
 from catalog_migrate.errors import EditedPlan, UnsupportedFormat
 from catalog_migrate.streams.catalog.operation_records import Move, Totals
-from catalog_migrate.streams.catalog.query_spec import hidden
+from catalog_migrate.streams.catalog.query_spec import hide_secrets
 from catalog_migrate.streams.positions.requests import Request, split_of
 
 FORMAT = 1
@@ -172,7 +172,9 @@ def encode_plan(plan: UnsafePlan) -> bytes:
 
 def _shown(plan: UnsafePlan) -> UnsafePlan:
     parts = tuple(
-        msgspec.structs.replace(part, before=hidden(part.before), after=hidden(part.after))
+        msgspec.structs.replace(
+            part, before=hide_secrets(part.before), after=hide_secrets(part.after)
+        )
         for part in plan.request.parts
     )
     return msgspec.structs.replace(

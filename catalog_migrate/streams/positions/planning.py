@@ -33,7 +33,7 @@ from catalog_migrate.streams.catalog.operation_records import (
 from catalog_migrate.streams.catalog.query_spec import (
     first_stream,
     options_of,
-    restored,
+    restore_secrets,
 )
 from catalog_migrate.streams.catalog.requirements import require_same
 from catalog_migrate.streams.catalog.updates import Redefine
@@ -75,8 +75,8 @@ _READ_SINCE = (
 )
 
 
-def altered(state: State, parts: tuple[ItemRequest, ...]) -> State:
-    """Return the state with the definitions of afterwards, which is not committed."""
+def preview_parts(state: State, parts: tuple[ItemRequest, ...]) -> State:
+    """Return the state with the new definitions of parts, which is not committed."""
     return preview(state, [
         Redefine(part.item_id, part.after, part.links_after) for part in parts
     ])
@@ -105,10 +105,9 @@ def survey_parts(
 
 
 def surveys_of(
-    state: State, request: Request, *, ports: Ports, now: float, sample: bool = True
+    state: State, after: State, request: Request, *, ports: Ports, now: float, sample: bool = True
 ) -> list[Survey]:
-    """Return a survey of each part of a request."""
-    after = altered(state, request.parts)
+    """Return a survey of each part of a request; ``after`` is by :func:`preview_parts`."""
     return [Survey(state, after, request, part, ports, now, sample) for part in request.parts]
 
 
@@ -126,7 +125,7 @@ def _survey(survey: Survey, found: Mapping[str, ItemPlan]) -> ItemPlan:
 def _require_accepted(survey: Survey, item: ItemPlan) -> None:
     if item.foreign and not survey.request.accept_new_topic:
         what, word = (
-            ("another server than the one", "the") if survey.part.is_postgres
+            ("another server than the one", "the") if survey.part.has_tables
             else ("topics that are not those", "topic")
         )
         raise UnsafeBlocked(
@@ -219,14 +218,12 @@ def _require_whole(checkpoint: Checkpoint) -> None:
     retry(look, UnsettledCheckpoint, repeat(0, _LOOKS - 1))
 
 
-def validated(
-    state: State, request: Request, *, ports: Ports
-) -> tuple[Finding, ...]:
-    """Probe the properties of afterwards; ids of topics are judged by :func:`survey_parts`."""
-    if request.skip_validate:
+def validate_parts(after: State, request: Request, *, ports: Ports) -> tuple[Finding, ...]:
+    """Probe the new properties, which ``after`` has by :func:`preview_parts`; ids of topics are
+    judged by :func:`survey_parts`."""
+    changed = [part for part in request.parts if part.redefines and not request.skip_validate]
+    if not changed:
         return ()
-    changed = tuple(part for part in request.parts if part.redefines)
-    after = altered(state, request.parts)
     after = preview(after, [
         Amend("stream", part.item_id, {"upstream": "", "topics": {}}) for part in changed
     ])
@@ -246,10 +243,10 @@ def plan_unsafe(
     """
     Bound(request).check(state)
     require_checked(request)
-    after = altered(state, request.parts)
+    after = preview_parts(state, request.parts)
     refuse_new_loops(state, after)
-    verdicts = validated(state, request, ports=ports)
-    surveys = surveys_of(state, request, ports=ports, now=now)
+    verdicts = validate_parts(after, request, ports=ports)
+    surveys = surveys_of(state, after, request, ports=ports, now=now)
     found = survey_parts(surveys, sends=partial(sends, state))
     items = [
         _plan_item(survey, item, verdicts, with_times=with_times)
@@ -264,8 +261,8 @@ def plan_unsafe(
     if not plan.changes or not raised.apply(state):
         return plan
     first, *others = items
-    said = msgspec.structs.replace(first, notes=(*first.notes, raised.notice))
-    return msgspec.structs.replace(plan, items=(said, *others))
+    first = msgspec.structs.replace(first, notes=(*first.notes, raised.notice))
+    return msgspec.structs.replace(plan, items=(first, *others))
 
 
 def _plan_item(
@@ -305,7 +302,7 @@ def _notes(survey: Survey, item: ItemPlan) -> Iterator[str]:
             f"rows of the old topic are still to be sent by {names}: the source is stopped first, "
             "and goes over when they are"
         )
-    if not part.is_postgres:
+    if not part.has_tables:
         if item.foreign:
             yield _READ_SINCE
         if request.undoes and part.restore is None:
@@ -331,13 +328,13 @@ def _kept_elsewhere(state: State, item_id: str) -> Iterator[str]:
 
 
 def _with_times(survey: Survey, rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The rows with when what comes twice was written, in their notes; unknown is said.
+    """The rows with when what comes twice was written, in their notes, also that it is not known.
 
     Where a topic was created again under its name, offsets are in the table twice and say nothing
     about which record they are of.
     """
     state, item_id = survey.state, survey.part.item_id
-    if survey.part.is_postgres:
+    if survey.part.has_tables:
         return rows
     back = [
         OffsetRange(row.topic, row.partition, row.target, row.current) for row in rows
@@ -346,11 +343,11 @@ def _with_times(survey: Survey, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     path = dependencies.location(state, state.items[item_id].shard or "")
     again = earlier_topics(state, item_id)
     spans = survey.ports.tables.time_spans(path, [each for each in back if each.topic not in again])
-    asked = {each.topic_partition for each in back}
+    read_again = {each.topic_partition for each in back}
 
     def add_times(row: Row) -> Row:
         partition = (row.topic, row.partition)
-        if partition not in asked:
+        if partition not in read_again:
             return row
         first, last = spans.get(partition, ("", ""))
         span = f"written {first} to {last}" if first else "written at unknown times"
@@ -412,7 +409,7 @@ def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
 _NOT_BELOW = frozenset({"cluster", "connection", "secret"})
 
 
-def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
+def approve(state: State, plan: UnsafePlan, tolerance: int) -> Request:
     """Return the request that applies a plan: its numbers, and by how much they may be exceeded.
 
     Raises :class:`StalePlan` when the plan is of another catalog, other definitions or positions.
@@ -430,10 +427,11 @@ def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
         ) from error
     parts = tuple(
         msgspec.structs.replace(
-            part, before=restored(part.before, standing), after=restored(part.after, standing)
+            part, before=restore_secrets(part.before, present),
+            after=restore_secrets(part.after, present),
         )
         for part in plan.request.parts
-        for standing in (state.items[part.item_id].definition,)
+        for present in (state.items[part.item_id].definition,)
     )
     return msgspec.structs.replace(
         plan.request, parts=parts, approved=plan.totals, tolerance=tolerance,
@@ -460,7 +458,7 @@ def _other_topics(request: Request, item: ItemPlan) -> list[str]:
 
 
 def _require_undoable(request: Request, item: ItemPlan) -> None:
-    """:class:`UnsafeBlocked` when the topic of before is missing: no new plan brings it back."""
+    """:class:`UnsafeBlocked` when the earlier topic is missing: no new plan restores it."""
     other = _other_topics(request, item)
     if request.undoes and other:
         raise UnsafeBlocked(

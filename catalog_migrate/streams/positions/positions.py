@@ -83,7 +83,7 @@ class Survey:
 
     @cached_property
     def stream(self) -> StreamRecord:
-        """The committed record of before."""
+        """The record as it is committed."""
         return self.state.streams.get(self.part.item_id) or first_stream(self.part.item_id)
 
     @cached_property
@@ -460,8 +460,8 @@ def require_no_problem(name: str, item: ItemPlan) -> None:
 def left_unread(state: State, item: ItemPlan, *, ports: Ports) -> tuple[int, tuple[str, ...]]:
     """Count the records behind the position that are no longer read, with notes on them.
 
-    Asked of the definition of before; of a broker that is missing it is not known, and that is a
-    note.
+    The present definition says where they are; of a broker that is missing it is not known, and
+    that is a note.
     """
     there, stream = state.items[item.item_id], state.streams.get(item.item_id)
     if not has_records(there.definition) or stream is None or not item.topics:

@@ -82,8 +82,8 @@ def _partitions(item: ItemPlan, limit: int) -> list[str]:
         return []
     head = ("table", *HEAD[1:]) if item.rows[0].log else HEAD
     cells = [head, *(_cells(row) for row in item.rows[:limit])]
-    told = NEXT_CHANGE if item.rows[0].log else NEXT
-    lines = [f"  {told}", *(f"  {line}" for line in align(cells, right=range(1, len(HEAD) - 1)))]
+    meaning = NEXT_CHANGE if item.rows[0].log else NEXT
+    lines = [f"  {meaning}", *(f"  {line}" for line in align(cells, right=range(1, len(HEAD) - 1)))]
     if len(item.rows) > limit:
         lines.append(f"  … and {len(item.rows) - limit} partitions more (--format json has all)")
     return lines

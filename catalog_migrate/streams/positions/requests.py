@@ -43,8 +43,6 @@ TIES: tuple[Ties, ...] = get_args(Ties)
 CHUNK = 50_000
 """Records of one chunk of a backfill, at most."""
 
-"""Options after which the positions of before mean nothing."""
-
 
 class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is asked of one source or sink.
@@ -90,12 +88,12 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     @property
-    def is_postgres(self) -> bool:
+    def has_tables(self) -> bool:
         """Whether it is on a source of several tables, which has one position for all."""
         return has_tables(self.after)
 
     @property
-    def is_kafka(self) -> bool:
+    def has_records(self) -> bool:
         """Whether it is on a source that reads records of partitions."""
         return has_records(self.after)
 
@@ -105,9 +103,9 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return source_of(self.after.external or External()).codec is not None
 
     @property
-    def begins_anew(self) -> bool:
-        """Whether a POSTGRES source takes a new snapshot of all of its tables."""
-        return self.is_postgres and self.reset == ()
+    def copies_all(self) -> bool:
+        """Whether the source takes a new snapshot of all of its tables."""
+        return self.has_tables and self.reset == ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -116,12 +114,12 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return diff(old, new)
 
     def begins(self, partitions: Iterable[Partition]) -> dict[Partition, Target]:
-        """Return where partitions of a Kafka source begin that were not read yet."""
+        """Return where partitions begin that were not read yet."""
         start, starts = start_targets(self.after.external or External())
         return {each: starts.get(each, start) for each in partitions}
 
     def named(self) -> dict[Partition, Target]:
-        """Return the targets of the partitions of a Kafka source that are named."""
+        """Return the targets of the partitions that are named."""
         read = {partition_of(split): text for split, text in self.targets.items()}
         return self.begins(each for each, text in read.items() if text is None) | {
             each: parse_target(text) for each, text in read.items() if text is not None
@@ -250,7 +248,7 @@ def split_of(partition: Partition) -> str:
 
 def _require_records(parts: Iterable[ItemRequest]) -> None:
     for part in parts:
-        if not part.is_kafka:
+        if not part.has_records:
             raise UnsafeBlocked(
                 f"{part.after.kind} {part.after.item_name} has no records to read afterwards",
                 remedy="leave BACKFILL away",
@@ -259,7 +257,7 @@ def _require_records(parts: Iterable[ItemRequest]) -> None:
 
 def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
     """A part whose positions go over by time; what cannot be translated begins at START."""
-    if not part.is_kafka:
+    if not part.has_records:
         raise UnsafeBlocked(
             f"{part.after.kind} {part.after.item_name} has no positions to translate",
             remedy="leave TRANSLATE BY away",
@@ -348,7 +346,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
         **_positions(found, statement.actions),
     )
     _require_fitting(found, part, by_time=by_time)
-    if part.is_kafka:  # a mistake in any target is an error at once
+    if part.has_records:  # a mistake in any target is an error at once
         part.named()
         for split in part.reset or ():
             partition_of(split)
@@ -538,7 +536,7 @@ def _require_fitting(found: dependencies.CatalogEntry, part: ItemRequest, *, by_
             remedy="to read a file again, put it there under another name; to read all again, "
             "RESET SPLITS; to pass a file over, take it away before it is read",
         )
-    if part.is_postgres:
+    if part.has_tables:
         _require_one_position(found, part)
     unplaced = kind == "source" and not part.chooses and not by_time
     if unplaced and (moved := _list_moves(part)):

@@ -362,7 +362,7 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
     moves = tuple(move for move in moves_in(row) if not move.past)
     _require_done(key, row, moves)
     done = {part.item_id: part for part in request_in(row).parts}
-    if restore_table and any(part.is_postgres for part in done.values()):
+    if restore_table and any(part.has_tables for part in done.values()):
         raise UnsafeBlocked(
             f"operation {key} is on a POSTGRES source, which writes a table for each one upstream:"
             " --restore-table does not take several back as one",

@@ -26,7 +26,7 @@ from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.positions.audit import Acknowledge, unacknowledged
 from catalog_migrate.streams.positions.plan import decode_plan, encode_plan
-from catalog_migrate.streams.positions.planning import approved
+from catalog_migrate.streams.positions.planning import approve
 from catalog_migrate.streams.positions.requests import request_of
 from catalog_migrate.streams.positions.restore import undo_request
 from catalog_migrate.streams.runtime.ports import Ports
@@ -284,15 +284,15 @@ class TestTwo:
         plan = decode_plan(encode_plan(plan), "plan.json")
         stage.produce(topic, 0, 5)
         with pytest.raises(StalePlan, match="more than was approved") as caught:
-            client.run(approved(stage.state, plan, 4), "test", confirm=lambda _: True)
+            client.run(approve(stage.state, plan, 4), "test", confirm=lambda _: True)
         assert caught.value.exit_code == 4
         assert caught.value.changes == ("skipped: 9 records, approved were 4 (tolerance 4)",)
         assert stage.positions() == {0: 6}
         assert not stage.state.holds
-        client.run(approved(stage.state, plan, 5), "test", confirm=lambda _: True)
+        client.run(approve(stage.state, plan, 5), "test", confirm=lambda _: True)
         assert stage.positions() == {0: 15}
         with pytest.raises(StalePlan, match="moved on"):
-            approved(stage.state, plan, 5)
+            approve(stage.state, plan, 5)
 
 
 class TestUndo:

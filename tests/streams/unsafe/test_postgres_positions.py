@@ -33,7 +33,7 @@ from catalog_migrate.streams.ddl.execute import Executor, Result
 from catalog_migrate.streams.ddl.plans import plan_statement
 from catalog_migrate.streams.positions.client import UnsafeClient
 from catalog_migrate.streams.positions.plan import UnsafePlan, decode_plan, encode_plan
-from catalog_migrate.streams.positions.planning import approved
+from catalog_migrate.streams.positions.planning import approve
 from catalog_migrate.streams.positions.positions_file import export
 from catalog_migrate.streams.positions.render import render
 from catalog_migrate.streams.positions.requests import request_of
@@ -289,7 +289,7 @@ class TestPositions:
         plan = place.plan(actions)
         read = decode_plan(encode_plan(plan), "plan.json")
         assert read == plan
-        request = approved(place.state, read, 0)
+        request = approve(place.state, read, 0)
         client = UnsafeClient(
             place.log, lambda _state, _item: None, SystemClock(), ports=place.ports
         )
