@@ -34,8 +34,10 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.operations.operation import execute
 from catalog_migrate.operations.steps import Step, interruptions, number_steps
+from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.ddl.execute import Executor, Result
+from catalog_migrate.streams.ddl.explanation import explain
 from catalog_migrate.streams.positions import restore
 from catalog_migrate.streams.positions.operation import RestoreTable, UnsafeOperation
 from catalog_migrate.streams.runtime.alter_operation import AlterOperation
@@ -714,6 +716,33 @@ class TestTheProgramIsWhatRuns:
         assert len(stage.row.program) == len(steps)
         logged = [one for each in reversed(list(entries(stage.log))) for one in each.executed]
         assert tuple(logged) == result.executed
+
+    @pytest.mark.parametrize(
+        ("statement", "made"),
+        [
+            ("ALTER CONNECTION c SET (BROKER 'b:9092')", 2),  # planned, then looked at
+            ("ALTER SOURCE s UNSAFE INJECT OFFSETS (TO earliest) REASON 'again'", 1),
+            ("ALTER SOURCE s UNSAFE SET (TOPIC = 'u'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+             " REASON 'moved'", 2),  # the second has no ids on record, which validation would miss
+        ],
+    )
+    def test_how_often_the_state_afterwards_is_made(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, statement: str, made: int
+    ) -> None:
+        """EXPLAIN makes it once for the program and everything that is looked at."""
+        states: list[State] = []
+        apply = State.apply_edits
+
+        def count(state: State, *args: Any) -> State:
+            states.append(apply(state, *args))
+            return states[-1]
+
+        (parsed,) = parse(statement)
+        state = stage.state
+        monkeypatch.setattr(State, "apply_edits", count)
+        found = explain(state, parsed.statement, ports=stage.supervisor.ports)
+        assert found.program
+        assert len(states) == made
 
     @pytest.mark.parametrize("explain", ["", "EXPLAIN "])
     def test_over_two_clusters(self, stage: Stage, explain: str) -> None:

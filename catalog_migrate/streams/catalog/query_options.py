@@ -30,7 +30,8 @@ def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
     return ObjectDefinition(**data)  # type: ignore[arg-type]
 
 
-def _refuse(where: str, problems: Sequence[Problem]) -> None:
+def refuse(where: str, problems: Sequence[Problem]) -> None:
+    """Raise RefusedStatement with all problems, where there are any."""
     if problems:
         raise RefusedStatement(
             f"{where}: {'; '.join(each.message for each in problems)}",
@@ -47,7 +48,7 @@ def check_query(
     ``before`` are the names of the options of what is altered, None for a CREATE; see
     :func:`~catalog_migrate.connectors.options.complete_options`.
     """
-    connector = _connector(external.connector)
+    connector = require_connector(external.connector)
     where = f"{kind} {named(kind, name).item_name}"
     if external.connection is None:
         raise RefusedStatement(f"{where} names no connection", remedy="write CONNECTION c")
@@ -97,7 +98,7 @@ def require_own_rules(
     where: str, kind: QueryKind, external: External, connection: Mapping[str, OptionValue]
 ) -> None:
     """Raise RefusedStatement with everything that the connector itself refuses."""
-    _refuse(where, own_problems(kind, external, connection))
+    refuse(where, own_problems(kind, external, connection))
 
 
 def _check_unit(
@@ -176,8 +177,8 @@ def _remedy(registered: Sequence[str], formats: Sequence[str]) -> str:
     return "write " + ", or ".join(filter(None, (without, with_registry)))
 
 
-def _connector(name: str | None) -> str:
-    """The canonical name. Raises RefusedStatement where there is no such connector."""
+def require_connector(name: str | None) -> str:
+    """Return the canonical name; raise RefusedStatement where there is no such connector."""
     try:
         return find_connector(name).name
     except ConnectorMissing as error:

@@ -40,7 +40,12 @@ from catalog_migrate.streams.catalog.accepted import (
 from catalog_migrate.streams.catalog.cluster_log import LOG_COLUMNS, OPERATOR
 from catalog_migrate.streams.catalog.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.catalog.operation_records import earlier_topics
-from catalog_migrate.streams.catalog.query_options import _connector, _refuse, check_query, named
+from catalog_migrate.streams.catalog.query_options import (
+    check_query,
+    named,
+    refuse,
+    require_connector,
+)
 from catalog_migrate.streams.catalog.statement_changes import Draft, Effect
 from catalog_migrate.streams.catalog.upstream_tables import (
     TRANSACTION_COLUMNS,
@@ -124,7 +129,7 @@ def check_connection(
     Raises InvalidOptions with all problems, UnknownItem, RefusedStatement for a circle.
     """
     external = definition.external or External()
-    connector = _connector(external.connector)
+    connector = require_connector(external.connector)
     where = f"connection {definition.item_name}"
     links: dict[str, str] = {}
     inherited: Mapping[str, OptionValue] = {}
@@ -282,7 +287,7 @@ def _require_accepted(
 ) -> None:
     """RefusedStatement with everything that a source or sink of that kind does not take."""
     columns = getattr(statement, "columns", ())
-    _refuse(where, problems_of(kind, external, columns, connection))
+    refuse(where, problems_of(kind, external, columns, connection))
 
 
 def _put_pause(

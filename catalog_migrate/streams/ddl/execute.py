@@ -271,7 +271,9 @@ class Executor(OperationClient):
             links_after=dict(change.links_after), dependents=effect.affected, limit=self.limit,
             validate=effect.validate is not False,
             detail={"since": utc_now(self.clock), "summary": effect.summary},
-            program=store_program(program_of_effect(state, effect)),
+            program=store_program(
+                program_of_effect(state, preview(state, effect.updates), effect)
+            ),
         )
         self.ask(row, key, "operation", effect.summary)
         ended = self.wait(key, partial(_unfinished, key, effect))

@@ -89,7 +89,7 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> Explanati
         return Explanation(statement, state, state, effect)
     after = preview(state, effect.updates)
     return Explanation(
-        statement, state, after, effect, program_of_effect(state, effect),
+        statement, state, after, effect, program_of_effect(state, after, effect),
         validate_effect(state, after, effect, ports=ports, held=True),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 from catalog_migrate.catalog.records import EXTERNAL_FORMAT
 from catalog_migrate.catalog.requirements import Requirement
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.updates import Edit, RaiseFormat, edits_of, find_effects, preview
+from catalog_migrate.catalog.updates import Edit, RaiseFormat, edits_of, find_effects
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.names import split_name
@@ -195,8 +195,10 @@ def is_planned(statement: st.Statement) -> bool:
     return type(statement) in _PLANS
 
 
-def program_of_effect(state: State, effect: Effect) -> Program:
+def program_of_effect(state: State, after: State, effect: Effect) -> Program:
     """What the runtime executes for an ALTER; nothing where none is alive, or no query restarts.
+
+    ``after`` is the state with the effect.
 
     Raises as :func:`~catalog_migrate.streams.ddl.plans.cluster_of`.
     """
@@ -206,8 +208,7 @@ def program_of_effect(state: State, effect: Effect) -> Program:
     if not runtime_lives(state, cluster_of(state, effect)):
         return ()
     return alter_program(
-        preview(state, effect.updates), change.item_id, effect.affected,
-        validate=effect.validate is not False,
+        after, change.item_id, effect.affected, validate=effect.validate is not False
     )
 
 

@@ -82,9 +82,6 @@ Reconcile = Callable[[State], None]
 """Brings the names in the session's catalog in line with a state."""
 
 
-# -- operations ------------------------------------------------------------------------------------
-
-
 # -- the runtime -----------------------------------------------------------------------------------
 
 
