@@ -146,7 +146,7 @@ def declared_columns(spec: QuerySpec) -> tuple[Column, ...]:
 
 def written_columns(spec: QuerySpec) -> tuple[Column, ...]:
     """Return the columns that a sink writes: positions only where KEY or ORDER BY names them."""
-    if not reads_kafka_source(spec):
+    if not has_record_positions(spec):
         return spec.columns
     named = {fold(name) for name in (*spec.external.key, *spec.external.order_by)}
     return tuple(
@@ -156,7 +156,7 @@ def written_columns(spec: QuerySpec) -> tuple[Column, ...]:
     )
 
 
-def reads_kafka_source(spec: QuerySpec) -> bool:
+def has_record_positions(spec: QuerySpec) -> bool:
     """Return whether a sink reads the shard of a source with records, whose rows have positions."""
     return bool(spec.topic_ids) or (
         spec.reads_stream and any(column.name == TOPIC for column in spec.columns)

@@ -24,7 +24,7 @@ from catalog_migrate.connectors.query import (
     TOPIC,
     QuerySpec,
     find_columns,
-    reads_kafka_source,
+    has_record_positions,
     written_columns,
 )
 from catalog_migrate.connectors.row_values import hash_key
@@ -88,7 +88,7 @@ def sink_rows(
     frame: DataFrame, spec: QuerySpec, sent: Sequence[Expression]
 ) -> Iterator[SinkRow]:
     """The rows of a batch with what is known of them, in its order."""
-    if reads_kafka_source(spec):
+    if has_record_positions(spec):
         place = [
             F.col(TOPIC), F.col(PARTITION), F.col(OFFSET), F.unix_micros(F.col(TIMESTAMP)),
         ]

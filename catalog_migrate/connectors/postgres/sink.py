@@ -16,7 +16,7 @@ from catalog_migrate.connectors.query import (
     PARTITION,
     QuerySpec,
     find_columns,
-    reads_kafka_source,
+    has_record_positions,
     written_columns,
 )
 from catalog_migrate.connectors.refused_rows import (
@@ -76,7 +76,7 @@ class PostgresSink:
         self._columns = written_columns(spec)
         self._key = find_columns(spec.columns, spec.external.key, where=where)
         self._order = find_columns(spec.columns, spec.external.order_by, where=where)
-        if self._key and not self._order and not reads_kafka_source(spec):
+        if self._key and not self._order and not has_record_positions(spec):
             raise EngineFailure(
                 f"sink {spec.name} has KEY but no ORDER BY: of two rows with one key in a batch it"
                 " cannot tell which is the last",
@@ -225,7 +225,7 @@ class PostgresSink:
         order = [column.name for column in self._order]
         if not order:
             order = [PARTITION, OFFSET]
-        elif reads_kafka_source(self._spec):
+        elif has_record_positions(self._spec):
             order += [PARTITION, OFFSET]
         window = Window.partitionBy(
             *(F.col(quote_sql(column.name)) for column in self._key)

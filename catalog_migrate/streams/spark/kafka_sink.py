@@ -14,7 +14,7 @@ from catalog_migrate.connectors.query import (
     PARTITION,
     TOPIC,
     QuerySpec,
-    reads_kafka_source,
+    has_record_positions,
     written_columns,
 )
 from catalog_migrate.connectors.refused_rows import key_text
@@ -57,7 +57,7 @@ class KafkaSink:
     def records(self, frame: DataFrame, batch: int) -> DataFrame:
         """Key, value and headers of each row."""
         spec = self._spec
-        if reads_kafka_source(spec):
+        if has_record_positions(spec):
             keyed = with_position_keys(frame, spec.topic_ids)
         else:
             keyed = with_content_keys(frame, [column.name for column in spec.columns], batch)
