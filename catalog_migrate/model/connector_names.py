@@ -6,7 +6,10 @@ under a name that is not ours. Nothing is imported here.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
@@ -36,5 +39,20 @@ def find_plugin(name: str) -> EntryPoint | None:
     """
     if name.upper() in OURS:
         return None
-    found = entry_points(group=ENTRY_POINTS)
-    return next((point for point in found if point.name.upper() == name.upper()), None)
+    return _find_plugins(tuple(map(_modified_at, sys.path))).get(name.upper())
+
+
+@lru_cache(maxsize=1)
+def _find_plugins(_: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
+    """All of them by name. A lookup reads the metadata of each package: a connector that is missing
+    is asked for by every round of a runtime, and for every query that a statement looks at."""
+    points = tuple(entry_points(group=ENTRY_POINTS))
+    return {point.name.upper(): point for point in reversed(points)}  # the first of a name counts
+
+
+def _modified_at(path: str) -> tuple[str, int]:
+    """A place of packages, and when one was last installed or removed there."""
+    try:
+        return path, os.stat(path or ".").st_mtime_ns
+    except OSError:
+        return path, 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +127,33 @@ def test_a_package_that_does_not_work_is_named(
     with pytest.raises(ConnectorMissing, match="the connector QUEUE of") as again:
         require_installed(External(connector="QUEUE", package=queue))
     assert again.value.remedy == caught.value.remedy
+
+
+def test_packages_are_read_again_once_one_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that no package has costs no look at all of them each time, and is found as soon as
+    one is installed."""
+    place, reads = tmp_path / "site", []
+    place.mkdir()
+    monkeypatch.syspath_prepend(place)
+
+    def count(group: str) -> Any:
+        reads.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(names, "entry_points", count)
+    assert [names.find_plugin(name) for name in ("LATE", "LATE", "OTHER", "kafka")] == [None] * 4
+    assert reads == [names.ENTRY_POINTS]
+    info = place / "late-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{names.ENTRY_POINTS}]\nlate = late:CONNECTOR\n")
+    os.utime(place, ns=(1, 1))  # the clock of a file system may not have ticked since
+    found = names.find_plugin("LATE")
+    assert found is not None
+    assert (found.value, len(reads)) == ("late:CONNECTOR", 2)
+    assert names.package_of("late") == "late"
 
 
 def test_a_lookup_imports_that_connector_only() -> None:
