@@ -23,7 +23,6 @@ from catalog_migrate.sql.stars import (
     Query,
     Relation,
     closing_brackets,
-    write_stars_out,
 )
 from catalog_migrate.sql.tokens import Token, end_token, string_value, tokenise
 
@@ -40,23 +39,18 @@ _SPELLINGS = {
 ``array_size`` is not ``size``, which has -1 for NULL without ANSI. No user's function may have one
 of these names.
 """
-_AS_CASTS = {
-    "boolean": "boolean", "date": "date", "double": "double", "float": "float", "int": "int",
-    "string": "string",
-}
+_AS_CASTS = frozenset({"boolean", "date", "double", "float", "int", "string"})
 """Functions that cast. ``timestamp`` is none: spark.sql.timestampType decides what CAST makes, and
 not what it does; ``to_timestamp`` takes other values without ANSI."""
 _SUFFIXES = {"l": "bigint", "s": "smallint", "y": "tinyint", "d": "double", "f": "float"}
 _SIGNS = {"!=": "<>", "==": "="}
-_BY_VALUE = frozenset({"date_trunc", "trunc"})
-"""Functions whose unit was put in capitals."""
 _WITHOUT_ZONE = re.compile(r"\d+-\d+-\d+(?:[ T]\d+:\d+(?::\d+(?:\.\d+)?)?)?")
 """A timestamp that is read alike in a literal and in a CAST, be it with a zone or without."""
 _FRAME = frozenset({
     "rows", "range", "unbounded", "preceding", "following", "current", "row", "between", "and",
 })
 """Keywords that were left as they were."""
-_NEGATED = frozenset({"in", "between", "rlike", "regexp"})
+_NEGATED = frozenset({"in", "between", "rlike"})
 _TAKES_TRUE = frozenset({"first", "last", "first_value", "last_value"})
 _BESIDE_OPERANDS = frozenset({
     "and", "or", "not", "in", "is", "like", "between", "div", "as",
@@ -72,14 +66,16 @@ _READS_NAMES = frozenset({
 })
 """Words with which the case of a name, or what a column without one is called, may be read."""
 _GENERATED = re.compile(r"_col_\d+|_q?_?\d+|_[tw]")
-_WRAPPED = re.compile(r"SELECT (?:`(?:[^`]|``)*`, )*`(?:[^`]|``)*` FROM \(")
+_WRAPPED = re.compile(
+    r"SELECT (?P<names>(?:`(?:[^`]|``)*`, )*`(?:[^`]|``)*`) FROM \((?P<inside>.*)\)", re.DOTALL
+)
+"""Columns selected by name from a query, as where it could not be written anew."""
 _STARTS = frozenset({"(", ",", "by", "where", "having", "select", "when", "then", "else"})
 _STOPS = frozenset({
-    "", ")", ",", "as", "order", "having", "limit", "union", "group", "from", "asc", "desc", "then",
-    "else", "end",
+    "", ")", ",", "as", "order", "having", "limit", "union", "from", "asc", "desc", "then", "else",
+    "end",
 })
-_BESIDE_SUMS = frozenset({"=", "==", "<>", "!=", "<", "<=", ">", ">=", "and", "or", "between"})
-_SUMS = frozenset({"+", "-", "*", "/", "%"})
+_COMPARED = frozenset({"=", "==", "<>", "!=", "<", "<=", ">", ">=", "and", "or", "between"})
 
 
 Place = tuple[int, int]
@@ -92,16 +88,18 @@ def is_qualified_form(old: str, new: str, columns_of: ColumnsOf) -> bool:
     ``new`` has its ``*`` written out, ``columns_of`` gives what the relations have now.
     """
     try:
-        inside = _wrapped(old)
-        if inside is not None and has_star(inside):
-            written = write_stars_out(inside, columns_of)
-            if written is not None:
-                return _texts(written) == _texts(new)
+        if (wrapped := _WRAPPED.fullmatch(old)) is not None and has_star(wrapped["inside"]):
+            source = Query(wrapped["inside"], columns_of)
+            if not source.unresolved:
+                return _texts(source.written_out()) == _texts(new) and (
+                    [(name or "").lower() for name in source.main or ()]
+                    == [token.name.lower() for token in tokenise(wrapped["names"])[::2]]
+                )
         was = tokenise(old)
         if not _is_generated(was):
             return False
         query = _with_select_first(new, columns_of)
-        if not _has_written_star(query) or _hints(old) != _hints(new) or any(
+        if not _has_written_star(query) or _hints(old) != _hints(query.sql) or any(
             token.is_name and _GENERATED.fullmatch(token.name) for token in query.tokens
         ):
             return False
@@ -112,7 +110,7 @@ def is_qualified_form(old: str, new: str, columns_of: ColumnsOf) -> bool:
 
 def may_be_qualified_form(sql: str) -> bool:
     """Return whether a text can be such a query at all, told at a glance."""
-    return " AS `" in sql or _WRAPPED.match(sql) is not None
+    return " AS `" in sql or _WRAPPED.fullmatch(sql) is not None
 
 
 def _is_generated(old: Sequence[Token]) -> bool:
@@ -139,13 +137,6 @@ def _has_written_star(query: Query) -> bool:
 
 def _texts(sql: str) -> list[str]:
     return [token.value for token in tokenise(sql, hints=True)]
-
-
-def _wrapped(old: str) -> str | None:
-    """The query that columns are selected from by name, as it was where it could not be written
-    anew."""
-    found = _WRAPPED.match(old)
-    return old[found.end() : -1] if found is not None and old.endswith(")") else None
 
 
 def _hints(sql: str) -> list[str]:
@@ -255,7 +246,7 @@ class _Comparison:
     def _is_string(self, i: int, j: int) -> bool:
         old, new = self.old[i], self.query.at(j)
         values = [string_value(each.text) for each in (old, new)]
-        if self._was(i - 1, "(") and self._o(i - 2).value in _BY_VALUE:
+        if self._was(i - 2, "date_trunc", "("):  # its unit was put in capitals
             values = [value.lower() for value in values]
         return old.is_string is new.is_string and values[0] == values[1]
 
@@ -264,12 +255,9 @@ class _Comparison:
         if old.kind == "quoted":
             return self._is_column(old, new, exact=self.exact and not self._was(i + 1, "."))
         called = self._was(i + 1, "(") and self._now(j + 1, "(")
-        behind_schema = self._was(i - 1, ".")
-        if new.kind == "quoted":
-            return called and behind_schema and old.value == new.name.lower()
-        return old.value == new.value or (
-            called and not behind_schema and _spelling(old.value) == _spelling(new.value)
-        )
+        return new.kind != "quoted" and (old.value == new.value or (
+            called and not self._was(i - 1, ".") and _spelling(old.value) == _spelling(new.value)
+        ))
 
     def _is_column(self, old: Token, new: Token, *, exact: bool) -> bool:
         left, right = old.name, new.name
@@ -380,8 +368,6 @@ class _Comparison:
     def _derived_of_call(self, start: int, i: int) -> str | None:
         if self.closing.get(start + 1) == i - 1 and (inside := self._cast_type(start)) is not None:
             return self._derived(inside)
-        if self.closing.get(start) == i - 1:
-            return self._derived(i - 1)
         if self._was(start + 1, ".") and self.closing.get(start + 3) == i - 1:
             return self._o(start + 2).name.lower()  # a function of a schema
         if self.exact and any(opened < i <= closed for opened, closed in self.closing.items()):
@@ -420,7 +406,7 @@ class _Comparison:
         """Where what a call casts ends, and the type that it casts to."""
         word = self.query.at(j).value
         if word != self._o(i).value:
-            return argument, _AS_CASTS.get(word) if self._was(i, "cast") else None
+            return argument, word if word in _AS_CASTS and self._was(i, "cast") else None
         types = [at for at in range(j + 2, argument) if self._now(at, "as")]
         return types[-1] if types else argument, (
             _type(self.new[types[-1] + 1 : argument]) if types else None
@@ -504,14 +490,8 @@ class _Comparison:
         if not self._is_bare(j) or self._is_output(block, *first, j):
             return
         join = _join_of(block, first[0], second[0], second[1])
-        new = self.query.at(j).name.lower()
-        if new == second[1] and join in ("inner", "left", "full"):
+        if self.query.at(j).name.lower() == second[1] and join in ("inner", "left", "full"):
             yield i + 10, j + 1
-        column = self.query.at(j + 2)
-        if join in ("inner", "left") and self._now(j + 1, ".") and (
-            (new, column.name.lower()) == (first[0], second[1])
-        ):
-            yield i + 10, j + 3
 
     # -- predicates, items by number or name
 
@@ -567,7 +547,7 @@ class _Comparison:
             for at in self.ends(i + 1, first, last) if self._was(i, "(") else ():
                 if self._was(at, ")"):
                     yield at + 1, j + 1
-            if self._stays_whole(first, last, self.query.at(j - 1), self.query.at(j + 1)):
+            if self._stays_whole(self._signs(first, last), j, j + 1):
                 for at in self.ends(i, first, last):
                     yield at, j + 1
 
@@ -586,19 +566,27 @@ class _Comparison:
             return start, end
         return start, end - 1 - self._now(end - 2, "as")
 
-    def _stays_whole(self, j: int, end: int, before: Token, behind: Token) -> bool:
-        """Whether nothing beside an expression without brackets can take it apart."""
-        index, signs = j, set()
+    def _signs(self, j: int, end: int) -> frozenset[str]:
+        """What is between the operands of an expression, and what follows one without a sign."""
+        found, index = set(), j
         while index < end:
-            if not self._is_operand(index):
-                signs.add(self.query.at(index).value)
+            token, before = self.query.at(index), self.query.at(index - 1)
+            follows = token.kind != "operator" and index > j and (
+                before.kind != "operator" or before.text in (")", "]")
+            )
+            if follows or not self._is_operand(index):
+                found.add(token.value)
             index = self.query.closing.get(index, index) + 1
+        return frozenset(found)
+
+    def _stays_whole(self, signs: frozenset[str], j: int, end: int) -> bool:
+        """Whether nothing beside these tokens takes apart what has these signs in their place."""
+        before, behind = self.query.at(j - 1).value, self.query.at(end)
         starts, stops = _STARTS, _STOPS
-        if signs <= _SUMS:
-            starts, stops = starts | _BESIDE_SUMS, stops | _BESIDE_SUMS
         if signs <= {"*", "/", "%"}:
-            starts, stops = starts | {"+"}, stops | {"+", "-"}
-        return not signs or (before.value in starts and behind.value in stops)
+            starts, stops = starts | _COMPARED | {"+"}, stops | _COMPARED | {"+", "-"}
+        is_alias = behind.is_name and self._ends_item(end + 1)
+        return not signs or (before in starts and (is_alias or behind.value in stops))
 
     # -- the rest of what was written in another way
 
@@ -651,21 +639,15 @@ class _Comparison:
             at = self.query.closing.get(at, at) + 1
         return found
 
-    def _stands_alone(self, j: int, closed: int) -> bool:
-        """Whether an operator in the place of a call meets none that binds closer."""
-        behind = self.query.at(closed + 1)
-        return self.query.at(j - 1).value in _STARTS | _BESIDE_SUMS and (
-            behind.value in _STOPS | _BESIDE_SUMS or behind.is_name
-        )
-
     def _remainder(self, i: int, arguments: Arguments) -> Iterator[int]:
         """``a % b`` for ``mod(a, b)``."""
-        if self._stands_alone(arguments[0][0] - 2, arguments[1][1]) and all(
-            self._is_operand(at) for argument in arguments for at in range(*argument)
+        first, second = arguments
+        if self._stays_whole(frozenset("%"), first[0] - 2, second[1] + 1) and not (
+            self._signs(*first) | self._signs(*second)
         ):
-            for at in self.ends(i, *arguments[0]):
+            for at in self.ends(i, *first):
                 if self._was(at, "%"):
-                    yield from self.ends(at + 1, *arguments[1])
+                    yield from self.ends(at + 1, *second)
 
     def _located(self, i: int, arguments: Arguments) -> Iterator[int]:
         """``LOCATE(b, a)`` for ``instr(a, b)``."""
