@@ -15,6 +15,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.cli.inspection import streams_document, streams_text
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.catalog import cluster_log, dependencies
@@ -129,6 +130,23 @@ def test_what_a_runtime_reports(
     assert health.ok is ok
     (source, _) = health.queries
     assert source.reasons == tuple(more.values())
+
+
+def test_the_log_of_a_cluster_is_read_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources, sinks and what does not run are of one reading, also of a log on a store."""
+    place.runs()
+    place.reports(place.status("running"), place.sink())
+    reads: list[str] = []
+
+    def count(path: str) -> bool:
+        reads.append(path)
+        return has_log(path)
+
+    monkeypatch.setattr(cluster_log, "has_log", count)
+    assert place.health().ok
+    assert reads == [log_path(read_state(place.log), place.id("cluster", "main"))]
 
 
 @pytest.mark.parametrize("lives", [True, False])

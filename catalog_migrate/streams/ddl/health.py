@@ -14,9 +14,9 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams.catalog import dependencies
-from catalog_migrate.streams.catalog.cluster_log import cluster_key
+from catalog_migrate.streams.catalog.cluster_log import cluster_key, latest
 from catalog_migrate.streams.catalog.rows import Rows
-from catalog_migrate.streams.ddl.show import StalledQuery, show, stalled_queries
+from catalog_migrate.streams.ddl.show import StalledQuery, list_queries, stalled_queries
 from catalog_migrate.streams.runtime.lag import Lag, with_sink_lag, with_source_lag
 from catalog_migrate.streams.runtime.ports import Ports
 
@@ -114,8 +114,10 @@ def streams_health(
     }
     if not any(dependencies.queries(state)):
         return StreamsHealth((), tuple(runtimes.values()))
-    stalled = {(each.kind, each.name): each for each in stalled_queries(state)}
-    sources, sinks = show(state, "sources"), show(state, "sinks")
+    statuses = latest(state)
+    stalled = {(each.kind, each.name): each for each in stalled_queries(state, statuses)}
+    sources = list_queries(state, "source", statuses)
+    sinks = list_queries(state, "sink", statuses)
     if lags:
         sources = with_source_lag(state, sources, ports=ports)
         sinks = with_sink_lag(state, sinks, ports=ports)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from functools import partial
 
 import msgspec
 
@@ -160,22 +161,21 @@ def _gate(state: State, cluster: str) -> str:
     return f"no runtime lives; the last one left it {gate}"
 
 
-def _queries(kind: str) -> Callable[[State], Rows]:
+def list_queries(
+    state: State, kind: QueryKind, statuses: Mapping[str, QueryStatus] | None = None
+) -> Rows:
+    """Return the rows of SHOW SOURCES or SHOW SINKS; ``statuses`` as in :func:`stalled_queries`."""
     reads = ("reads",) if kind == "sink" else ()
     head = (
         "name", "type", "connection", *reads, "cluster", "state", "holds", "batch", "rows", "lag",
         "at", "error", "run_id", "earlier", "remedy", "next",
     )
-
-    def list_queries(state: State) -> Rows:
-        statuses: Mapping[str, QueryStatus] = latest(state)
-        repaired = _repaired(state)
-        return Rows(head, tuple(
-            _query_row(state, each, statuses, repaired.get(each.item_id, ""))
-            for each in _named(state, kind)
-        ))
-
-    return list_queries
+    reported = latest(state) if statuses is None else statuses
+    repaired = _repaired(state)
+    return Rows(head, tuple(
+        _query_row(state, each, reported, repaired.get(each.item_id, ""))
+        for each in _named(state, kind)
+    ))
 
 
 def _query_row(
@@ -307,8 +307,8 @@ def _outcome(row: OperationRecord) -> str | None:
 _LISTINGS: Mapping[str, Callable[[State], Rows]] = {
     "secrets": _secrets,
     "clusters": _clusters,
-    "sources": _queries("source"),
-    "sinks": _queries("sink"),
+    "sources": partial(list_queries, kind="source"),
+    "sinks": partial(list_queries, kind="sink"),
     "operations": _operations,
 }
 
@@ -350,16 +350,22 @@ def _quoted(text: str) -> str:
     return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
 
 
-def stalled_queries(state: State) -> tuple[StalledQuery, ...]:
-    """Return all of them, by name; reads the catalog and the logs of clusters, no Spark."""
+def stalled_queries(
+    state: State, statuses: Mapping[str, QueryStatus] | None = None
+) -> tuple[StalledQuery, ...]:
+    """Return all of them, by name; reads the catalog and the logs of clusters, no Spark.
+
+    ``statuses`` are what :func:`~catalog_migrate.streams.catalog.cluster_log.latest` has read of
+    those logs; None: they are read now.
+    """
     queries = [
         dependencies.CatalogEntry(mapping, state.items[mapping.item_id])
         for mapping in state.mappings.values() if mapping.kind in ("source", "sink")
     ]
     if not queries:
         return ()
-    statuses = latest(state)
-    found = (_still(state, each, statuses) for each in queries)
+    reported = latest(state) if statuses is None else statuses
+    found = (_still(state, each, reported) for each in queries)
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.name))
 
 
