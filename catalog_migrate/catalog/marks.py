@@ -16,20 +16,11 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commit import Overtaken, commit_onto_newest
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.delta.table import (
-    load_table,
-    tables_below,
-)
-from catalog_migrate.errors import (
-    CatalogLost,
-    EngineFailure,
-)
+from catalog_migrate.errors import CatalogLost, EngineFailure
 from catalog_migrate.model.names import ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.store import is_seen
-from catalog_migrate.store.address import (
-    remember,
-)
+from catalog_migrate.store.address import remember
 
 PREFIX = "catalog_migrate."
 LINEAGE = PREFIX + "lineage"
@@ -61,7 +52,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marked(Exception):
-    """A table carries the mark of another installation; whoever marks catches it."""
+    """A table carries the mark of another installation; the caller that marks catches it."""
 
     def __init__(self, path: str, mark: Mark) -> None:
         super().__init__(path)
@@ -88,7 +79,7 @@ def marks_of(
 
 
 def read_mark(properties: Mapping[str, str]) -> Mark | None:
-    """Return the mark among a table's properties; None for a table that is nobody's."""
+    """Return the mark among a table's properties; None for a table without one."""
     lineage = properties.get(LINEAGE)
     if not lineage:
         return None
@@ -146,7 +137,7 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
 
 
 def clear_mark(path: str, lineage: str) -> bool:
-    """Take our mark off a table; False when it is another's, nobody's, or the table is missing."""
+    """Take our mark off a table; False when it is another's, or mark or table is missing."""
     if not has_log(path):
         return False
     found = mark_at(path)
@@ -159,16 +150,18 @@ def clear_mark(path: str, lineage: str) -> bool:
 def refuse_lost(log: CatalogLog, warehouse: str) -> None:
     """Raise CatalogLost when shards below ``warehouse`` are of the catalog that ``log`` was.
 
-    For whoever finds no catalog there: its tables would be made anew beside their rows. The rows
-    are looked at with the options of the log: no catalog says yet that these are theirs.
+    To be called where no catalog was found: its tables would be made again beside their rows. The
+    rows are looked at with the options of the log: no catalog says yet that these are theirs.
     """
+    from catalog_migrate.delta.table import tables_below
+
     home = log.home
     remember(warehouse, log.storage)
     if home is None or not is_seen(warehouse):
         return
     for path in tables_below(warehouse):
         try:
-            mark = read_mark(load_table(path).metadata().configuration)
+            mark = mark_at(path)
         except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing
             continue
         if mark is not None and mark.home == home:

@@ -154,6 +154,12 @@ def test_a_start_without_streams_loads_none_of_them() -> None:
     ]
 
 
+def test_the_hook_loads_what_reads_tables_where_it_is_used() -> None:
+    """A start with nothing to do opens no table, so that its import loads nothing for that."""
+    program = "import sys, catalog_migrate.hook; print(*sys.modules)"
+    assert "catalog_migrate.delta.table" not in _run(sys.executable, "-c", program).stdout.split()
+
+
 def test_the_locked_requirements_have_hashes_and_name_no_host() -> None:
     """Every requirement is pinned and hashed; no address stands in the lock."""
     for lock in (ROOT / "requirements").glob("*.txt"):
