@@ -14,9 +14,10 @@ from catalog_migrate.administration.relocation import Relocation, relocate, shar
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.opening import create_catalog
+from catalog_migrate.catalog.opening import EXPORTED, create_catalog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
+    ConfigRecord,
     HoldRecord,
     ItemRecord,
     MappingRecord,
@@ -31,7 +32,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.errors import CatalogMoved, RelocationRefused
+from catalog_migrate.errors import CatalogExported, CatalogMoved, RelocationRefused
 from catalog_migrate.migrations.actions import is_ours, own_views_place, shard_at
 from catalog_migrate.migrations.cleanup import clean_up, find_expired, remove_data
 from catalog_migrate.migrations.execution_context import ExecutionContext
@@ -94,6 +95,18 @@ class TestRefusedUntilTold:
         with pytest.raises(RelocationRefused) as refused:
             relocate(place.log("copy"))
         assert codes(refused.value) == ["CM0821"]
+        assert place.files() == before
+
+    def test_a_catalog_whose_export_was_cut_off_is_exported_first(self, place: Place) -> None:
+        """Its tables may be plain ones already; nothing is written."""
+        place.installed()
+        changes = Changes()
+        changes.put("config", EXPORTED, ConfigRecord(value="pending"))
+        leave(place.log(), changes)
+        before = place.files()
+        with pytest.raises(CatalogExported) as refused:
+            relocate(place.log(), warehouse=str(place.home / "elsewhere"))
+        assert "catalog-migrate export" in str(refused.value)
         assert place.files() == before
 
     def test_a_new_lineage_is_for_copies_only(self, place: Place) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
 from deltalake import DeltaTable
 
 from catalog_migrate.administration.survey import Places, survey_table
 from catalog_migrate.catalog.marks import marks_of, put_mark
 from catalog_migrate.delta.seal import seal
+from catalog_migrate.store.address import HIDDEN
 
 from .conftest import ORDERS, Place, release_of
 
@@ -25,6 +28,19 @@ def test_a_directory_without_a_table_and_one_that_cannot_be_read(place: Place) -
     found = survey_table(path)
     assert found.version is None
     assert found.unread
+
+
+def test_why_a_table_cannot_be_read_is_one_line_without_secrets(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a store answers may have many lines, and the key that it was given."""
+    def refuse(_: str) -> NoReturn:
+        raise OSError("403 for\n\n  the key open-sesame")
+
+    path = place.table("orders")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
+    monkeypatch.setattr("catalog_migrate.administration.survey.load_table", refuse)
+    assert survey_table(path).unread == f"403 for the key {HIDDEN}"
 
 
 def test_a_table_is_read_with_its_mark_its_seal_and_its_rows(place: Place) -> None:
