@@ -144,7 +144,8 @@ def propose(
     log: CatalogLog, release: Release, wanted: Sequence[AdoptionRequest], *, warehouse: str,
     forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
 ) -> Adoption:
-    """What adopting would do; nothing is written. Raises AdoptionRefused with all reasons."""
+    """Return what adopting would do; nothing is written. Raises AdoptionRefused with all reasons.
+    """
     asked = _Asked(
         log, release, tuple(wanted), warehouse, frozenset(forgotten), tuple(left_alone)
     )
@@ -326,9 +327,9 @@ class _Asked(msgspec.Struct, frozen=True):
         elif mark is not None and mark.lineage in self.forgotten and still_has(mark, each.path):
             yield each.problem(
                 ADOPTED_ELSEWHERE,
-                f"it belongs to the installation {mark.lineage}, whose catalog stands at "
+                f"it belongs to the installation {mark.lineage}, whose catalog is still at "
                 f"{mark.home}",
-                "export it there first: --forget is for a catalog that is gone for good",
+                "export it there first: --forget is for a catalog that is lost for good",
             )
 
     def _may_take(self, mark: Mark | None, state: State | None) -> bool:
@@ -390,7 +391,7 @@ class _Asked(msgspec.Struct, frozen=True):
                 )
                 if before is None or before.lineage != state.lineage:
                     marked.append(path)
-                # read again: whoever wrote before the mark is in this version
+                # read again: this version has what others wrote before the mark
                 table = read_table(path)
                 updates += put_table(
                     table, path, table.define(each.described), (item_id, ids.allocate())
@@ -409,7 +410,7 @@ class _Asked(msgspec.Struct, frozen=True):
         except Marked as lost:
             _unmark(marked, state.lineage)
             request = next(c.request for c in candidates if c.request.path == lost.path)
-            raise _refusal([_elsewhere(request, lost.mark)]) from None
+            raise _refusal([_elsewhere(request, lost.mark)]) from lost
         except Exception:
             if read_state(self.log).serial == state.serial:
                 _unmark(marked, state.lineage)
@@ -417,7 +418,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 def _find_unreachable(each: AdoptionRequest) -> list[Problem]:
-    """Say why its address is none of a table's, before it is asked."""
+    """Say why its address is none of a table's, before a store is called."""
     if is_remote(each.path):
         try:
             rows_address(each.path, UNTRIED)
@@ -431,7 +432,7 @@ def _elsewhere(each: AdoptionRequest, mark: Mark) -> Problem:
     place = f" at {mark.home}" if mark.home else ""
     return each.problem(
         ADOPTED_ELSEWHERE, f"it belongs to the installation {mark.lineage}{place}",
-        "export it there first; if that catalog is gone for good, "
+        "export it there first; if that catalog is lost for good, "
         f"add --forget {mark.lineage}",
     )
 

@@ -271,7 +271,7 @@ def _require_settled(state: State) -> None:
 def _require_shards(state: State, version: Callable[[str], int | None]) -> set[str]:
     """Refuse an export while a directory in force has no Delta table any more.
 
-    Returns sources and logs whose table nobody has needed yet.
+    Return the ids of sources and logs without a table, which no query has needed yet.
     """
     started = any(state.items[each].definition.kind == "source" for each in state.streams
                   if each in state.items)

@@ -2,7 +2,7 @@
 
 Rows are never touched, and nothing is guessed where a guess could cost one: of two shards that
 could both be the table, people say which; a table of the release without a shard is either named
-or said to be missing. What stood only in the lost log is listed, not invented.
+or said to be missing. What was only in the lost log is listed, not invented.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def rebuild(
 ) -> Rebuilt:
     """Make the catalog of ``log`` again from ``warehouse`` and the ``release`` that was in force.
 
-    ``registrations`` are names that still stand in a metastore: a table's name points at the shard
+    ``registrations`` are names that a metastore still has: a table's name points at the shard
     in force. ``sessions`` are taken for what sessions had. What is left of the log is moved, never
     removed.
 
@@ -180,11 +180,11 @@ def rebuild(
 
 
 def _mark_all(log: DeltaLog, state: State, live: Mapping[Identity, _Shard]) -> None:
-    """Mark the tables that nobody had marked; RebuildRefused when somebody has by now."""
+    """Mark the tables without a mark of ours; RebuildRefused where others have by now."""
     by_shard = {each.shard: each for each in live.values()}
     for item_id, item in state.items.items():
         each = by_shard[str(item.shard)]
-        # a mark that names another home would not keep anybody from a new catalog in ours
+        # by a mark that names another home, a new catalog in ours would not be refused
         if each.mark is not None and each.mark.home == (log.home or ""):
             continue
         try:
@@ -278,7 +278,7 @@ class _Search:
         if wanted is not None and wanted not in lineages:
             self.ask(WHOSE, f"no shard is of {wanted}", "those found: " + ", ".join(lineages))
         if not lineages:
-            self.unknown.append("the lineage: views and functions of before are not recognised")
+            self.unknown.append("the catalog id: earlier views and functions are not recognised")
         chosen = (wanted or lineages[0]) if lineages else uuid4().hex
         self._leave_others(chosen)
         if not self.problems:  # else whose they are is not known yet
@@ -411,7 +411,7 @@ class _Search:
             Put("lease", MIGRATION, LeaseRecord(epoch=base)),
             Put("operation", RECONCILE, to_reconcile("bring in what was rebuilt")),
         )
-        now = int(SystemClock().wall())  # their retention begins anew
+        now = int(SystemClock().wall())  # their retention begins again
         updates += [
             Put("shard", each.shard, ShardRecord(
                 item_id=ids.get(identity, "i0"), global_id="s0", state="retired", retired_at=now,

@@ -94,7 +94,7 @@ LEFT_BEHIND = "CM0829"
 RUNNING = "CM0806"
 
 COPIED = "copied installation: it would send the same rows a second time"
-"""Why the sources and sinks of a copy wait for a word."""
+"""Why the sources and sinks of a copy wait for RESUME."""
 
 
 class Relocation(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ def _move(
     on_step: Callable[[str], None],
 ) -> None:
     clock = SystemClock()
-    # away from home nobody else may write, so there is nobody to keep out: the commit frees all
+    # away from home no other process may write, so none is kept out: the commit frees all
     lease = None if aim.is_away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
     with nullcontext() if lease is None else lease.keep():
         if lease is not None:
@@ -261,7 +261,7 @@ def _adopted_shard(state: State, name: str) -> str:
     return shard
 
 
-# -- what stands against it ------------------------------------------------------------------------
+# -- why it is refused -----------------------------------------------------------------------------
 
 
 def _find_problems(
@@ -280,7 +280,7 @@ def _find_problems(
 def _find_misunderstood(state: State, aim: Relocation, root: str) -> Iterator[Problem]:
     """Say where a copy is taken for a move, or the other way round."""
     if not aim.new_lineage:
-        if aim.is_away and _stands(str(state.home), state.lineage):
+        if aim.is_away and _is_still_at(str(state.home), state.lineage):
             yield Problem(
                 ORIGINAL_THERE,
                 f"the catalog that this one is a copy of is still at {state.home}",
@@ -416,7 +416,7 @@ def _find_running(state: State) -> Iterator[Problem]:
         yield Problem(
             RUNNING, f"the runtime of cluster {name} is held by {lease.holder} (process "
             f"{lease.pid} on {lease.host})",
-            remedy="stop it; if it is gone for good, start the cluster once and stop it",
+            remedy="stop it; if its process is lost for good, start the cluster once and stop it",
         )
 
 
@@ -445,7 +445,7 @@ def _find_shared(state: State, aim: Relocation) -> Iterator[Problem]:
 def _originals_shards(state: State) -> frozenset[str]:
     """Real directories of every shard that the installation which this is a copy of has now.
 
-    Empty when that one is missing or does not answer: then nobody can say.
+    Empty when that one is missing or does not answer: they are not known then.
     """
     if state.home is None:
         return frozenset()
@@ -598,7 +598,7 @@ def _end_what_lived_elsewhere(state: State) -> Iterator[Edit]:
                 operation, state=ended,
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},
             ))
-            for hold_key, hold in state.holds.items():  # nobody else would ever lift them
+            for hold_key, hold in state.holds.items():  # no other process would ever lift them
                 if hold.holder == OPERATION + key:
                     yield Delete("hold", hold_key)
 
@@ -619,8 +619,7 @@ def _notes(state: State, warehouse: str) -> Iterator[str]:
             yield f"the earlier version of a table is not at {path}: nothing reads it any more"
 
 
-def _stands(home: str, lineage: str) -> bool:
-    """Whether the catalog of this lineage is still at its home."""
+def _is_still_at(home: str, lineage: str) -> bool:
     try:
         return read_state(open_log(home)).lineage == lineage
     except (CatalogNotFound, NotACatalog):
@@ -647,7 +646,7 @@ def copy_checkpoints(
     """Copy the checkpoint of each sink to a place of its own and change its query id there.
 
     ``warehouse`` is the copy's, ``lineage`` its new one. Returns the records to be committed, by
-    item id. Killed before that, the copies are nobody's and a second run makes others.
+    item id. Killed before that, the copies belong to no catalog and a second run makes others.
     """
     records: dict[str, StreamRecord] = {}
     for item_id, stream in _sinks(state):

@@ -65,7 +65,7 @@ class SurveyedTable(msgspec.Struct, frozen=True):
 
     @property
     def mark(self) -> Mark | None:
-        """Whose it is."""
+        """Whose it is; None for a table without a mark."""
         return read_mark(self.properties)
 
     @property
@@ -196,7 +196,7 @@ WITHHELD = "CM0838"
 
 
 def require_lost(log: DeltaLog) -> None:
-    """A log that can be read whole is not made again, nor one that may not be read."""
+    """Raise RebuildRefused for a log that can be read whole, and for one that may not be read."""
     state = whole(log)
     if state is None:
         return
@@ -213,7 +213,7 @@ def require_lost(log: DeltaLog) -> None:
 def require_homeless(
     log: DeltaLog, marks: Iterable[Mark | None], lineage: str, *, said: bool
 ) -> None:
-    """Shards whose own catalog still stands are not given a second one of the same lineage.
+    """Raise RebuildRefused where the catalog of these shards, of this lineage, is still whole.
 
     Of one on an object store that is not known here: people have to say so, by the lineage.
     """
@@ -225,11 +225,11 @@ def require_homeless(
             raise RebuildRefused(
                 f"these tables are of the catalog at {home}; nothing was written",
                 problems=[Problem(
-                    WHOSE, "a second catalog would own the same rows while that one stands",
-                    remedy=f"use it: --catalog {home}; or, when it is gone for good, say so: "
+                    WHOSE, "a second catalog would own the same rows while that one is there",
+                    remedy=f"use it: --catalog {home}; or, when it is lost for good, say so: "
                     f"--lineage {lineage}",
                 )],
-                remedy="nothing is lost while that catalog stands",
+                remedy="nothing is lost while that catalog is there",
             )
         state = whole(DeltaLog(home))
         if state is not None and state.lineage == lineage:
@@ -246,9 +246,9 @@ def require_homeless(
 
 
 def still_has(mark: Mark, path: str) -> bool:
-    """Return whether the catalog that a mark names stands and has the table at ``path`` in force.
+    """Return whether the catalog that a mark names has the table at ``path`` in force.
 
-    One that does not answer, or may not be read, counts as standing.
+    One that may not be read counts as having it, one on an object store or without a home as not.
     """
     if not mark.home:
         return False

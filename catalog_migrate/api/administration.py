@@ -40,7 +40,7 @@ def adopt(
     """Take existing Delta tables that the configured release describes over where they lie.
 
     ``schemas`` name every table in them, ``tables`` are ``schema.name`` or ``schema.name=PATH``;
-    Spark starts only where a name has no path. ``forget`` are lineages whose catalogs are gone for
+    Spark starts only where a name has no path. ``forget`` are lineages whose catalogs are lost for
     good, so that their tables may be taken. ``dry_run`` says what would be adopted.
 
     Raises AdoptionRefused with every reason, AdoptedElsewhere, LeaseHeld; nothing is adopted then.

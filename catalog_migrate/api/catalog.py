@@ -445,8 +445,7 @@ class Catalog:
         return self.compare_names(engine)[0]
 
     def compare_names(self, engine: Engine) -> tuple[tuple[Drift, ...], tuple[Step, ...]]:
-        """Return where the names in Spark's catalog are not what is committed, and what repairs it.
-        """
+        """Return where names in Spark's catalog are not as committed, and what repairs them."""
         from catalog_migrate.migrations.reconcile import compare
 
         state = self.state()

@@ -63,7 +63,7 @@ class CatalogLog(Protocol):
         ...
 
     def read(self) -> State:
-        """Return the newest state, the same value while the log stands. Not one byte is written.
+        """Return the newest state, the same value until the next commit. Not one byte is written.
 
         Raises as :meth:`~catalog_migrate.catalog.state.State.from_rows`.
         """

@@ -138,7 +138,7 @@ def _check_program(
 ) -> Iterator[str]:
     """A program has operations of its kind; it changes with the state, that of a migration never.
 
-    It may go: what is left to do is then ordered anew, from what is observed.
+    It may go: what is left to do is then ordered by what is observed.
     """
     kind = MIGRATES if migrates else KINDS.get(new.kind)
     if kind is None or not new.program or (old is not None and new.program == old.program):

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import LeftAlone, adopt, propose
 from catalog_migrate.api import Catalog
+from catalog_migrate.catalog.marks import Marked
 from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.delta.seal import seal
 from catalog_migrate.delta.table import shard_size, shard_version
@@ -154,10 +155,11 @@ class TestTwoInstallations:
                 adopt(place.log("fast"), release, [wanted("shop.b", second)],
                       warehouse=place.warehouse("fast"))
 
-        with pytest.raises(AdoptedElsewhere):
+        with pytest.raises(AdoptedElsewhere) as lost:
             adopt(place.log("slow"), release,
                   [wanted("shop.a", first), wanted("shop.b", second)],
                   warehouse=place.warehouse("slow"), on_step=race)
+        assert isinstance(lost.value.__cause__, Marked)
         assert place.state("slow").items == {}
         assert properties(first)["catalog_migrate.lineage"] == ""
         assert properties(second)["catalog_migrate.lineage"] == place.state("fast").lineage
@@ -190,7 +192,7 @@ class TestTwoInstallations:
         with pytest.raises(AdoptedElsewhere) as refused:
             adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
                   warehouse=place.warehouse(), forgotten=[theirs.lineage])
-        assert "stands at" in str(refused.value)
+        assert f"whose catalog is still at {place.home}/other" in str(refused.value)
         assert place.files() == before
         (place.home / "other").rename(place.home / "gone")
         adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
