@@ -8,8 +8,9 @@
             return QueueUpstream(tmp_path)
 
 :class:`ConnectorSuite` needs no Spark. :class:`SourceSuite` and :class:`SinkSuite` ask for a
-fixture ``spark`` beside it: a local session. A promise that a connector does not give (no sink, no
-partitions, no ledger) is skipped, and the reason says which.
+fixture ``spark`` beside it: a local session. A capability that a connector does not have (sinks,
+partitions, a ledger), and what its :class:`Upstream` has no hook for, is skipped, and the reason
+names the promise.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import pytest
 
 from catalog_migrate.connectors.base import (
@@ -60,6 +64,15 @@ SECONDS = 10.0
 SLACK = 5.0
 """Seconds that a method may take beyond its timeout on a loaded machine."""
 
+HASTE = 1.0
+"""The timeout of calls to a server that does not answer."""
+
+HASTE_SLACK = 3.0
+"""Seconds beyond it."""
+
+FAILURES = (ConnectionFailed, EngineFailure, InvalidOptions)
+"""What methods raise; UnsafeBlocked and LedgerMismatch where their docstrings say so."""
+
 Answer = TypeVar("Answer")
 
 ID = (Column("id", "BIGINT"),)
@@ -75,6 +88,14 @@ class Upstream:
     - ``elsewhere``: options of another server, None where a test can have one only.
     - ``source``, ``sink``: definitions with canonical options of what is there; None where the
       connector has none. ``missing_source`` and ``missing_sink`` name what is not there.
+
+    Hooks, each for one promise, which is skipped without it:
+
+    - ``moved``: options that lead to the same server by another address.
+    - ``foreign``: options that lead to what is no such server: another protocol, another file.
+    - ``loop``: a sink that writes what ``source`` reads.
+    - ``keyed_sink``: ``sink`` with KEY (id), for :meth:`fetch_keys`.
+    - the methods that skip by themselves.
     """
 
     name: str
@@ -85,6 +106,10 @@ class Upstream:
     sink: External | None = None
     missing_source: External | None = None
     missing_sink: External | None = None
+    moved: Resolved | None = None
+    foreign: Resolved | None = None
+    loop: External | None = None
+    keyed_sink: External | None = None
 
     def send(self, ids: Iterable[int]) -> None:
         """Put a record ``{"id": n}`` for each where the source reads, in this order."""
@@ -96,11 +121,33 @@ class Upstream:
 
     def recreate(self) -> None:
         """Drop what the source reads, and create it again under its name."""
-        pytest.skip("nothing is created again by this test")
+        pytest.skip("what is created again has another id: no hook recreate()")
+
+    def purge(self) -> None:
+        """Take the oldest records of the source away, as a retention does, and keep some."""
+        pytest.skip("lost records are an error: no hook purge()")
+
+    def hang(self) -> AbstractContextManager[Resolved]:
+        """Yield options of a server that takes a call and does not answer it."""
+        pytest.skip("every call ends within its timeout: no hook hang()")
+
+    def list_everything(self) -> object:
+        """Return what is on the server and at ``silent``, to be compared with itself later."""
+        pytest.skip("checks write nothing: no hook list_everything()")
+
+    def send_keyed(self, number: int, key: str) -> None:
+        """Put one record as :meth:`send` does, with a key, and the present as its time."""
+        del number, key
+        pytest.skip("records have their key and time: no hook send_keyed()")
+
+    def fetch_keys(self) -> list[tuple[object, int]]:
+        """Return (key, id) of each record that the sink has written."""
+        pytest.skip("a sink with KEY writes keys: no hook fetch_keys()")
 
     def spec(self, external: External, connection: Resolved | None = None) -> QuerySpec:
         """Return what a query on it is started from."""
-        kind = "sink" if external in (self.sink, self.missing_sink) else "source"
+        sinks = (self.sink, self.missing_sink, self.keyed_sink)
+        kind = "sink" if external in sinks else "source"
         return QuerySpec(
             "i1", ItemName("default", "q"), kind, external, ID,  # type: ignore[arg-type]
             connection=self.connection if connection is None else connection,
@@ -258,6 +305,66 @@ class ConnectorSuite(_Suite):
                 )
                 assert other.cluster_id != first.cluster_id
 
+    def test_an_id_survives_a_move(self, connector: Connector, upstream: Upstream) -> None:
+        """Expect the same ids by another address."""
+        if upstream.moved is None:
+            pytest.skip("an id survives a move: no hook moved")
+        names = [
+            name for external in (upstream.source, upstream.sink) if external is not None
+            for name in connector.names(external)
+        ]
+        here, there = (
+            connector.identify(options, names, subject="source s.q", timeout=SECONDS)
+            for options in (upstream.connection, upstream.moved)
+        )
+        assert here == there
+
+    @pytest.mark.parametrize("place", ["silent", "foreign"])
+    def test_only_errors_of_ours_come_out(
+        self, connector: Connector, upstream: Upstream, place: str
+    ) -> None:
+        """Expect bad findings or one of FAILURES from each call, never the client library's own."""
+        options = upstream.silent if place == "silent" else upstream.foreign
+        if options is None:
+            pytest.skip("only errors of ours come out: no hook foreign")
+        for name, ask in _calls(connector, upstream, options, SECONDS):
+            try:
+                found = _in_time(ask)
+            except FAILURES as error:
+                _require_no_secret(upstream, [str(error)])
+                continue
+            assert isinstance(found, tuple), f"{name} went well"
+            assert any(not each.ok for each in found), f"{name} found nothing wrong"
+
+    def test_every_call_ends_in_time(self, connector: Connector, upstream: Upstream) -> None:
+        """Expect each method with a timeout to end within it while the server does not answer."""
+        with upstream.hang() as options:
+            for name, ask in _calls(connector, upstream, options, HASTE, timed=True):
+                begun = time.monotonic()
+                try:
+                    found = ask()
+                except FAILURES:
+                    pass
+                else:
+                    assert any(not each.ok for each in found), f"{name} found nothing wrong"
+                assert time.monotonic() - begun < HASTE + HASTE_SLACK, f"{name} took too long"
+
+    def test_a_check_writes_nothing(self, connector: Connector, upstream: Upstream) -> None:
+        """Leave the server, and the place where there is none, as they were."""
+        before = upstream.list_everything()
+        for options in (upstream.connection, upstream.silent):
+            for _, ask in _calls(connector, upstream, options, SECONDS, timed=True):
+                _try(ask)
+        for side, external in (
+            (connector.source, upstream.missing_source), (connector.sink, upstream.missing_sink),
+        ):
+            if side is not None and external is not None:
+                _try(partial(
+                    side.check, upstream.connection, external, ID, subject="query s.q",
+                    timeout=SECONDS,
+                ))
+        assert upstream.list_everything() == before
+
     def test_what_is_not_there_has_no_id(self, connector: Connector, upstream: Upstream) -> None:
         """Expect it to be left out, while the server answers."""
         if upstream.missing_source is None or not connector.names(upstream.missing_source):
@@ -337,6 +444,16 @@ class ConnectorSuite(_Suite):
         assert all(len(pair) == 2 and all(pair) for found in of for pair in found)
         if len(of) == 2:
             assert not of[0] & of[1]
+
+    def test_a_loop_is_seen(self, connector: Connector, upstream: Upstream) -> None:
+        """Expect a common pair of a source and of the sink that writes what it reads."""
+        if upstream.loop is None or upstream.source is None:
+            pytest.skip("a sink that writes what its source reads is refused: no hook loop")
+        read, written = (
+            set(connector.channels(upstream.connection, external))  # type: ignore[arg-type]
+            for external in (upstream.source, upstream.loop)
+        )
+        assert read & written
 
     # -- positions -------------------------------------------------------------------------------
 
@@ -460,6 +577,90 @@ class SourceSuite(_Suite):
             source.read_range(spark, spec, beyond).collect()
 
 
+    def test_lost_records_are_an_error(
+        self, spark: SparkSession, source: Source, codec: PartitionCodec, upstream: Upstream,
+        tmp_path: Path,
+    ) -> None:
+        """Fail at a position that upstream no longer has, and do not go on behind the gap."""
+        del codec
+        assert upstream.source is not None
+        run = _Run(spark, source, upstream.spec(upstream.source), tmp_path)
+        upstream.send(range(4))
+        assert sorted(run()) == list(range(4))
+        _send_apart(upstream, range(4, 16))
+        upstream.purge()
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, whatever it wraps
+            run()
+        assert not isinstance(caught.value, AssertionError), caught.value
+
+    def test_a_start_at_the_end(
+        self, spark: SparkSession, source: Source, codec: PartitionCodec, upstream: Upstream,
+        tmp_path: Path,
+    ) -> None:
+        """Expect START 'latest' to read nothing that was there before the first start."""
+        del codec
+        if source.section.find("START") is None:
+            pytest.skip("START 'latest' is honoured: its sources have no START")
+        assert upstream.source is not None
+        external = msgspec.structs.replace(
+            upstream.source, options={**upstream.source.options, "START": "latest"}
+        )
+        upstream.send(range(5))
+        run = _Run(spark, source, upstream.spec(external), tmp_path)
+        assert run() == []
+        upstream.send(range(5, 8))
+        assert sorted(run()) == [5, 6, 7]
+
+    def test_keys_and_times(
+        self, spark: SparkSession, source: Source, codec: PartitionCodec, upstream: Upstream
+    ) -> None:
+        """Expect the key and the time that each record was sent with."""
+        del codec
+        assert upstream.source is not None
+        spec = upstream.spec(upstream.source)
+        begun = time.time()
+        for number in range(3):
+            upstream.send_keyed(number, f"key {number}")
+        with source.survey(spec) as contents:
+            ranges = [
+                OffsetRange(topic, number, oldest, newest)
+                for (topic, number), (oldest, newest) in sorted(contents.bounds.items())
+                if oldest < newest
+            ]
+        rows = source.read_range(spark, spec, ranges).selectExpr(
+            "CAST(key AS STRING) AS key",
+            "CAST(get_json_object(CAST(value AS STRING), '$.id') AS INT) AS id",
+            "unix_millis(timestamp) / 1000 AS at",
+        ).collect()
+        assert sorted((row["id"], row["key"]) for row in rows) == [
+            (number, f"key {number}") for number in range(3)
+        ]
+        clocks = 60  # seconds that the server's clock may differ
+        assert all(begun - clocks < row["at"] < time.time() + clocks for row in rows)
+
+    def test_ranges_that_are_lost(
+        self, spark: SparkSession, source: Source, codec: PartitionCodec, upstream: Upstream
+    ) -> None:
+        """Fail for a range that upstream no longer has whole."""
+        del codec
+        assert upstream.source is not None
+        spec = upstream.spec(upstream.source)
+        _send_apart(upstream, range(12))
+        with source.survey(spec) as contents:
+            before = dict(contents.bounds)
+        upstream.purge()
+        with source.survey(spec) as contents:
+            ranges = [
+                OffsetRange(topic, number, before[topic, number][0], newest)
+                for (topic, number), (oldest, newest) in sorted(contents.bounds.items())
+                if before[topic, number][0] < oldest < newest
+            ]
+        assert ranges, "purge() took nothing away, or everything"
+        for each in ranges:
+            with pytest.raises(Exception):  # noqa: B017, PT011 - Spark's, whatever it wraps
+                source.read_range(spark, spec, [each]).collect()
+
+
 class SinkSuite(_Suite):
     """What a sink writes, on Spark."""
 
@@ -490,6 +691,34 @@ class SinkSuite(_Suite):
         write((), 1, query)
         write(range(3, 5), 2, query)
         assert sorted(upstream.fetch()) == list(range(5))
+
+    def test_keys(
+        self, spark: SparkSession, sink: Sink, upstream: Upstream, query: str
+    ) -> None:
+        """Expect one key for one id, and another for another."""
+        if upstream.keyed_sink is None:
+            pytest.skip("a sink with KEY writes keys: no hook keyed_sink")
+        frame = spark.createDataFrame([(1,), (2,), (1,)], "id BIGINT")
+        sink.writer(spark, upstream.spec(upstream.keyed_sink)).write(Batch(frame, 0, query))
+        found = upstream.fetch_keys()
+        assert sorted(number for _, number in found) == [1, 1, 2]
+        keys = {number: {key for key, each in found if each == number} for number in (1, 2)}
+        assert all(len(each) == 1 and None not in each for each in keys.values()), keys
+        assert keys[1] != keys[2]
+
+    def test_a_write_that_fails(
+        self, spark: SparkSession, sink: Sink, upstream: Upstream, query: str
+    ) -> None:
+        """Expect EngineFailure, or Spark's error of a writer that is Spark's own."""
+        if upstream.missing_sink is None:
+            pytest.skip("a writer's failure is EngineFailure: no missing_sink")
+        frame = spark.createDataFrame([(1,)], "id BIGINT")
+        spec = upstream.spec(upstream.missing_sink)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - looked at below
+            sink.writer(spark, spec).write(Batch(frame, 0, query))
+        of_spark = type(caught.value).__module__.partition(".")[0] in ("pyspark", "py4j")
+        assert of_spark or isinstance(caught.value, FAILURES), repr(caught.value)
+        _require_no_secret(upstream, [str(caught.value)])
 
     def test_a_batch_again(
         self, upstream: Upstream, sink: Sink, write: Callable[..., None], query: str
@@ -587,6 +816,52 @@ class _Run:
             key=lambda each: int(each.name),
         )
         return entries[-1].read_text().split("\n")[2]
+
+
+def _calls(
+    connector: Connector, upstream: Upstream, options: Resolved, timeout: float,
+    *, timed: bool = False,
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield each call to a server, by name; ``timed``: those that are given a timeout alone."""
+    source, sink = connector.source, connector.sink
+    yield "check", lambda: connector.check(options, subject="connection s.c", timeout=timeout)
+    if upstream.source is not None or upstream.sink is not None:
+        yield "identify", lambda: connector.identify(options, subject="q", timeout=timeout)
+    for kind, side, external in (
+        ("source", source, upstream.source), ("sink", sink, upstream.sink),
+    ):
+        if side is not None and external is not None:
+            yield f"{kind}.check", partial(
+                side.check, options, external, ID, subject="q", timeout=timeout
+            )
+    if source is not None and upstream.source is not None and source.section.records:
+        yield "survey", lambda: _survey(source, upstream, options, timeout)
+    if timed or sink is None or upstream.sink is None or not sink.ledger:
+        return
+    spec = upstream.spec(upstream.sink, options)
+    yield "last_batch", lambda: sink.last_batch(spec, "q")
+    yield "require_ledger", lambda: sink.require_ledger(spec, "q", 1)
+    yield "fence", lambda: sink.fence(spec, "q", "r")
+
+
+def _survey(source: Source, upstream: Upstream, options: Resolved, timeout: float) -> object:
+    assert upstream.source is not None
+    with source.survey(upstream.spec(upstream.source, options), timeout=timeout) as contents:
+        return contents.cluster
+
+
+def _try(ask: Callable[[], object]) -> None:
+    """Call what may fail as it is allowed to."""
+    try:
+        ask()
+    except FAILURES:
+        return
+
+
+def _send_apart(upstream: Upstream, ids: Iterable[int]) -> None:
+    """Send records one by one, so that a server which forgets by the batch forgets a part."""
+    for each in ids:
+        upstream.send([each])
 
 
 def _options(connector: Connector) -> Iterator[Option]:

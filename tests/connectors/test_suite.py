@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.model.objects import External
 from catalog_migrate.testing.connectors import ConnectorSuite, SinkSuite, SourceSuite, Upstream
@@ -39,6 +41,7 @@ class QueueUpstream(Upstream):
         self.directory.create_queue("sent")
         other = Directory(str(place / "other"))
         other.create()
+        self.place = place
         self.connection = {"PATH": str(self.directory.path)}
         self.elsewhere = {"PATH": str(other.path)}
         self.silent = {"PATH": str(place / "nowhere")}
@@ -49,6 +52,14 @@ class QueueUpstream(Upstream):
             setattr(self, f"{name}sink", External(
                 connector="QUEUE", options={"QUEUE": sink}, format="JSON"
             ))
+        self.loop = External(connector="QUEUE", options={"QUEUE": "orders"}, format="JSON")
+        self.keyed_sink = External(
+            connector="QUEUE", options={"QUEUE": "sent"}, format="JSON", key=("id",)
+        )
+        (place / "link").symlink_to(self.directory.path)
+        self.moved = {"PATH": str(place / "link")}
+        (place / "foreign/id").mkdir(parents=True)
+        self.foreign = {"PATH": str(place / "foreign")}
 
     def send(self, ids: Iterable[int]) -> None:
         for number in ids:
@@ -61,6 +72,26 @@ class QueueUpstream(Upstream):
     def recreate(self) -> None:
         shutil.rmtree(self.directory.path / "orders")
         self.directory.create_queue("orders", 2)
+
+    def purge(self) -> None:
+        for number in (0, 1):
+            self.directory.expire("orders", number)
+
+    @contextmanager
+    def hang(self) -> Iterator[Resolved]:
+        (self.place / "hanging").mkdir()
+        os.mkfifo(self.place / "hanging/id")  # a reader waits for a writer
+        yield {"PATH": str(self.place / "hanging")}
+
+    def list_everything(self) -> object:
+        return sorted(self.place.rglob("*"))
+
+    def send_keyed(self, number: int, key: str) -> None:
+        self.directory.append("orders", number % 2, [(key, json.dumps({"id": number}))])
+
+    def fetch_keys(self) -> list[tuple[object, int]]:
+        records = self.directory.read("sent", 0, *self.directory.bounds("sent", 0))
+        return [(record.key, json.loads(record.value)["id"]) for record in records]
 
 
 class FilesUpstream(Upstream):
