@@ -124,7 +124,8 @@ class PostgresSink(Sink):
 
     def require_ledger(self, spec: QuerySpec, query_id: str, committed: int | None) -> None:
         """Compare with the ledger."""
-        _ledger(spec).check(query_id, committed)
+        with _failing(spec, "cannot read the ledger of"):
+            _ledger(spec).check(query_id, committed)
 
     def fence(self, spec: QuerySpec, old: str, new: str) -> int | None:
         """Bar the old id in the ledger, and enter its newest batch under the new one."""
