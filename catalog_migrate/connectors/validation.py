@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from catalog_migrate.connectors.base import Identity, find_connector
+from catalog_migrate.connectors.base import find_connector
 from catalog_migrate.connectors.options import section_of
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import ConnectionFailed
@@ -46,17 +46,3 @@ def validate_query(
         return side.check(resolved, external, columns, subject=subject, timeout=timeout)
     except ConnectionFailed as error:
         return findings_of(error, subject)
-
-
-def identity(
-    connector: str, resolved: Resolved, names: Sequence[str] = (), *, subject: str = "connection",
-    timeout: float = 10.0, reads: bool = False,
-) -> Identity:
-    """Ask which upstream answers now; names (topics) that are not there are left out.
-
-    ``reads``: open transactions in them are asked for too. Raises ConnectionFailed when nothing
-    answers, or a name may not be seen.
-    """
-    return find_connector(connector).identify(
-        resolved, names, subject=subject, timeout=timeout, reads=reads
-    )

@@ -9,23 +9,19 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connectors.base import Identity
+from catalog_migrate.connectors.base import Identity, find_connector
 from catalog_migrate.connectors.findings import TookTooLong, within
 from catalog_migrate.connectors.kafka.probe import KafkaProbe, kafka_identity
 from catalog_migrate.connectors.postgres.probe import fits
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Secret
-from catalog_migrate.connectors.validation import (
-    identity,
-    validate_connection,
-    validate_query,
-)
+from catalog_migrate.connectors.validation import validate_connection, validate_query
 from catalog_migrate.errors import ConnectionFailed, InvalidOptions
 from catalog_migrate.model.findings import Finding
 from catalog_migrate.model.objects import Column, External
@@ -40,6 +36,11 @@ LIMIT = 60.0
 """Seconds that a probe which cannot work may take; clients left to themselves take minutes."""
 
 COLUMNS = (Column("id", "BIGINT"), Column("name", "STRING"))
+
+
+def identity(connector: str, resolved: Resolved, names: Sequence[str] = ()) -> Identity:
+    """Return which upstream answers."""
+    return find_connector(connector).identify(resolved, names, subject="connection", timeout=10.0)
 
 
 @pytest.fixture(autouse=True)
