@@ -35,7 +35,7 @@ def queue_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def uninstall() -> Callable[[], None]:
-    """Take the package away from this process; it is gone at the end of a test in any case."""
+    """Take the package away from this process, at the end of a test in any case."""
 
     def forget() -> None:
         sys.path[:] = [each for each in sys.path if "installed" not in Path(each).parent.name]

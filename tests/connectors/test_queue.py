@@ -307,7 +307,7 @@ class TestWatched:
         assert not whole
 
     def test_a_directory_that_is_gone(self, queues: Queues) -> None:
-        """Nobody answers."""
+        """Expect no identity, and a finding that is not ok."""
         shutil.rmtree(queues.directory.path)
         findings, upstream, whole = self.answers(queues)[queues.source]
         assert not findings[0].ok

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.connectors.base import Sink
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.connectors.secrets import Secret
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import External
+from catalog_migrate.streams.catalog.failures import is_passing
 from catalog_migrate.testing.connectors import ConnectorSuite, SinkSuite, SourceSuite, Upstream
 from tests.services.process import free_ports
 
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
     from tests.services.postgres import PostgresServer
 
 _numbers = itertools.count(1)
+
+
+@contextmanager
+def _deaf_port() -> Iterator[int]:
+    """Yield a port that takes calls and does not answer them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
 
 
 class QueueUpstream(Upstream):
@@ -58,8 +69,8 @@ class QueueUpstream(Upstream):
         )
         (place / "link").symlink_to(self.directory.path)
         self.moved = {"PATH": str(place / "link")}
-        (place / "foreign/id").mkdir(parents=True)
-        self.foreign = {"PATH": str(place / "foreign")}
+        (place / "another kind/id").mkdir(parents=True)
+        self.another_kind = {"PATH": str(place / "another kind")}
 
     def send(self, ids: Iterable[int]) -> None:
         for number in ids:
@@ -84,7 +95,7 @@ class QueueUpstream(Upstream):
         yield {"PATH": str(self.place / "hanging")}
 
     def list_everything(self) -> object:
-        return sorted(self.place.rglob("*"))
+        return [(each, each.stat().st_mtime_ns) for each in sorted(self.place.rglob("*"))]
 
     def send_keyed(self, number: int, key: str) -> None:
         self.directory.append("orders", number % 2, [(key, json.dumps({"id": number}))])
@@ -106,6 +117,10 @@ class FilesUpstream(Upstream):
         self.connection = {"PATH": str(self.place), "FORMAT": "json"}
         self.elsewhere = {"PATH": str(place / "other"), "FORMAT": "json"}
         self.silent = {"PATH": str(place / "nowhere"), "FORMAT": "json"}
+        (place / "link").symlink_to(self.place)
+        (place / "another kind").write_text("a file")
+        self.moved = {"PATH": str(place / "link"), "FORMAT": "json"}
+        self.another_kind = {"PATH": str(place / "another kind"), "FORMAT": "json"}
         self.source = External(
             connector="FILES", options={"PATH": "orders", "DECODING": "exact"}, format="JSON"
         )
@@ -118,6 +133,10 @@ class FilesUpstream(Upstream):
         name = f"{next(_numbers):06d}.json"
         (self.place / name).write_text(lines)
         os.replace(self.place / name, self.place / "orders" / name)
+
+    def list_everything(self) -> object:
+        place = self.place.parent
+        return [(each, each.stat().st_mtime_ns) for each in sorted(place.rglob("*"))]
 
 
 class KafkaUpstream(Upstream):
@@ -137,6 +156,7 @@ class KafkaUpstream(Upstream):
         }
         self.connection = {"BROKER": kafka.bootstrap, **common}
         self.silent = {"BROKER": f"127.0.0.1:{free_ports(1)[0]}", **common}
+        self.moved = {"BROKER": kafka.bootstrap.replace("127.0.0.1", "localhost"), **common}
         for name, source, sink in (("", "orders", "sent"), ("missing_", "nope", "nope")):
             setattr(self, f"{name}source", External(
                 connector="KAFKA", format="JSON",
@@ -145,6 +165,12 @@ class KafkaUpstream(Upstream):
             setattr(self, f"{name}sink", External(
                 connector="KAFKA", options={"TOPIC": self.topics[sink]}, format="JSON"
             ))
+        self.loop, self.keyed_sink = (
+            External(
+                connector="KAFKA", options={"TOPIC": self.topics[topic]}, format="JSON", key=("id",)
+            )
+            for topic in ("orders", "sent")
+        )
 
     def create(self, name: str, partitions: int) -> None:
         topic = self.topics[name]
@@ -160,13 +186,36 @@ class KafkaUpstream(Upstream):
         found = self.kafka.consume_all(self.topics["sent"])
         return [json.loads(message.value)["id"] for message in found]
 
+    def purge(self) -> None:
+        ends = self.kafka.watermarks(self.topics["orders"])
+        self.kafka.delete_records(
+            self.topics["orders"], {number: newest - 2 for number, (_, newest) in ends.items()}
+        )
+
+    @contextmanager
+    def hang(self) -> Iterator[Resolved]:
+        with _deaf_port() as port:
+            yield {**self.silent, "BROKER": f"127.0.0.1:{port}"}
+
+    def list_everything(self) -> object:
+        names = [self.topics[name] for name in ("orders", "sent")]
+        return self.kafka.topics(), [self.kafka.watermarks(name) for name in names]
+
+    def send_keyed(self, number: int, key: str) -> None:
+        record = (key, json.dumps({"id": number}))
+        self.kafka.produce(self.topics["orders"], [record], partition=number % 2)
+
+    def fetch_keys(self) -> list[tuple[object, int]]:
+        found = self.kafka.consume_all(self.topics["sent"])
+        return [(message.key, json.loads(message.value)["id"]) for message in found]
+
     def recreate(self) -> None:
         self.kafka.delete_topic(self.topics["orders"])
         deadline = time.monotonic() + 30
         while True:
             try:
                 self.create("orders", 2)
-            except Exception:  # noqa: BLE001 - until it is gone for good
+            except Exception:  # noqa: BLE001 - until it is deleted
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
             else:
@@ -189,12 +238,24 @@ class PostgresUpstream(Upstream):
         }
         self.connection = {**common, "PORT": str(p["port"])}
         self.silent = {**common, "PORT": str(free_ports(1)[0])}
+        self.moved = {**self.connection, "HOST": "localhost"}
         self.sink = External(connector="POSTGRES", options={"TABLE": self.table})
         self.missing_sink = External(connector="POSTGRES", options={"TABLE": "suite_none"})
 
     def fetch(self) -> list[int]:
         rows = self.postgres.execute(f"SELECT id FROM {self.table}", user="app", database="shop")
         return [row[0] for row in rows]
+
+    @contextmanager
+    def hang(self) -> Iterator[Resolved]:
+        with _deaf_port() as port:
+            yield {**self.silent, "PORT": str(port)}
+
+    def list_everything(self) -> object:
+        return self.postgres.execute(
+            "SELECT relname, relkind, relfilenode FROM pg_class ORDER BY relname",
+            user="app", database="shop",
+        )
 
 
 class _OfQueue:
@@ -237,6 +298,14 @@ class TestKafka(_OfKafka, ConnectorSuite):
 @pytest.mark.services
 class TestPostgres(_OfPostgres, ConnectorSuite):
     """PostgreSQL, without Spark."""
+
+    def test_a_ledger_that_cannot_be_read(self, sink: Sink, upstream: PostgresUpstream) -> None:
+        """Expect a failure that may end by itself, which the runtime tries again for ever."""
+        assert upstream.sink is not None
+        spec = upstream.spec(upstream.sink, upstream.silent)
+        with pytest.raises(EngineFailure, match="cannot read the ledger of sink") as caught:
+            sink.require_ledger(spec, "q", 1)
+        assert is_passing(caught.value)
 
 
 @pytest.mark.spark
