@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.connectors.base import find_connector
 from catalog_migrate.connectors.secrets import Secret
 from catalog_migrate.connectors.ssh import tunnels
 from catalog_migrate.connectors.ssh.tunnels import (
@@ -23,7 +24,7 @@ from catalog_migrate.connectors.ssh.tunnels import (
     shown_host_keys,
     try_tunnel,
 )
-from catalog_migrate.connectors.validation import identity, validate_connection
+from catalog_migrate.connectors.validation import validate_connection
 from catalog_migrate.connectors.values import canonical_host_key, fingerprint
 from catalog_migrate.errors import ConnectionFailed, PrerequisiteMissing
 from catalog_migrate.model.findings import Finding
@@ -311,7 +312,10 @@ class TestServers:
         own = {"BROKER": f"k.internal:{local}", **through(bastion)}
         (fine,) = validate_connection("KAFKA", own, subject="c")
         assert fine.ok, fine
-        assert list(identity("KAFKA", own, (topic_name,)).topic_ids) == [topic_name]
+        found = find_connector("KAFKA").identify(
+            own, (topic_name,), subject="connection", timeout=10.0
+        )
+        assert list(found.topic_ids) == [topic_name]
         begun = time.monotonic()
         past = {"BROKER": "k.internal:9092", **through(bastion)}
         (found,) = validate_connection("KAFKA", past, subject="c")
