@@ -39,7 +39,7 @@ def find_plugin(name: str) -> EntryPoint | None:
     """
     if name.upper() in OURS:
         return None
-    return _find_plugins(tuple(map(_modified_at, sys.path))).get(name.upper())
+    return _find_plugins(tuple(map(_stamp_of, sys.path))).get(name.upper())
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +50,7 @@ def _find_plugins(_: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
     return {point.name.upper(): point for point in reversed(points)}  # the first of a name counts
 
 
-def _modified_at(path: str) -> tuple[str, int]:
+def _stamp_of(path: str) -> tuple[str, int]:
     """A place of packages, and when one was last installed or removed there."""
     try:
         return path, os.stat(path or ".").st_mtime_ns
