@@ -188,7 +188,7 @@ def adopt(
     return msgspec.structs.replace(proposed, left_alone=found.left_alone, serial=after.serial)
 
 
-def registered(
+def sort_registrations(
     found: Iterable[Registration], *, asked: bool
 ) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
     """Return what the registrations of a schema come to: tables that are wanted, and the rest."""
@@ -323,7 +323,7 @@ class _Asked(msgspec.Struct, frozen=True):
             )
         mark = table.mark
         if mark is not None and not self._may_take(mark, state):
-            yield _elsewhere(each, mark)
+            yield _elsewhere_problem(each, mark)
         elif mark is not None and mark.lineage in self.forgotten and still_has(mark, each.path):
             yield each.problem(
                 ADOPTED_ELSEWHERE,
@@ -362,7 +362,7 @@ class _Asked(msgspec.Struct, frozen=True):
             Prospect(
                 str(each.described.item_name), each.request.path, each.request.registration,
                 each.table.size.rows, each.table.size.bytes,
-                _first(plan, str(each.described.item_name)),
+                _describe_first(plan, str(each.described.item_name)),
             )
             for each in found.candidates
         )
@@ -410,7 +410,7 @@ class _Asked(msgspec.Struct, frozen=True):
         except Marked as lost:
             _unmark(marked, state.lineage)
             request = next(c.request for c in candidates if c.request.path == lost.path)
-            raise _refusal([_elsewhere(request, lost.mark)]) from lost
+            raise _refusal([_elsewhere_problem(request, lost.mark)]) from lost
         except Exception:
             if read_state(self.log).serial == state.serial:
                 _unmark(marked, state.lineage)
@@ -427,7 +427,7 @@ def _find_unreachable(each: AdoptionRequest) -> list[Problem]:
     return []
 
 
-def _elsewhere(each: AdoptionRequest, mark: Mark) -> Problem:
+def _elsewhere_problem(each: AdoptionRequest, mark: Mark) -> Problem:
     """Return the problem of a table that another installation has adopted or made."""
     place = f" at {mark.home}" if mark.home else ""
     return each.problem(
@@ -453,8 +453,8 @@ def _refusal(problems: Sequence[Problem]) -> AdoptionRefused:
     )
 
 
-def _first(plan: Plan, name: str) -> str:
-    """What a plan does with one table, in a word or two."""
+def _describe_first(plan: Plan, name: str) -> str:
+    """Say what a plan does with one table, in a word or two."""
     reasons = [entry for entry in plan.blocked if entry.name == name]
     for change in plan.changes:
         if change.name == name:

@@ -2,7 +2,7 @@
 
 Rows stay where they lie. As SQL text nothing is written anywhere. Done in a session, the names are
 made plain, the marks are taken off the tables and the catalog is closed: first it is closed to
-everybody else, last it is noted as done, so that a killed export is finished by running it again.
+other processes, last it is noted as done, so that a killed export is finished by running it again.
 """
 
 from __future__ import annotations

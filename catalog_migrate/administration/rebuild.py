@@ -101,7 +101,7 @@ class _Shard(NamedTuple):
         parts = self.shard.split("/")
         if len(parts) != 3:
             return None
-        return ItemKey(_decoded(parts[0]), "table", _decoded(parts[1]))
+        return ItemKey(_decode(parts[0]), "table", _decode(parts[1]))
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -539,6 +539,6 @@ def _unknown(release: Release, sessions: SessionSettings) -> Iterator[str]:
         )
 
 
-def _decoded(part: str) -> str:
+def _decode(part: str) -> str:
     """A part of a shard's path as the name that it was made from."""
     return unquote(part.replace("=", "%"))

@@ -151,7 +151,7 @@ def relocate(
     """
     state = read_state(log)
     refuse_exported(state, log)
-    if new_lineage and _just_parted(log, state):
+    if new_lineage and _has_just_parted(log, state):
         new_lineage = False  # done; what is left is to see that everything is in its place
     tables = tables or {}
     aim = _aim(
@@ -214,7 +214,7 @@ def move_own_views(log: CatalogLog, schema: str, *, wait: float | None = None) -
     return before
 
 
-def _just_parted(log: CatalogLog, state: State) -> bool:
+def _has_just_parted(log: CatalogLog, state: State) -> bool:
     """Whether the newest change is that this copy, at home since, took a lineage of its own.
 
     Who was killed right after that may call again; a copy of it has everything before it.
@@ -384,7 +384,7 @@ def _find_others(
             + (f" at {mark.home}" if mark.home else ""),
             remedy="that is another installation's: give the right --warehouse or --table",
         )
-    elif not aim.new_lineage and _went_on(before, path):
+    elif not aim.new_lineage and _has_moved_on(before, path):
         yield Problem(
             LEFT_BEHIND, f"{name}: the table at {before} was written after {path} was copied",
             remedy="stop its writers and copy it again; or take the old directory away, and "
@@ -392,7 +392,7 @@ def _find_others(
         )
 
 
-def _went_on(old: str, new: str) -> bool:
+def _has_moved_on(old: str, new: str) -> bool:
     """Whether a table that is still in its old place has a commit that the new one lacks.
 
     It was copied then and not moved, and rows that came meanwhile would be left behind.
@@ -425,7 +425,7 @@ def _find_shared(state: State, aim: Relocation) -> Iterator[Problem]:
     if not aim.has_other_warehouse:
         return  # that is a problem already
     theirs = _originals_shards(state)
-    linked = [*shared(state, aim.old_warehouse, aim.warehouse, theirs)]
+    linked = [*list_shared_directories(state, aim.old_warehouse, aim.warehouse, theirs)]
     linked += [path for path in aim.moved.values() if resolved(path) in theirs]
     for path in linked:
         yield Problem(
@@ -459,8 +459,10 @@ def _originals_shards(state: State) -> frozenset[str]:
     return frozenset(resolved(shard_location(place, shard)) for shard in original.shards)
 
 
-def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterator[str]:
-    """Directories in the warehouse ``new`` of a copy that are the original's, by links.
+def list_shared_directories(
+    state: State, old: str, new: str, theirs: Collection[str]
+) -> Iterator[str]:
+    """Yield directories in the warehouse ``new`` of a copy that are the original's, by links.
 
     Shards that are no table's any more count too, and those of attempts that died: the copy would
     remove them one day, or at once.
@@ -561,11 +563,11 @@ class Relocate(msgspec.Struct, frozen=True):
         if self.aim.new_lineage:
             for shard, record in state.shards.items():
                 if is_absolute(shard) and shard not in moved:  # the original's, also what retired
-                    yield Put("shard", shard, _left(record, self.now))
+                    yield Put("shard", shard, _leave(record, self.now))
         for shard, path in moved.items():
             record = state.shards[shard]
             item = state.items[record.item_id]
-            yield Put("shard", shard, _left(record, self.now, path))
+            yield Put("shard", shard, _leave(record, self.now, path))
             yield Put("shard", path, record)
             yield Put("item", record.item_id, msgspec.structs.replace(item, shard=path))
             yield RaiseSerial()
@@ -578,8 +580,8 @@ class Relocate(msgspec.Struct, frozen=True):
                 ))
 
 
-def _left(record: ShardRecord, now: int, moved_to: str | None = None) -> ShardRecord:
-    """The record of a directory that is not this catalog's any more: nothing is done to it."""
+def _leave(record: ShardRecord, now: int, moved_to: str | None = None) -> ShardRecord:
+    """Return the record of a directory that is no longer this catalog's: nothing is done to it."""
     return msgspec.structs.replace(
         record, state="gone", retired_at=record.retired_at or now, evolve=False, shape=None,
         removing=False, moved_to=moved_to,

@@ -197,7 +197,7 @@ WITHHELD = "CM0838"
 
 def require_lost(log: DeltaLog) -> None:
     """Raise RebuildRefused for a log that can be read whole, and for one that may not be read."""
-    state = whole(log)
+    state = read_if_whole(log)
     if state is None:
         return
     raise RebuildRefused(
@@ -231,7 +231,7 @@ def require_homeless(
                 )],
                 remedy="nothing is lost while that catalog is there",
             )
-        state = whole(DeltaLog(home))
+        state = read_if_whole(DeltaLog(home))
         if state is not None and state.lineage == lineage:
             raise RebuildRefused(
                 f"the catalog at {home} is whole, at serial {state.serial}, and these tables are "
@@ -255,7 +255,7 @@ def still_has(mark: Mark, path: str) -> bool:
     if is_remote(mark.home):
         return False  # which options its store wants is not known here: people's word counts
     try:
-        state = whole(DeltaLog(mark.home))
+        state = read_if_whole(DeltaLog(mark.home))
     except CatalogMigrateError:
         return True
     if state is None or state.lineage != mark.lineage or EXPORTED in state.config:
@@ -268,7 +268,7 @@ def still_has(mark: Mark, path: str) -> bool:
     )
 
 
-def whole(log: DeltaLog) -> State | None:
+def read_if_whole(log: DeltaLog) -> State | None:
     """Return the state of a log that can be read whole, None for one that is lost.
 
     Raises RebuildRefused for one that only may not be read: nothing says that it is lost.

@@ -183,7 +183,7 @@ def _look_up(
     settings: Settings, schemas: Sequence[str], tables: Sequence[str], on_note: OnNote
 ) -> tuple[list[AdoptionRequest], list[LeftAlone]]:
     """The tables that were asked for, with where they lie; Spark starts only for names."""
-    from catalog_migrate.administration.adoption import AdoptionRequest, registered
+    from catalog_migrate.administration.adoption import AdoptionRequest, sort_registrations
 
     wanted: list[AdoptionRequest] = []
     left: list[LeftAlone] = []
@@ -202,7 +202,7 @@ def _look_up(
     with open_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         for schema in schemas:
-            found, others = registered(engine.observe(schema), asked=False)
+            found, others = sort_registrations(engine.observe(schema), asked=False)
             wanted += found
             left += others
             if not found and not others:
@@ -212,7 +212,7 @@ def _look_up(
                 ))
         for item in named:
             standing = _tables_of(engine, item)
-            wanted += registered(standing, asked=True)[0]
+            wanted += sort_registrations(standing, asked=True)[0]
             if not standing:
                 problems.append(Problem(
                     "CM0819", f"Spark's catalog has no table {item}",

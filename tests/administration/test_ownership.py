@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.administration.adoption import adopt, registered
+from catalog_migrate.administration.adoption import adopt, sort_registrations
 from catalog_migrate.administration.relocation import relocate
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
@@ -172,7 +172,7 @@ class TestAdoption:
         path = place.table("orders")
         shadow = create_placeholder(path)
         name = ItemName("shop", "orders")
-        tables, left = registered(
+        tables, left = sort_registrations(
             [Registration(name, "table", shadow, managed=True)], asked=False
         )
         assert (tables, [each.name for each in left]) == ([], [name])

@@ -10,7 +10,11 @@ from typing import cast
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.relocation import Relocation, relocate, shared
+from catalog_migrate.administration.relocation import (
+    Relocation,
+    list_shared_directories,
+    relocate,
+)
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
@@ -421,7 +425,7 @@ def test_a_link_to_the_original_counts_while_its_disk_is_away(tmp_path: Path) ->
     changes = Changes()
     changes.put("shard", "s/t/x", ShardRecord(item_id="i1", global_id="s1", state="live"))
     (tmp_path / "disk").rename(tmp_path / "away")
-    found = shared(
+    found = list_shared_directories(
         state.apply_edits(state.version, changes.effective(state)), str(tmp_path / "former"),
         str(tmp_path / "copy"), {str(rows)},
     )
