@@ -400,7 +400,7 @@ def _find(directory: Path) -> Path | None:
 
 
 def _mentions_us(project: Path) -> bool:
-    """Whether a pyproject.toml may hold our table: spares parsing everybody else's."""
+    """Whether a pyproject.toml may hold our table: spares parsing those of others."""
     try:
         return _PYPROJECT_TABLE.encode() in project.read_bytes()
     except OSError as error:

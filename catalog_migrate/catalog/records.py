@@ -217,7 +217,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``shape`` is what they lead to by physical names, where columns are renamed, dropped or moved;
     ``unset`` are the keys of properties that a release has left out.
     ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
-    used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
+    used for retention only. ``unfilled`` marks a derived table that is still to be populated.
     ``columns`` are the ids of a retired table's columns by the names that they have in this shard.
     ``renamed`` (format 2 and before) has the names that columns have in ``source`` by those here.
     ``removing`` marks a shard that is gone for everybody, and whose files are still to be deleted.
@@ -457,7 +457,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``program`` holds the operations that follow the commit, in their order, as JSON, ``executed``
     those of a statement that were executed up to the row's newest commit. ``sick`` has the
     dependents that are not waited for, by item id, with what was wrong before the statement, and
-    ``failing`` what their queries failed of then. ``findings`` are those that refused it.
+    ``failing`` what their queries failed of. ``findings`` are those that refused it.
     """
 
     kind: str
@@ -535,7 +535,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     committed edit of positions, its exact lines (JSON as text in format 5 and before): the start of
     the query repeats it on a checkpoint that lacks it. ``snapshot`` numbers the snapshots of a
     POSTGRES source, of ``snapshot_tables`` upstream (``schema.table``; empty: of all, and its slot
-    is made anew): whoever starts the query takes the newest where that was not done. ``survey`` is
+    is made again): the start of the query takes the newest where that was not done. ``survey`` is
     what its tables depended on upstream when they were looked at last, as JSON
     (:class:`~catalog_migrate.connectors.postgres.survey.Survey`), ``survey_at_hold`` the one that
     it is held for, which counts once an operator resumes it.

@@ -49,7 +49,7 @@ class Workers:
             for item, future in zip(items, under_way, strict=True):
                 yield item, future.result()
         finally:
-            # one that was cancelled in the queue of a pool that is shut down is never told so
+            # one that was cancelled in the queue of a pool that is shut down never learns of it
             wait([future for future in under_way if not future.cancel()])
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ _ALWAYS_NAMED = frozenset({"release", "system"})
 
 
 OWN_VIEWS = "own_views"
-"""Setting: the schema that our own views are to be in, where they were told to move."""
+"""Setting: the schema that our own views are to be in, where a relocation moves them."""
 FORMER = "former"
 """Setting: what the installation was before it was moved or copied, as JSON."""
 

@@ -145,7 +145,7 @@ def removing(state: State) -> list[str]:
 class RetireShard(Operation[ExecutionContext]):
     """Delete the data of the shard at the step's name, which was given up on record.
 
-    The place of an adopted table is its owner's: what stands there without our seal was made anew
+    The place of an adopted table is its owner's: what is there without our seal was made again
     after the table had been taken away, and stays.
     """
 

@@ -1,7 +1,7 @@
 """The operations on names in Spark's catalog, and which of them are called for.
 
 The steps are those of a program that was stored with the commit, if it has all that is observed to
-be missing; else they are ordered anew, from what is observed.
+be missing; else they are ordered by what is observed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def name_operations(
     called_for = _CalledFor(state, found, warehouse)
     operations = called_for.by(program)
     if operations is None:
-        operations = called_for.anew()
+        operations = called_for.order()
     if session:
         operations = [
             replace(each, step=replace_step(each.step, phase=SESSION)) for each in operations
@@ -153,7 +153,7 @@ class _CalledFor:
             return None
         return [self._operation(*each) for each in steps]
 
-    def anew(self) -> list[NameOperation]:
+    def order(self) -> list[NameOperation]:
         """Return the operations in the one order, made of what is observed to be missing."""
         found = self._found
         if self._old is None:
@@ -290,7 +290,7 @@ def _find_left_over(found: Difference) -> Iterator[Identity]:
 def _find_changed_since(
     found: Difference, serials: Mapping[Identity, int], serial: int
 ) -> Iterator[Identity]:
-    """Tables that a view of ``serial`` may read: registered anew, or gone with a later release."""
+    """Tables that a view of ``serial`` may read: registered again, or dropped by a later one."""
     for identity, each in found.drops.items():
         if each.kind == "table":
             gone = serials.get(identity)

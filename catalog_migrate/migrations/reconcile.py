@@ -137,7 +137,7 @@ def reconcile_names(
     """Bring names in line, in the order of ``program``; returns how many steps were taken.
 
     What ``program`` has and is observed to be done already is skipped. Where something else is
-    missing too, the order is made anew from all that is observed.
+    missing too, the order is made again from all that is observed.
 
     Steps that fail do not stop the others; what depends on them is left for the next run. Raises
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them,
@@ -233,7 +233,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         program, before = read_stored_program(state), state
         state, evolved = change_in_place(work, state, program)
         if names_last:
-            # a table that was copied after all is registered anew, which no program has
+            # a table that was copied after all is registered again, which no program has
             reconcile_names(work, state, program if state is before else ())
     except NotReconciled as error:
         record_failure(work, error)

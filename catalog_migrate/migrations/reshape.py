@@ -1,8 +1,8 @@
 """Which tables are reshaped in place, decided at prepare; and the copy of one that was refused.
 
 The planner says that a table *can* keep its shard while columns are renamed, dropped or moved. The
-last word is said here, where the world is known: nobody else may live with the old names, no stream
-may hang on the shard, and an empty shadow table of it must have taken the very statements.
+last word is said here, where the world is known: no other session may live with the old names, no
+stream may hang on the shard, and an empty shadow table of it must have taken the very statements.
 """
 
 from __future__ import annotations

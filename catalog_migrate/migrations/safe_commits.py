@@ -133,10 +133,10 @@ def setting_of(used: LogStoreInUse) -> str:
 def remember(log: CatalogLog, used: LogStoreInUse) -> None:
     """Have the catalog remember that these commits were raced, and that each was refused in time.
 
-    Without the lease: it is true whoever works on the catalog.
+    Without the lease: it is true for every process.
     """
     raced = Swap("config", setting_of(used), None, ConfigRecord(value="raced"))
     commit(log, Commit(RACED, (raced,)))
-    with suppress(CatalogMigrateError):  # whoever opens the log next finds its state kept
+    with suppress(CatalogMigrateError):  # the next process that opens the log finds its state kept
         log.keep_audit()
         log.keep_state()

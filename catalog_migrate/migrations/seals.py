@@ -134,7 +134,7 @@ def _declare(
 
 
 class DeclareSeals(msgspec.Struct, frozen=True):
-    """Put an attempt's intent with the seals that it is about to make; those of before stay."""
+    """Put an attempt's intent with the seals that it is about to make; earlier ones stay."""
 
     intent: IntentRecord
 

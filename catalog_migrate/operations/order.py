@@ -243,6 +243,6 @@ class _Change:
             yield from (
                 ((_REDEFINE, used), (_REDEFINE, name)) for used in self.redefined.intersection(uses)
             )
-            # a table that is copied under its id: registered anew
+            # a table that is copied under its id: registered again
             read = self.dropped.intersection(self.old.uses(name)).difference(uses)
             yield from (((_REDEFINE, name), ("old", used)) for used in read)

@@ -83,7 +83,7 @@ def in_force(
     owner: Owner = "release",
     uri: str | None = None,
 ) -> Migration | None:
-    """Return the empty migration when this very release is in force, told by its name and its hash.
+    """Return the empty migration when this very release is in force, by its name and its hash.
 
     The commit that writes a manifest hash writes every object of that manifest too, so nothing is
     compared and no definition decoded. None, and the release has to be compared, when another one

@@ -79,7 +79,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def release_of(then: State) -> Release | None:
-    """Return the release that was in force, as its objects stood; None when there was none."""
+    """Return the release that was in force, as its objects were; None when there was none."""
     record = then.release_in_force("release")
     if record is None:
         return None

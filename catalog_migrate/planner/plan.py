@@ -119,7 +119,7 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 class Unparsed(msgspec.Struct, frozen=True):
-    """An object with a text that nobody has parsed yet, and why."""
+    """An object with a text that cannot be parsed here, and why."""
 
     name: str
     kind: str

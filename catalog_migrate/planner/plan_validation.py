@@ -150,7 +150,7 @@ def with_bodies(migration: Migration, release: Release, *, views: bool = True) -
 
 
 def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
-    """Return the plan with the (object, kind, why) of each text that nobody has parsed."""
+    """Return the plan with the (object, kind, why) of each text that cannot be parsed here."""
     return replace(plan, unparsed=tuple(Unparsed(*each) for each in unparsed))
 
 
@@ -247,7 +247,7 @@ def with_unsupported_tables(migration: Migration, found: Sequence[Blocked]) -> M
 
 
 def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
-    """Return a plan that was saved, blocked by what is gone since.
+    """Return a plan that was saved, blocked by rows that are missing since.
 
     Raises :class:`StalePlan` where it was made while other rows were gone:
     what it says of them does not hold any more.

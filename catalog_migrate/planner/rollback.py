@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True):
 
     ``after`` None stands for every row of version ``upto``, else what was appended after that
     version; ``upto`` None for whatever is there when it is copied. ``columns`` maps the folded
-    name of a column of then to what holds it in this shard; ``others`` are the columns of this
+    name of an earlier column to what holds it in this shard; ``others`` are the columns of this
     shard that then had none. ``dropped`` are folded names of columns of then that this shard had
     once, until they were dropped in place, so that its rows have lost their values. ``rows`` is how
     many it brings, -1 when nobody knows.
@@ -76,7 +76,7 @@ class Source(msgspec.Struct, frozen=True):
     dropped: frozenset[str] = frozenset()
 
     def whole(self, definition: ObjectDefinition) -> bool:
-        """Return whether it still has every column of then that is not computed."""
+        """Return whether it still has every earlier column that is not computed."""
         return all(
             column.generated is not None or column.name.lower() in self.columns
             for column in definition.columns
@@ -138,7 +138,7 @@ class GoingBack(msgspec.Struct, frozen=True):
 
 
 def behind_adoption(key: ItemKey) -> Blocked:
-    """Return the refusal to give up a table that somebody else made."""
+    """Return the refusal to drop a table that another application made."""
     return Blocked(
         str(key), CAME_BY_ADOPTION,
         "the table was adopted since, where it lies: going back would drop it and, in the end, "
@@ -180,7 +180,7 @@ class _Losses:
         self._blocked[code, column] = Blocked(str(self.key), code, reason, remedy, column)
 
     def irreversible(self, column: Column, where: str = "") -> None:
-        """Note that the values of a column of then are nowhere any more, at least ``where``."""
+        """Note that the values of an earlier column are nowhere any more, at least ``where``."""
         self.block(
             IRREVERSIBLE,
             f"column {quote_part(column.name)} was dropped in place and its values{where} with it",
@@ -324,7 +324,7 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
 
 
 def _carry(column: Column, tail: Source, losses: _Losses) -> str | None:
-    """A column of then in rows written since: empty where it is lost, None where it cannot be."""
+    """An earlier column in rows written since: empty where it is lost, None where it cannot be."""
     folded = column.name.lower()
     before = tail.columns.get(folded)
     if before is not None:
@@ -423,7 +423,7 @@ def _value_now(
 
 
 def _note_missing(column: Column, origin: Origin, losses: _Losses) -> None:
-    """Note that a column of then is not in the shard of now."""
+    """Note that an earlier column is not in the present shard."""
     name, folded = quote_part(column.name), column.name.lower()
     if (
         origin.base is None
@@ -455,7 +455,7 @@ def _note_missing(column: Column, origin: Origin, losses: _Losses) -> None:
 def _expression(
     column: Column, before: Column, losses: _Losses, converted: Origin | None = None
 ) -> str:
-    """A column of then from what holds it now.
+    """An earlier column from what holds it now.
 
     ``converted`` is there when its values of then were replaced, and says why they do not come
     back.

@@ -120,7 +120,7 @@ def unresolvable(plan: Plan) -> tuple[Blocked, ...]:
 
 
 def remedy_label(entry: Blocked) -> Literal["write", "remedy"]:
-    """Return what stands before the remedy of ``entry``: it is to be written, or to be done."""
+    """Return the word before the remedy of ``entry``: it is to be written, or to be done."""
     return "write" if entry.code in DECISION_CODES else "remedy"
 
 
@@ -136,7 +136,7 @@ def list_failed_proofs(plan: Plan) -> tuple[Validation, ...]:
 
 
 def list_unparsed(plan: Plan) -> list[str]:
-    """Return what is said of each text that nobody has parsed yet, and who would."""
+    """Return a line for each text that cannot be parsed here, with what parses it."""
     return [
         f"{entry.name}: cannot parse {entry.reason}; "
         + ("--bind asks Spark" if entry.kind == "view" else "Spark reads it at the start")

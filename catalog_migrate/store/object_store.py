@@ -348,7 +348,7 @@ _THROTTLED = (
 
 
 def remedy_of_refusal(said: str) -> str | None:
-    """Return what to do about what a store refused, whoever tells it; None for any other failure.
+    """Return what to do about what a store refused, by any library; None for another failure.
 
     What was refused was not carried out, and is not carried out later either.
     """
