@@ -250,7 +250,7 @@ class _Side(ABC):
         """Yield what a definition is refused for beside the rules of its options (code CM0751).
 
         ``external`` has canonical options, ``connection`` are the effective options of the
-        connection; an ALTER of either asks too. Pure: no server is asked.
+        connection; an ALTER of either calls it too. Pure: no server is contacted.
         """
         del external, connection
         yield from ()
@@ -269,11 +269,11 @@ class Source(_Side):
     """What sources of a connector do.
 
     ``section`` holds their options; with ``Section.records`` the source has partitions, and the
-    methods :meth:`survey` and :meth:`read_range` are asked. ``codec`` reads and writes its
+    methods :meth:`survey` and :meth:`read_range` are called. ``codec`` reads and writes its
     positions, None where there are none that an operator could choose (files); of one that is no
     PartitionCodec they cannot be chosen either. ``has_server``: positions belong to what
     :meth:`Connector.identify` finds, and mean nothing elsewhere; false for files, which nothing
-    serves. ``watched``: the identity is asked again and again while a query runs, for what gives
+    serves. ``watched``: the identity is read again and again while a query runs, for what gives
     no error by itself.
     """
 
@@ -295,7 +295,7 @@ class Source(_Side):
     def survey(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
     ) -> AbstractContextManager[Contents]:
-        """Return what upstream holds, which may be asked about times as long as the block lasts.
+        """Return what upstream holds, whose ``at`` and ``gaps`` work as long as the block lasts.
 
         ``sample``: records may be read to find out whether counts are exact. Raises EngineFailure
         for a server that does not answer, UnsafeBlocked for names that are not there.

@@ -30,7 +30,7 @@ class TookTooLong(Exception):
 def within(seconds: float, call: Callable[[], Result]) -> Result:
     """The result of ``call`` on a thread of its own, or :class:`TookTooLong`.
 
-    For what has no time limit itself: name resolution, a directory on a server that is gone.
+    For what has no time limit itself: name resolution, a directory on a server that is away.
     """
     outcome: Queue[tuple[bool, Result | BaseException]] = Queue()
 

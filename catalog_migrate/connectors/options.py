@@ -114,7 +114,7 @@ def checked_values(
 ) -> dict[str, OptionValue]:
     """Canonical names and values of a connection's options that are no whole definition.
 
-    Each is checked for itself as :func:`check` does it; no rule between options is asked. Raises
+    Each is checked for itself as :func:`check` does it; no rule between options is applied. Raises
     InvalidOptions with all problems.
     """
     problems: list[Problem] = []
@@ -239,7 +239,7 @@ def apply_actions(
 def rotate_keys(
     connector: str, options: Mapping[str, OptionValue], *, where: str = ""
 ) -> dict[str, OptionValue]:
-    """``options`` after ROTATE KEYS: the key in use is gone, and the next one stands in its place.
+    """``options`` after ROTATE KEYS: the next key takes the place of the one in use.
 
     Raises InvalidOptions for a type without keys, and when there is no next one.
     """
@@ -292,11 +292,11 @@ def alterable(
 
 def _canonical(
     table: Section, options: Mapping[str, OptionValue], settings: Mapping[str, OptionValue],
-    problems: list[Problem], standing: Collection[str] = (),
+    problems: list[Problem], present: Collection[str] = (),
 ) -> tuple[dict[str, OptionValue], dict[str, str]]:
     """Canonical names and values of what is right in itself; the rest goes to ``problems``.
 
-    ``standing`` are names that the definition has already.
+    ``present`` are names that the definition has already.
     """
     found: dict[str, OptionValue] = {}
     found_settings: dict[str, str] = {}
@@ -305,7 +305,7 @@ def _canonical(
         *((name, value, False) for name, value in options.items()),
         *((name, value, True) for name, value in settings.items()),
     ):
-        name = _known_name(table, written, standing, problems)
+        name = _known_name(table, written, present, problems)
         if name is None:
             continue
         if name in seen:
@@ -329,16 +329,16 @@ def _canonical(
 
 
 def _known_name(
-    table: Section, written: str, standing: Collection[str], problems: list[Problem]
+    table: Section, written: str, present: Collection[str], problems: list[Problem]
 ) -> str | None:
     """The canonical name, None after a problem was noted."""
     name = canonical_name(table, written)
     if name is None:
         problems.append(_unknown(table, written))
         return None
-    foreign = table.is_open(name) and table.reserved_for(name) is None
-    if foreign and not table.knows(name) and name not in standing:
-        problems.append(_unknown(table, written, foreign=True))
+    of_client = table.is_open(name) and table.reserved_for(name) is None
+    if of_client and not table.knows(name) and name not in present:
+        problems.append(_unknown(table, written, of_client=True))
         return None
     return name
 
@@ -505,8 +505,8 @@ def _all(table: Section) -> tuple[Option, ...]:
     return (*table.options, *table.settings)
 
 
-def _unknown(table: Section, written: str, *, foreign: bool = False) -> Problem:
-    if foreign:
+def _unknown(table: Section, written: str, *, of_client: bool = False) -> Problem:
+    if of_client:
         prefix = table.open_prefix or ""
         return Problem(
             UNKNOWN, f"there is no option {written[:_SHOWN]}: {table.client} do not know it",

@@ -84,7 +84,8 @@ Positions = Mapping[Partition, int]
 """The next record to read, by partition."""
 
 Bounds = Mapping[Partition, tuple[int, int]]
-"""What the broker holds, by partition: the oldest record kept, and one past the newest."""
+"""What upstream holds, by partition: the oldest record kept, and one past the newest."""
+
 
 class PartitionCodec:
     """``{"topic":{"0":123}}``: no spaces, topics and partitions in the order they were read in.
@@ -178,7 +179,7 @@ class OffsetRange(NamedTuple):
 
 
 class PositionCodec(Protocol):
-    """How a source's positions stand in Spark's offset log, and what is wrong with one."""
+    """How a source's positions are written in Spark's offset log, and what is wrong with one."""
 
     kind: ClassVar[str]
 

@@ -238,7 +238,7 @@ def _from_plugin(scheme: str, rest: str) -> str:
         return value
     raise UnresolvedSecret(
         f"secret {scheme}:{rest}: the reader of {scheme}: failed ({failure})",
-        reference=f"{scheme}:{rest}", remedy=f"see to the package that provides {scheme}:",
+        reference=f"{scheme}:{rest}", remedy=f"check the package that provides {scheme}:",
     )
 
 

@@ -40,7 +40,7 @@ class Section(msgspec.Struct, frozen=True):
     ``reserved``; ``open_names`` are those that the client has, where that is known. ``formats`` and
     ``includes`` are what FORMAT and INCLUDE take, ``registered_formats`` what FORMAT takes with a
     schema registry, ``key_formats`` what KEY FORMAT then does; ``tables`` is whether TABLES (…)
-    stands among the options, ``dead_letters`` whether there is ON ERROR INTO. ``rotation`` are the
+    is among the options, ``dead_letters`` whether there is ON ERROR INTO. ``rotation`` are the
     key in use and the next one, which ROTATE KEYS puts in its place. ``client`` is what an open
     option belongs to, in messages.
 
@@ -79,7 +79,7 @@ class Section(msgspec.Struct, frozen=True):
         return tuple(option.name for option in (*self.options, *self.settings))
 
     def find(self, name: str) -> Option | None:
-        """The declared option or setting ``name`` stands for, whatever its case and spacing."""
+        """Return the option or setting that ``name`` means, whatever its case and spacing."""
         wanted = fold_option(name)
         for option in (*self.options, *self.settings):
             if fold_option(option.name) == wanted:
@@ -91,7 +91,7 @@ class Section(msgspec.Struct, frozen=True):
         return any(fold_option(setting.name) == fold_option(name) for setting in self.settings)
 
     def is_open(self, name: str) -> bool:
-        """Whether ``name`` stands under the open prefix and says something after it."""
+        """Return whether ``name`` begins with the open prefix and goes on behind it."""
         prefix = self.open_prefix
         return prefix is not None and name.lower().startswith(prefix) and len(name) > len(prefix)
 

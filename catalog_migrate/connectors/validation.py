@@ -1,7 +1,7 @@
 """Whether a connection, a source or a sink would work: real questions to real servers, in time.
 
 Nothing is written anywhere. Every failure says which option is at fault and what to do; what
-works is said too. The process that will run the queries should ask: another one may see other
+works is a finding too. The process that will run the queries should ask: another one may see other
 networks and other secrets.
 """
 

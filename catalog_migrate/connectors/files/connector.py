@@ -100,7 +100,7 @@ def _directory_finding(
     except TookTooLong:
         return Finding(
             subject, "PATH", "error", f"no answer from the file system within {timeout:.0f} s",
-            "see to the server of that directory",
+            "check the server of that directory",
         )
     if problem is not None:
         return Finding(

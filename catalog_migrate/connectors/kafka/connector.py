@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from catalog_migrate.connectors.kafka.probe import KafkaProbe
     from catalog_migrate.connectors.query import QuerySpec
 
+
 class Kafka(Connector):
     """Clusters, and clients that many queries share."""
 

@@ -31,9 +31,9 @@ def survey_topics(
             f"{error.message}; nothing was done", condition=error.code, remedy=error.remedy
         ) from error
     except KafkaException as error:
-        said = spec.redactor.scrub(str(error))
+        reported = spec.redactor.scrub(str(error))
         raise EngineFailure(
-            f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
+            f"{subject}: the broker says {reported}; nothing was done", condition="KAFKA",
             remedy="check the broker and what this user may do there",
         ) from None
 

@@ -387,7 +387,7 @@ class KafkaProbe:
         if headless:
             return bad(
                 f"topic {topic} has partitions without a leader: {headless}",
-                "see to the brokers that hold them",
+                "check the brokers that hold them",
             )
         return Finding(
             subject or self._subject, "TOPIC", "ok",

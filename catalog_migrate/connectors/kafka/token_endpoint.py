@@ -134,12 +134,12 @@ def _problem(url: str, status: int, kind: str, body: bytes) -> tuple[str, str, s
     if not isinstance(answer, dict):
         where = f"{url} answers {kind} with status {status}, no token"
         if status >= 500:
-            return ENDPOINT, where, "see to the server of the token endpoint"
+            return ENDPOINT, where, "check the server of the token endpoint"
         return ENDPOINT, where, "name the token endpoint itself, no page for people, no issuer"
     if status != 200 or "error" in answer:
         name = str(answer.get("error", f"status {status}"))
         about = str(answer.get("error_description") or "")
-        option, remedy = _REFUSALS.get(name, (ENDPOINT, "see to the server of the token endpoint"))
+        option, remedy = _REFUSALS.get(name, (ENDPOINT, "check the server of the token endpoint"))
         if option == SECRET and any(word in about.lower() for word in _UNKNOWN_CLIENT):
             option, remedy = CLIENT, "check OAUTH CLIENT ID, and that the endpoint has this client"
         text = " ".join(f"{name}: {about}".rstrip(": ").split())[:_SHOWN]

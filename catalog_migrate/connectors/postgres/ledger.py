@@ -171,7 +171,7 @@ class Ledger:
             raise _fence_error(query_id, "it must not be started again")
         if known < committed:
             raise LedgerMismatch(
-                f"the ledger beside {self._table} ends at batch {_said(known)} of query {query_id},"
+                f"the ledger beside {self._table} ends at batch {_text(known)} of query {query_id},"
                 f" the checkpoint at batch {committed}: this is not the database that the sink"
                 " wrote to, or it lags behind it",
                 remedy="point the connection at the database that has the rows, or wait until it"
@@ -181,7 +181,7 @@ class Ledger:
         if known > committed + 1:
             raise LedgerMismatch(
                 f"the ledger beside {self._table} ends at batch {known} of query {query_id}, the"
-                f" checkpoint at batch {_said(committed)}: the batches between would be passed"
+                f" checkpoint at batch {_text(committed)}: the batches between would be passed"
                 " over",
                 remedy="restore the checkpoint that belongs to this database, or create another"
                 " sink",
@@ -290,5 +290,5 @@ def _fence_error(query_id: str, consequence: str) -> QueryFenced:
     )
 
 
-def _said(batch: int) -> str:
+def _text(batch: int) -> str:
     return "none" if batch < 0 else str(batch)

@@ -68,7 +68,7 @@ SOURCE = Section(
         Option(
             "UPSTREAM COLUMNS", "choice",
             "What becomes of a column that is added upstream: it is added here too, the source "
-            "is held, or it is left out. `follow` is `evolve`, and a column that is gone or "
+            "is held, or it is left out. `follow` is `evolve`, and a column that is missing or "
             "renamed upstream stays here, NULL from then on. By default what the runtime's "
             "`[streams] upstream_columns` says.", "ignore",
             choices=("evolve", "follow", "hold", "ignore"),

@@ -81,7 +81,7 @@ def preflight(
         return (
             Finding(
                 subject, "HOST", "error", f"the server did not answer within {_LIMIT:.0f} s",
-                "see to the server, then try again",
+                "check the server, then try again",
             ),
         )
     except ConnectionFailed as error:
@@ -127,7 +127,7 @@ def _findings(
         found.append(
             Finding(
                 subject, "PUBLICATION", "error", f"there is no publication {name}",
-                "see to the tables first", code=MISSING,
+                "check the tables first", code=MISSING,
             )
         )
     yield from found

@@ -176,7 +176,7 @@ def postgres_session(
         raise failed(
             Finding(
                 subject, "HOST", "error", _one_line(redactor.scrub(str(error))),
-                "see to the server, then try again",
+                "check the server, then try again",
             )
         ) from None
 

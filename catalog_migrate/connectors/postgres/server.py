@@ -291,7 +291,7 @@ def create_slot(
         except psycopg.errors.DuplicateObject:
             raise SlotInUse(
                 f"there is a replication slot {name} already",
-                remedy="name another SLOT, or drop it when nobody reads from it", slot=name,
+                remedy="name another SLOT, or drop it when no process reads from it", slot=name,
             ) from None
         except psycopg.errors.QueryCanceled:
             waited = f" ({wait.said})" if wait.said else ""
@@ -405,7 +405,7 @@ def advance_slot(opened: psycopg.Connection[Any], name: str, to: int) -> None:
 def drop_slot(
     connection: Resolved, name: str, *, confirmed_upto: int | None = None
 ) -> bool:
-    """Drop a slot; whether there was one. Raises SlotInUse while somebody reads from it.
+    """Drop a slot; return whether there was one. Raises SlotInUse while a process reads from it.
 
     With ``confirmed_upto`` only one whose changes were confirmed up to that LSN at most.
     """

@@ -145,13 +145,13 @@ def refusals(
         if opened.closed or opened.broken:
             text = " ".join(Redactor.of(connection).scrub(str(error)).split())
             raise failed(
-                Finding("connection", "HOST", "error", text, "see to the server, then try again")
+                Finding("connection", "HOST", "error", text, "check the server, then try again")
             ) from None
         raise refusal(error, connection, timeout) from None
 
 
 def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> ReplicationFailed:
-    """The typed error for what a server that let us in said to a statement."""
+    """Return the typed error for what a server that let us in reports of a statement."""
     import psycopg
 
     text = Redactor.of(connection).scrub(of_postgres(error)).strip()
@@ -200,7 +200,7 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         if isinstance(error, kind) and all(word in lowered for word in words):
             return make()
     return ReplicationFailed(
-        text, remedy="see to the server, then try again",
+        text, remedy="check the server, then try again",
         transient=isinstance(error, psycopg.OperationalError),
     )
 

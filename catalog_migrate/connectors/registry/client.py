@@ -118,8 +118,8 @@ class SchemaRegistry:
             raise self._no_registry("an answer that does not say whether they are compatible")
         if found["is_compatible"] is True:
             return ()
-        said = [_short(str(each)) for each in found.get("messages") or ()]
-        return tuple(said) or ("it is not compatible with the newest version",)
+        reported = [_short(str(each)) for each in found.get("messages") or ()]
+        return tuple(reported) or ("it is not compatible with the newest version",)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -208,8 +208,8 @@ class SchemaRegistry:
         self, status: int, content: bytes, found: Any, *, refused: bool
     ) -> ConnectionFailed | UnknownSchema | Incompatible:
         answer = found if isinstance(found, Mapping) else {}
-        said, code = answer.get("message"), answer.get("error_code")
-        reason = _short(self._redactor.scrub(str(said))) if said else ""
+        reported, code = answer.get("message"), answer.get("error_code")
+        reason = _short(self._redactor.scrub(str(reported))) if reported else ""
         if status in (401, 403):
             return self._login_refused(status, reason)
         if status == 404 and isinstance(code, int) and code // 100 == 404:  # 40401 to 40403
@@ -219,7 +219,7 @@ class SchemaRegistry:
         if status >= 500:
             return self._failed(
                 "URL", f"the registry fails ({_status(status, reason)})",
-                "see to the registry; what needs it is tried again",
+                "check the registry; what needs it is tried again",
             )
         return self._no_registry(_describe(status, content, found))
 
@@ -232,7 +232,7 @@ class SchemaRegistry:
             )
         return self._failed(
             "PASSWORD", f"the registry refuses this login ({_status(status, reason)})",
-            "see to USERNAME and PASSWORD, and to what this user may do there",
+            "check USERNAME and PASSWORD, and what this user may do there",
         )
 
     def _login(self) -> str | None:
@@ -262,7 +262,7 @@ class SchemaRegistry:
             except (ssl.SSLError, OSError):
                 raise self._failed(
                     "SSL KEY", "key and certificate cannot be read, or are not of one pair",
-                    "see to SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD",
+                    "check SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD",
                 ) from None
         return context
 
@@ -286,15 +286,15 @@ class SchemaRegistry:
                 "see whether URL should begin with http:, or SSL CERTIFICATE and SSL KEY are asked",
             )
         if isinstance(reason, socket.gaierror):
-            return self._failed("URL", f"{host} has no address", "see to the host name")
+            return self._failed("URL", f"{host} has no address", "check the host name")
         if isinstance(reason, TimeoutError):
             return self._failed(
                 "URL", f"{host} does not answer in time",
                 "see whether the registry runs and a firewall lets us through",
             )
-        said = getattr(reason, "strerror", None) or type(reason).__name__
+        reported = getattr(reason, "strerror", None) or type(reason).__name__
         return self._failed(
-            "URL", f"{host} cannot be reached ({said})", "see whether the registry runs there"
+            "URL", f"{host} cannot be reached ({reported})", "see whether the registry runs there"
         )
 
     def _no_registry(self, what: str) -> ConnectionFailed:

@@ -58,9 +58,9 @@ class Tunnel(Connector):
             return error
         try:
             lines = shown_host_keys(host, int(str(options.get("PORT", "22"))))
-            said = "\n".join(f"  {line}\n    {fingerprint(line)}" for line in lines)
+            keys = "\n".join(f"  {line}\n    {fingerprint(line)}" for line in lines)
             remedy = (
-                f"{host} shows these keys now, which were not checked:\n{said}\n  compare one with "
+                f"{host} shows these keys now, which were not checked:\n{keys}\n  compare one with "
                 "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the server itself, or ask "
                 "who runs it, then write HOST KEY with the line or the fingerprint"
             )

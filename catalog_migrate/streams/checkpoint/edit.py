@@ -87,10 +87,10 @@ def reset(checkpoint: Checkpoint, source: int) -> Edit:
 
 
 def begin(checkpoint: Checkpoint, source: int, initial: bytes) -> Edit:
-    """Return the edit that gives a Kafka source without any batch its first positions.
+    """Return the edit that gives a source without any batch its first positions.
 
-    ``initial`` is what ``KafkaCodec.write_initial`` gives. Raises :class:`UsageError` when there
-    is a batch: then :func:`move` is right.
+    ``initial`` is what ``PartitionCodec.write_initial`` gives. Raises :class:`UsageError` when
+    there is a batch: then :func:`move` is right.
     """
     latest = checkpoint.settled_batch()
     if latest is not None:

@@ -21,10 +21,10 @@ from catalog_migrate.streams.checkpoint.files import Mark, read_tagged_mark, wri
 
 
 def require_item(checkpoint: Checkpoint, item: str, mark: Mark | None) -> Mark | None:
-    """Return the mark that was read, None on an empty checkpoint that nobody has marked.
+    """Return the mark that was read, None on an empty checkpoint without one.
 
-    Raises :class:`ForeignCheckpoint` when it is another item's, or has been run by somebody and
-    marked by nobody.
+    Raises :class:`ForeignCheckpoint` when it is another item's, or has been run and has
+    no mark.
     """
     if mark is None:
         if checkpoint.query_id is None and checkpoint.latest_offsets is None:

@@ -1,1 +1,1 @@
-"""Formats of records: Avro, Protobuf, and values kept as they were written."""
+"""Values of records, kept as they were written."""

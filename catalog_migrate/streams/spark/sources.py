@@ -1,7 +1,4 @@
-"""What a source reads: a Kafka topic or a directory of files, as a streaming DataFrame.
-
-With the settings of one query (``WITH (…)``) and those of the session that all of them run in.
-"""
+"""What queries read of files and of shards, and the session that all of them run in."""
 
 from __future__ import annotations
 
