@@ -224,7 +224,7 @@ def plan_unsafe(
 
 
 def unsafe_steps(settings: Settings, plan: UnsafePlan) -> Program:
-    """Return what the runtime would execute for a dry run of this catalog, were it asked now."""
+    """Return what the runtime would execute for a dry run of this catalog now."""
     from catalog_migrate.streams.catalog.cluster_log import runtime_lives
     from catalog_migrate.streams.positions.operation_row import unsafe_program
 
@@ -250,7 +250,7 @@ def run_unsafe(
     client, state = catalog.unsafe(on_progress=on_note), catalog.state()
     if key is not None and key in state.operations:
         # what it has committed itself may be what a new request would be refused for
-        return unsafe_result(client.awaited(key))
+        return unsafe_result(client.await_end(key))
     return unsafe_result(client.run(ask(state), reason, confirm=confirm, key=key))
 
 
@@ -288,7 +288,7 @@ def apply_unsafe(
 
 
 def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
-    """Return all unsafe operations that were ever asked for, oldest first; needs no Spark."""
+    """Return all unsafe operations that are on record, oldest first; needs no Spark."""
     from catalog_migrate.streams.positions.audit import history
 
     return history(open_catalog(settings).state())

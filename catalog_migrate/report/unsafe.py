@@ -188,7 +188,7 @@ def show_definition(name: str, statement: str) -> Section:
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        row.name, *map(row.written, (row.current, row.target, row.low, row.high)),
+        row.name, *map(row.format_position, (row.current, row.target, row.low, row.high)),
         *(f"{number:,}" for number in (row.doubled, row.skipped, row.expired)), row.note,
     )
 
@@ -240,13 +240,13 @@ def _differences(item: ItemPlan, part: ItemRequest) -> Iterator[Difference]:
     yield from list_options(part.before, part.after)
     for row in item.rows:
         if row.moves:
-            low, target, high = map(row.written, (row.low, row.target, row.high))
+            low, target, high = map(row.format_position, (row.low, row.target, row.high))
             after = (
                 f"{target} of {low} to {high}; {row.doubled:,} doubled, {row.skipped:,} skipped,"
                 f" {row.expired:,} expired"
             )
             note = f"; {row.note}" if row.note else ""
-            yield Difference("position", row.name, row.written(row.current), after + note)
+            yield Difference("position", row.name, row.format_position(row.current), after + note)
 
 
 def _jobs(plan: UnsafePlan) -> Sequence[Job]:

@@ -179,7 +179,7 @@ def _near(name: str, names: list[str]) -> list[str]:
 
 
 def by_id(state: State, item_id: str) -> CatalogEntry:
-    """Return an object by its id; KeyError when it is gone."""
+    """Return an object by its id; KeyError when it was dropped."""
     item = state.items[item_id]
     return CatalogEntry(state.mappings[identity_text(item.definition.identity)], item)
 
@@ -228,7 +228,7 @@ def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
 
 
 def compare_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
-    """Return which options differ, by name and in words; values are not told."""
+    """Return which options differ, by name and in words; without values."""
     names = diff(all_options(before), all_options(now))
     return ", ".join(names) or "its definition"
 

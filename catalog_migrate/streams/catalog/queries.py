@@ -154,7 +154,7 @@ class OfflineQueries:
         self.awaited: Mapping[str, str] = {}
 
     def prepare(self, spec: QuerySpec) -> PreparedQuery:
-        """Never: whoever acts alone starts nothing."""
+        """Never: a caller that acts alone starts nothing."""
         raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
 
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:  # noqa: ARG002

@@ -132,11 +132,11 @@ def _check_format(where: str, connector: str, kind: QueryKind, external: Externa
                 remedy=f"write {written} {using} r" if external.format in registered
                 else _remedy(registered, section.formats),
             )
-        told = [name for name in _OF_REGISTRIES if name in external.options]
-        told += ["KEY FORMAT"] * (external.key_format is not None)
-        if told:
+        strange = [name for name in _OF_REGISTRIES if name in external.options]
+        strange += ["KEY FORMAT"] * (external.key_format is not None)
+        if strange:
             raise RefusedStatement(
-                f"{where}: {' and '.join(told)} is for formats of a schema registry",
+                f"{where}: {' and '.join(strange)} is for formats of a schema registry",
                 remedy=f"leave it away, or write FORMAT {' or '.join(registered)} {using} r",
             )
         return

@@ -130,9 +130,9 @@ class Executor(OperationClient):
             found = dependencies.find(state, statement.kind, statement.name)
             return Result(show_create(state, found, resolve=self.ports.resolve))
         if isinstance(statement, st.ValidateConnection):
-            return self._validated(state, statement)
+            return self._validate_connection(state, statement)
         if isinstance(statement, st.ValidateSource):
-            return self._compared(state, statement)
+            return self._validate_source(state, statement)
         if isinstance(statement, st.Explain):
             would = explain(state, statement.statement, ports=self.ports)
             return Result(describe(would), steps=would.program, explanation=would)
@@ -276,10 +276,10 @@ class Executor(OperationClient):
             ),
         )
         self.ask(row, key, "operation", effect.summary)
-        ended = self.wait(key, partial(_unfinished, key, effect))
-        return _ended(key, ended.row, effect, ended.state)
+        ended = self.wait(key, partial(_alter_unfinished, key, effect))
+        return _result_of(key, ended.row, effect, ended.state)
 
-    def _validated(self, state: State, statement: st.ValidateConnection) -> Result:
+    def _validate_connection(self, state: State, statement: st.ValidateConnection) -> Result:
         found = dependencies.find(state, "connection", statement.name)
         verdicts = validate(
             state, found.item_id, dependencies.dependents(state, found.item_id),
@@ -292,8 +292,7 @@ class Executor(OperationClient):
         )
         return Result(f"{found.text} is valid", rows=rows)
 
-
-    def _compared(self, state: State, statement: st.ValidateSource) -> Result:
+    def _validate_source(self, state: State, statement: st.ValidateSource) -> Result:
         from catalog_migrate.streams.ddl.validation import validate_source
 
         rows, notices = validate_source(
@@ -315,7 +314,7 @@ def _altered_notices(
     yield from (f"not validated from here: {each}" for each in late)
 
 
-def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Result:
+def _result_of(key: str, row: OperationRecord, effect: Effect, state: State) -> Result:
     names = tuple(dependencies.display(state, each) for each in row.dependents)
     reason = row.detail.get("reason", "")
     if row.state == "confirmed":
@@ -360,7 +359,7 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
     )
 
 
-def _unfinished(key: str, effect: Effect, state: State, why: str) -> AlterUnfinished:
+def _alter_unfinished(key: str, effect: Effect, state: State, why: str) -> AlterUnfinished:
     """The error of an operation that nobody carries on now, whatever became of it by then."""
     row = state.operations[key]
     names = ", ".join(dependencies.display(state, each) for each in row.dependents)

@@ -216,7 +216,7 @@ def validate_effect(
     before: State, after: State, effect: Effect, *, ports: Ports, held: bool = False
 ) -> tuple[Finding, ...]:
     """Check from this process what a statement gives a definition; a new source or sink that works
-    later is created all the same. ``held``: an altered query that is held is asked about, too."""
+    later is created all the same. ``held``: an altered query that is held is validated, too."""
     change = effect.alteration
     if effect.validate is False:
         return ()

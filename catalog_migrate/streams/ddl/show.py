@@ -73,7 +73,7 @@ def show_create(
     return "\n".join([create_statement(state, found, held=True), *notes])
 
 
-def _named(state: State, kind: str) -> list[dependencies.CatalogEntry]:
+def _list_kind(state: State, kind: str) -> list[dependencies.CatalogEntry]:
     found = [
         dependencies.CatalogEntry(mapping, state.items[mapping.item_id])
         for mapping in state.mappings.values() if mapping.kind == kind
@@ -98,7 +98,7 @@ def _connections(state: State, resolve: Resolve) -> Rows:
                 len(dependencies.dependents(state, each.item_id)), each.item.definition.comment,
                 "\n".join(_public_keys(state, each.item, resolve)) or None,
             )
-            for each in _named(state, "connection")
+            for each in _list_kind(state, "connection")
         ),
     )
 
@@ -125,14 +125,14 @@ def _secrets(state: State) -> Rows:
                 _name(each), each.external.reference, each.external.revision,
                 len(dependencies.dependents(state, each.item_id)),
             )
-            for each in _named(state, "secret")
+            for each in _list_kind(state, "secret")
         ),
     )
 
 
 def _clusters(state: State) -> Rows:
     rows = []
-    for each in _named(state, "cluster"):
+    for each in _list_kind(state, "cluster"):
         lease = state.leases.get(cluster_key(each.item_id))
         runtime = None
         if lease is not None and lease.holder:
@@ -171,10 +171,10 @@ def list_queries(
         "at", "error", "run_id", "earlier", "remedy", "next",
     )
     reported = latest(state) if statuses is None else statuses
-    repaired = _repaired(state)
+    repaired = _find_repairs(state)
     return Rows(head, tuple(
         _query_row(state, each, reported, repaired.get(each.item_id, ""))
-        for each in _named(state, kind)
+        for each in _list_kind(state, kind)
     ))
 
 
@@ -245,7 +245,7 @@ def _age(at: str) -> str:
     return f"{seconds} s"
 
 
-def _repaired(state: State) -> dict[str, str]:
+def _find_repairs(state: State) -> dict[str, str]:
     """When the newest unsafe operation on each item was asked for that was done, to the second."""
     found: dict[str, str] = {}
     for row in state.operations.values():
@@ -342,10 +342,10 @@ class _Step(msgspec.Struct, frozen=True):
     @property
     def next(self) -> str:
         """For a shell."""
-        return self.command or f"catalog-migrate sql -c {_quoted('; '.join(self.statements))}"
+        return self.command or f"catalog-migrate sql -c {_quote('; '.join(self.statements))}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """One word of a shell; in double quotes where nothing in it means something there."""
     return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
 

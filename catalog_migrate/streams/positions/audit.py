@@ -36,12 +36,12 @@ from catalog_migrate.streams.runtime.supervisor import Supervisor
 from catalog_migrate.streams.upstreams.upstream import next_records
 
 
-def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
+def list_unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
     """Unsafe operations that are in force and that nobody has acknowledged, oldest first.
 
     One that was taken back is seen by whoever did that; the undo stands here in its place.
     """
-    back = taken_back_by(state)
+    back = find_undos(state)
     return tuple(
         (key, row) for key, row in sorted(state.operations.items())
         if row.kind == UNSAFE and row.state in ("done", BACKFILLING)
@@ -49,7 +49,7 @@ def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
     )
 
 
-def taken_back_by(state: State) -> dict[str, str]:
+def find_undos(state: State) -> dict[str, str]:
     """The undo of each operation that is taken back now; an undo that was undone is none."""
     by = {
         row.unsafe.undoes: key for key, row in sorted(state.operations.items())
@@ -78,7 +78,7 @@ class Acknowledge(msgspec.Struct, frozen=True):
         )
 
 
-def uncounted(state: State) -> list[tuple[str, OperationRecord]]:
+def list_uncounted(state: State) -> list[tuple[str, OperationRecord]]:
     """Operations that are done and whose actual numbers are not known yet."""
     return [
         (key, row) for key, row in sorted(state.operations.items())
@@ -156,7 +156,7 @@ def _more(rows: Mapping[Partition, tuple[int, int]], each: OffsetRange) -> int:
 def count_pending(state: State, supervisor: Supervisor) -> None:
     """Count what can be counted by now, and write it into the rows."""
     found = {}
-    for key, row in uncounted(state):
+    for key, row in list_uncounted(state):
         if row.cluster == supervisor.cluster:
             numbers = actual(state, row, supervisor.ports.tables)
             if numbers is not None:
@@ -232,7 +232,7 @@ class Unseen(msgspec.Struct, frozen=True):
 def unseen(state: State) -> tuple[Unseen, ...]:
     """What ``status`` reminds of, oldest first."""
     found = []
-    for key, row in unacknowledged(state):
+    for key, row in list_unacknowledged(state):
         act = row.unsafe
         assert act is not None
         found.append(
@@ -250,7 +250,7 @@ def history(state: State) -> list[dict[str, Any]]:
     """All unsafe operations that were ever asked for, oldest first; the columns of the view
     ``catalog_migrate.unsafe_operations``."""
     return [
-        entry(key, row) for key, row in sorted(state.operations.items(), key=_asked)
+        entry(key, row) for key, row in sorted(state.operations.items(), key=_order_by_time)
         if row.kind == UNSAFE
     ]
 
@@ -299,6 +299,6 @@ def entry(key: str, row: OperationRecord) -> dict[str, Any]:
     }
 
 
-def _asked(each: tuple[str, OperationRecord]) -> tuple[str, str]:
+def _order_by_time(each: tuple[str, OperationRecord]) -> tuple[str, str]:
     key, row = each
     return ("" if row.unsafe is None else row.unsafe.at), key

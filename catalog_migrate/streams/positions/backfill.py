@@ -156,7 +156,7 @@ class Backfills:
         stream = state.streams.get(chunk.item_id)
         with supervisor.ports.upstreams.contents(spec, sample=False) as contents:
             topics = dict(stream.topics) if stream is not None else {}
-            ranges, lost = clipped(chunk, contents, topics)
+            ranges, lost = clip(chunk, contents, topics)
         self.alive()
         # before the append: a note that comes twice tells no lie, one that is missing does
         self._note(key, f"chunk {number + 1} of {total}", lost)
@@ -222,7 +222,7 @@ def records_in(chunks: Iterable[Chunk]) -> int:
     return sum(each.until - each.first for chunk in chunks for each in chunk.places)
 
 
-def clipped(
+def clip(
     chunk: Chunk, contents: Contents, topics: Mapping[str, str]
 ) -> tuple[tuple[OffsetRange, ...], list[str]]:
     """What of a chunk can be read, and what cannot any more, in words."""

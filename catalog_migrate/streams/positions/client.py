@@ -85,7 +85,7 @@ class UnsafeClient(OperationClient):
         state = read_state(self.log)
         cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
         if key is not None and key in state.operations:
-            return self.awaited(key)
+            return self.await_end(key)
         what, kind = "the unsafe operation", request.parts[0].after.kind
         can_confirm = confirm is not never_confirm
         require(
@@ -117,10 +117,10 @@ class UnsafeClient(OperationClient):
         if left and not runtime_lives(state, cluster):
             self.end_here(cluster, _not_alone)  # what somebody left half-way is ended first
         self.ask(row, key, "unsafe request", reason, Bound(request), Allowed(row))
-        return self.awaited(key, plan)
+        return self.await_end(key, plan)
 
-    def awaited(self, key: str, plan: UnsafePlan | None = None) -> Outcome:
-        """Wait for the end of an operation that was asked for; raises again what refused it."""
+    def await_end(self, key: str, plan: UnsafePlan | None = None) -> Outcome:
+        """Wait for the end of an operation that is on record; raise again what refused it."""
 
         def unfinished(_: State, why: str) -> UnsafeBlocked:
             return UnsafeBlocked(

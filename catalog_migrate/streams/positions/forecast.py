@@ -97,7 +97,7 @@ class Forecast:
     def _choose(self, known: Mapping[Partition, int]) -> dict[Partition, Target]:
         part, bounds = self.part, self.contents.bounds
         reset = None if part.reset is None else tuple(map(partition_of, part.reset))
-        named = {**self.by_time, **part.named()}
+        named = {**self.by_time, **part.read_targets()}
         self.problems += [
             f"partition {split_of(partition)} does not exist: "
             f"{_describe(self.contents, partition[0])}"
@@ -240,13 +240,13 @@ def _ask_times(
     chosen: Mapping[Partition, Target], contents: Contents, now: float
 ) -> dict[Partition, dict[int, int | None]]:
     """The answers to all questions about times, one question for each moment."""
-    asked: dict[int, list[Partition]] = {}
+    questions: dict[int, list[Partition]] = {}
     for partition, target in chosen.items():
         moment = moment_of(target, now)
         if moment is not None and partition in contents.bounds:
-            asked.setdefault(moment, []).append(partition)
+            questions.setdefault(moment, []).append(partition)
     answers: dict[Partition, dict[int, int | None]] = {}
-    for moment, partitions in asked.items():
+    for moment, partitions in questions.items():
         for partition, offset in contents.at(moment, partitions).items():
             answers.setdefault(partition, {})[moment] = offset
     return answers

@@ -441,7 +441,8 @@ def commit_of(
 def _describe_move(item: ItemPlan, row: Row) -> str:
     """``orders:0 from 6 to 2``; of a sink ``version from 6 to 2``."""
     name = "version" if item.kind == "sink" else row.name
-    return f"{name} from {row.written(row.current)} to {row.written(row.target)}"
+    before, after = map(row.format_position, (row.current, row.target))
+    return f"{name} from {before} to {after}"
 
 
 def _with_expired(item: ItemPlan, move: Move) -> Move:

@@ -47,7 +47,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         """``topic:0``, or the table."""
         return self.topic if self.log else split_of((self.topic, self.partition))
 
-    def written(self, position: int | None) -> str:
+    def format_position(self, position: int | None) -> str:
         """Format a position as people write it, ``-`` for none."""
         if position is None:
             return "-"
@@ -164,13 +164,13 @@ _ABSENT = msgspec.Raw(b"null")
 
 def encode_plan(plan: UnsafePlan) -> bytes:
     """Encode a plan as its file: itself and its hash; a secret in plain text is ``***``."""
-    shown = _shown(plan)
+    shown = _hide_secrets(plan)
     return msgspec.json.format(
         msgspec.json.encode({"plan": shown, "hash": _hash(shown)}), indent=1
     ) + b"\n"
 
 
-def _shown(plan: UnsafePlan) -> UnsafePlan:
+def _hide_secrets(plan: UnsafePlan) -> UnsafePlan:
     parts = tuple(
         msgspec.structs.replace(
             part, before=hide_secrets(part.before), after=hide_secrets(part.after)
@@ -201,7 +201,7 @@ def decode_plan(data: bytes, where: str) -> UnsafePlan:
         raise EditedPlan(
             f"{where} was edited after it was made", remedy="plan again, and approve that"
         )
-    if plan != _shown(plan):
+    if plan != _hide_secrets(plan):
         raise EditedPlan(
             f"{where} was made by an older version and has a secret as plain text in it",
             remedy="remove the file and plan again; `doctor` says what else there is to do",

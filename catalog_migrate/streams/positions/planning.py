@@ -311,10 +311,10 @@ def _notes(survey: Survey, item: ItemPlan) -> Iterator[str]:
         chunks = chunks_of(item.item_id, skipped_ranges(item.rows), request.chunk)
         yield skipped_note(chunks, expired_ranges(item.rows))
     if item.restores:
-        yield from _kept_elsewhere(state, item.item_id)
+        yield from _describe_kept(state, item.item_id)
 
 
-def _kept_elsewhere(state: State, item_id: str) -> Iterator[str]:
+def _describe_kept(state: State, item_id: str) -> Iterator[str]:
     """What a RESTORE of a source's table does not reach, beside what sinks have sent."""
     for job in dependent_jobs(state, item_id):
         if job.takes == "stateful":

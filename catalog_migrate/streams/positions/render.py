@@ -92,6 +92,6 @@ def _partitions(item: ItemPlan, limit: int) -> list[str]:
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (row.current, row.target, row.low, row.high)
     return (
-        row.name, *map(row.written, numbers),
+        row.name, *map(row.format_position, numbers),
         str(row.doubled), str(row.skipped), str(row.expired), row.note,
     )

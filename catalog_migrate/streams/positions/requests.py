@@ -118,7 +118,7 @@ class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         start, starts = start_targets(self.after.external or External())
         return {each: starts.get(each, start) for each in partitions}
 
-    def named(self) -> dict[Partition, Target]:
+    def read_targets(self) -> dict[Partition, Target]:
         """Return the targets of the partitions that are named."""
         read = {partition_of(split): text for split, text in self.targets.items()}
         return self.begins(each for each, text in read.items() if text is None) | {
@@ -184,7 +184,7 @@ def request_on(
             remedy="make one operation for each cluster",
         )
     if translate is not None:
-        parts = tuple(_translated(part, translate) for part in parts)
+        parts = tuple(_translate(part, translate) for part in parts)
     if settings.backfill:
         _require_records(parts)
     return msgspec.structs.replace(settings, parts=parts)
@@ -255,7 +255,7 @@ def _require_records(parts: Iterable[ItemRequest]) -> None:
             )
 
 
-def _translated(part: ItemRequest, ties: Ties) -> ItemRequest:
+def _translate(part: ItemRequest, ties: Ties) -> ItemRequest:
     """A part whose positions go over by time; what cannot be translated begins at START."""
     if not part.has_records:
         raise UnsafeBlocked(
@@ -332,7 +332,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
             f"{found.text} has no query, it is quarantined: {found.item.quarantined}",
             remedy=f"fix that first, or DROP {statement.kind.upper()} and create it again",
         )
-    external, links = _redefined(state, found, statement)
+    external, links = _redefine(state, found, statement)
     stream = state.streams.get(found.item_id)
     definition = found.item.definition
     part = ItemRequest(
@@ -347,7 +347,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> ItemRequest:
     )
     _require_fitting(found, part, by_time=by_time)
     if part.has_records:  # a mistake in any target is an error at once
-        part.named()
+        part.read_targets()
         for split in part.reset or ():
             partition_of(split)
         if part.everywhere is not None:
@@ -401,7 +401,7 @@ def _targets(
     return targets
 
 
-def _redefined(
+def _redefine(
     state: State, found: dependencies.CatalogEntry, statement: st.Unsafe
 ) -> tuple[External, dict[str, str]]:
     own, over = _split_actions(found, statement)
@@ -420,7 +420,7 @@ def _redefined(
                 external.overrides, over, connector=connector, section="connection",
                 where=found.text,
             ),
-            **checked_values(connector, _written(over), where=found.text),
+            **checked_values(connector, _list_set(over), where=found.text),
         },
     )
     checked, links = check_query(
@@ -437,7 +437,7 @@ def _redefined(
     return checked, {**kept, **links, **secrets}
 
 
-def _written(actions: _Actions) -> dict[str, OptionValue]:
+def _list_set(actions: _Actions) -> dict[str, OptionValue]:
     """What SET says, by name as written; that no name stands twice is known."""
     return {
         name: value for action in actions if isinstance(action, st.SetOptions)

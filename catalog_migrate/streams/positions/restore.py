@@ -183,7 +183,7 @@ def sent_again(
 
     At most so many where it stands in the midst of a version.
     """
-    sent = _sent(position)
+    sent = _newest_sent(position)
     if sent <= to:
         return 0
     listed = [OffsetRange(*each, at, _ENDLESS) for each, at in sorted(positions.items())]
@@ -192,7 +192,7 @@ def sent_again(
     return max(0, tables.rows_at(path, sent, listed) - tables.rows_at(path, to, listed))
 
 
-def _sent(position: DeltaPosition) -> int:
+def _newest_sent(position: DeltaPosition) -> int:
     """The newest version of which a sink may have sent a row."""
     return position.version if position.consumed is None else position.consumed
 
@@ -204,7 +204,7 @@ def kept_by_sink(
 
     No RESTORE reaches them. ``again`` of them are read, and sent, once more.
     """
-    sent = _sent(position)
+    sent = _newest_sent(position)
     gone = tables.count_exchanged(spec.shard, to, sent)[0] if sent > to else 0
     if not gone:
         return 0, ()
@@ -299,7 +299,7 @@ def rows_left_behind(survey: Survey) -> tuple[str, ...]:
     since = tables.rows_at(path, newest) - tables.rows_at(path, base)
     if since <= 0:
         return ()
-    doubled = _doubled(state, move, path, base, tables)
+    doubled = _describe_doubled(state, move, path, base, tables)
     text = f"{since} rows that came since operation {undoes} stay in the table"
     if doubled:
         places = ", ".join(doubled[:5]) + (" …" if len(doubled) > 5 else "")
@@ -307,7 +307,7 @@ def rows_left_behind(survey: Survey) -> tuple[str, ...]:
     return (text, _undo_hint(survey, move, move.version))
 
 
-def _doubled(
+def _describe_doubled(
     state: State, move: Move, path: str, base: int, tables: Tables
 ) -> list[str]:
     if not move.target:

@@ -58,7 +58,7 @@ class AlterOperation(OperationRun):
     """Numbers of the snapshots that were taken, by item id."""
 
     def about(self, state: State) -> str:
-        """Return what it alters, as ``connection default.c``; by its old name once it is gone."""
+        """Return what it alters, as ``connection default.c``, by its old name once dropped."""
         row = state.operations[self.key]
         item = state.items.get(row.target)
         definition = item.definition if item is not None else row.before

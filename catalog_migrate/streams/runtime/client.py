@@ -43,7 +43,7 @@ TRIAL_LIMIT = 60.0
 
 
 SILENCE = 3 * HEARTBEAT
-"""Seconds without a heartbeat after which whoever waits for a runtime's work gives up."""
+"""Seconds without a heartbeat after which a caller no longer waits for a runtime's work."""
 
 
 _POLL = 0.01
@@ -55,7 +55,7 @@ _LISTEN = 1.0
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """An operation that was carried out; ``alone``: by whoever waited for it."""
+    """An operation that was carried out; ``alone``: by the caller that waited for it."""
 
     state: State
     row: OperationRecord
@@ -67,7 +67,7 @@ OnFence = Callable[[Lease], None]
 
 
 Unfinished = Callable[[State, str], CatalogMigrateError]
-"""The error of an operation that nobody carries on now, of the newest state and why that is."""
+"""The error of an operation that no process carries on now, by the newest state and why."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class OperationClient:
     """Asks for operations on one catalog, and waits for them.
 
     ``make_shards`` creates the tables of new items (state, item id). ``limit`` is the time limit
-    of a trial in seconds, ``on_progress`` is told what is waited for.
+    of a trial in seconds, ``on_progress`` gets what is waited for, in words.
     """
 
     log: CatalogLog
@@ -96,7 +96,8 @@ class OperationClient:
     def wait(self, key: str, unfinished: Unfinished) -> Ended:
         """Wait until an operation has ended; Ctrl-C leaves it going on.
 
-        Raises ``unfinished`` where its runtime is gone or silent and it cannot be ended from here.
+        Raises ``unfinished`` where its runtime has ended or is silent and it cannot be ended from
+        here.
         """
 
         def fence(_: Lease) -> None:
@@ -142,7 +143,7 @@ class OperationClient:
         """End what needs no Spark of a cluster's operations, the state afterwards; None when a
         runtime has the cluster.
 
-        What somebody else had begun and not committed is over; what was committed is finished.
+        What another process had begun and not committed is over; what was committed is finished.
         """
         try:
             with self.alone(cluster, OfflineQueries(self.ports.tables), fence) as supervisor:
@@ -161,8 +162,8 @@ class OperationClient:
     def alone(self, cluster: str, engine: QueryEngine, fence: OnFence) -> Iterator[Supervisor]:
         """Act in the place of a cluster's runtime, under its lease; nothing is waited for.
 
-        Raises :class:`LeaseHeld` where a runtime lives, and what ``fence`` raises where one is gone
-        and not proven dead.
+        Raises :class:`LeaseHeld` where a runtime lives, and what ``fence`` raises where one is
+        silent and not proven dead.
         """
         lease = acquire(
             self.log, holder="statement", clock=self.clock, key=cluster_key(cluster), wait=0,

@@ -159,7 +159,7 @@ def _end_restore(
     """End a restore that the earlier runtime died in, in the copy and before its id changes.
 
     Snapshots stay with the old checkpoint: they hold the old id, which is barred. A successor that
-    died may have barred it before, so of tables it is asked what the id had until then.
+    died may have barred it before, so of tables it is read what the id had until then.
     """
     number = checkpoint.restoring
     assert number is not None

@@ -2,9 +2,9 @@
 
 An alteration is judged by what fails validation because of it. A finding that the old definition
 has too, for the same cause, has nothing to do with it: its query is *sick before*, which neither
-refuses the alteration nor takes it back. Where the old definition cannot be asked any more
+refuses the alteration nor takes it back. Where the old definition cannot be probed any more
 (the broker has moved, the password was rotated at the server already), a query counts as sick that
-was failing for that cause when the alteration was asked for.
+was failing for that cause when the alteration was requested.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def judge(
     the old one: what the alteration breaks is an error, what was sick before it a warning.
 
     ``find_failing`` gives the errors of queries that fail now, by item id; ``plan`` what the engine
-    refuses to plan of a state. The old definition is asked only about what fails.
+    refuses to plan of a state. The old definition is probed only for what fails.
     """
     found = validate(after, target, dependents, ports=ports)
     named = {each.item_id for each in found if not each.ok}

@@ -289,7 +289,7 @@ class OperationRun(ABC):
         detail: Mapping[str, str] | None = None, updates: tuple[Update, ...] = (), **fields: Any,
     ) -> None:
         """Commit the last state, with why and all that was found; ``fields`` go into the row."""
-        told = {"reason": reason} if reason else {}
+        why_so = {"reason": reason} if reason else {}
         act: dict[str, Any] = {}
         if self.row.unsafe is not None:
             seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
@@ -300,7 +300,7 @@ class OperationRun(ABC):
         about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
         wanted = Commit(kind or final, (ForgetAlters(KEPT), *updates), reason=about)
         self.move(
-            final, wanted, detail={**(detail or {}), **told}, act=act, findings=tuple(findings),
+            final, wanted, detail={**(detail or {}), **why_so}, act=act, findings=tuple(findings),
             **fields,
         )
         self.say(f"operation {self.key}: {final}, {about}")

@@ -44,6 +44,6 @@ class Runner:
         return pending(state, self.supervisor.cluster)
 
     def carry_out(self, key: str, *, inherited: bool = False) -> None:
-        """Take one operation to its end. ``inherited``: somebody else had begun it."""
+        """Take one operation to its end. ``inherited``: another process had begun it."""
         run: type[OperationRun] = resolve_name(RUNS[self.follow().operations[key].kind])
         run(self.supervisor, self.follow, self.alive, self.say, key, inherited).run()

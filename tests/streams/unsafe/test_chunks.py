@@ -10,7 +10,7 @@ from catalog_migrate.connectors.positions import OffsetRange
 from catalog_migrate.streams.catalog.operation_records import Chunk
 from catalog_migrate.streams.positions.backfill import (
     chunks_of,
-    clipped,
+    clip,
     expired_ranges,
     skipped_note,
     skipped_ranges,
@@ -60,7 +60,7 @@ def test_of_the_same_topic_only() -> None:
     chunk = Chunk("i1", (
         OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 1, 2), OffsetRange("u", 0, 3, 6),
     ))
-    assert clipped(chunk, contents, {"t": "a", "u": "old"}) == (
+    assert clip(chunk, contents, {"t": "a", "u": "old"}) == (
         (("t", 0, 5, 8),),
         ["t:0: 3 to 4 have expired", "t:0: 1 to 1 have expired",
          "u:0: 3 to 5: the topic is another one"],

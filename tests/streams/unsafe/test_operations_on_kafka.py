@@ -24,7 +24,7 @@ from catalog_migrate.streams.catalog import dependencies
 from catalog_migrate.streams.catalog.cluster_log import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.catalog.operation_records import Totals
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.positions.audit import Acknowledge, unacknowledged
+from catalog_migrate.streams.positions.audit import Acknowledge, list_unacknowledged
 from catalog_migrate.streams.positions.plan import decode_plan, encode_plan
 from catalog_migrate.streams.positions.planning import approve
 from catalog_migrate.streams.positions.requests import request_of
@@ -327,9 +327,9 @@ class TestUndo:
         at([10], {0: 8})
         key = stage.unsafe("INJECT OFFSETS (TO earliest)").operation
         assert key is not None
-        assert [each for each, _ in unacknowledged(stage.state)] == [key]
+        assert [each for each, _ in list_unacknowledged(stage.state)] == [key]
         commit(stage.log, lambda _: (Acknowledge(key, "ann 2026-01-01"),), kind="acknowledge")
-        assert unacknowledged(stage.state) == ()
+        assert list_unacknowledged(stage.state) == ()
         assert tuple(Acknowledge(key, "bob 2026-01-02").apply(stage.state)) == ()
 
 
