@@ -100,7 +100,6 @@ def is_written_alike(
         each.name for each in right.columns
     ]:
         return False
-    from catalog_migrate.sql.normalisation import normalised_tokens
     from catalog_migrate.sql.qualified import is_qualified_form, may_be_qualified_form
 
     def columns_of(schema: str, name: str) -> list[str] | None:
@@ -108,10 +107,9 @@ def is_written_alike(
         return None if definition is None else [column.name for column in definition.columns]
 
     one, other = map(str, texts)
-    if not may_be_qualified_form(one) and not may_be_qualified_form(other):
-        return False
-    return normalised_tokens(one) == normalised_tokens(other) or (
-        is_qualified_form(one, other, columns_of) or is_qualified_form(other, one, columns_of)
+    return any(
+        may_be_qualified_form(was) and is_qualified_form(was, now, columns_of)
+        for was, now in ((one, other), (other, one))
     )
 
 

@@ -78,7 +78,10 @@ _STOPS = frozenset({
 _COMPARED = frozenset({"=", "==", "<>", "!=", "<", "<=", ">", ">=", "and", "or", "between"})
 
 
+_SAID = frozenset({"word", "operator"})
+
 Place = tuple[int, int]
+Rule = Callable[[int, int], Iterator[Place]]
 Arguments = Sequence[tuple[int, int]]
 
 
@@ -143,7 +146,7 @@ def _hints(sql: str) -> list[str]:
     """The hints of a query, each behind the number of its SELECT."""
     found: list[str] = []
     inside, selects = False, 0
-    for token in tokenise(sql, hints=True):
+    for token in tokenise(sql, hints=True) if "/*+" in sql else ():
         selects += token.is_word("select")
         if token.is_operator("/*+"):
             inside = True
@@ -185,17 +188,23 @@ class _Comparison:
         words = {token.value for token in self.new if token.kind == "word"}
         self.exact = not words.isdisjoint(_READS_NAMES)
         self.found: dict[tuple[int, int, int], frozenset[int]] = {}
-        self.rules: tuple[Callable[[int, int], Iterator[Place]], ...] = (
-            self._token, self._qualifier, self._cast, self._typed_literal, self._unbracketed,
-            self._merged, self._negated, self._number, self._alias_of, self._joined,
-            self._respelt, self._called,
-        )
         self.calls: dict[str, Callable[[int, Arguments], Iterator[int]]] = {
             "mod": self._remainder, "named_struct": self._struct, "instr": self._located,
             "date_sub": self._added,
         }
-        self.behind: tuple[Callable[[int, int], Iterator[Place]], ...] = (self._alias, self._using)
-        """Rules for what was added, so that they hold at the end of what is new as well."""
+        self.of_old: dict[str, tuple[Rule, ...]] = {
+            "quoted": (self._qualifier,), "string": (self._typed_literal,),
+            "cast": (self._cast, self._typed_literal), "try_cast": (self._cast,),
+            "coalesce": (self._merged,), "not": (self._negated,), "as": (self._alias,),
+            "on": (self._using,), "cross": (self._joined,), "values": (self._joined,),
+            "except": (self._joined,), "is": (self._respelt,), ")": (self._respelt,),
+        }
+        self.of_new: dict[str, tuple[Rule, ...]] = {
+            "quoted": (self._alias_of,), "number": (self._number,), "natural": (self._using,),
+            "nulls": (self._respelt,), **dict.fromkeys(_WITHOUT_BRACKETS, (self._unbracketed,)),
+            **dict.fromkeys(self.calls, (self._called,)),
+        }
+        """The rules that a token of the old query, or of the new one, calls for."""
 
     def is_same(self) -> bool:
         return len(self.old) in self.ends(0, 0, len(self.new))
@@ -210,12 +219,22 @@ class _Comparison:
             pending = [(i, j)]
             while pending:
                 place = pending.pop()
-                rules = (*self.rules, *self.behind) if place[1] < end else self.behind
-                reached = {next_ for rule in rules for next_ in rule(*place) if next_[1] <= end}
+                reached = {
+                    next_ for rule in self._rules(*place) for next_ in rule(*place)
+                    if next_[1] <= end
+                }
                 pending.extend(reached - seen)
                 seen |= reached
             self.found[key] = frozenset(at for at, place in seen if place == end)
         return self.found[key]
+
+    def _rules(self, i: int, j: int) -> Iterator[Rule]:
+        old, new = self._o(i), self.query.at(j)
+        yield self._token
+        yield from self.of_old.get(old.value if old.kind in _SAID else old.kind, ())
+        yield from self.of_new.get(new.value if new.kind in _SAID else new.kind, ())
+        if new.kind == "word":
+            yield self._alias_of
 
     def _o(self, i: int) -> Token:
         return self.old[i] if 0 <= i < len(self.old) else end_token(0)
@@ -555,9 +574,10 @@ class _Comparison:
         """The expressions that the list gives this name, of items before ``j``."""
         if len(block.items) == len(block.names):
             for number, (_, stop) in enumerate(block.items):
-                first, last = self._expression(block, number)
-                if (block.names[number] or "").lower() == name and last < stop <= j:
-                    yield first, last
+                if stop <= j and (block.names[number] or "").lower() == name:
+                    first, last = self._expression(block, number)
+                    if last < stop:
+                        yield first, last
 
     def _expression(self, block: Block, number: int) -> tuple[int, int]:
         """Where an item begins and ends, without its alias."""
