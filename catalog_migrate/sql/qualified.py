@@ -46,9 +46,7 @@ _SUFFIXES = {"l": "bigint", "s": "smallint", "y": "tinyint", "d": "double", "f":
 _SIGNS = {"!=": "<>", "==": "="}
 _WITHOUT_ZONE = re.compile(r"\d+-\d+-\d+(?:[ T]\d+:\d+(?::\d+(?:\.\d+)?)?)?")
 """A timestamp that is read alike in a literal and in a CAST, be it with a zone or without."""
-_FRAME = frozenset({
-    "rows", "range", "unbounded", "preceding", "following", "current", "row", "between", "and",
-})
+_FRAME = frozenset({"rows", "range", "preceding", "following"})
 """Keywords that were left as they were."""
 _NEGATED = frozenset({"in", "between", "rlike"})
 _TAKES_TRUE = frozenset({"first", "last", "first_value", "last_value"})

@@ -159,6 +159,10 @@ def test_what_no_rule_explains_is_another_query(earlier: str, now: str) -> None:
         ("CAST('2020-01-01' AS DATE)", "DATE '2020-01-02'"),
         ("CAST('2020-01-01' AS DATE)", "TIMESTAMP '2020-01-01'"),
         ("CAST('now' AS DATE)", "DATE 'now'"),
+        ("CAST(2 DIV `o`.`total` AS INT)", "2 DIV o.total::INT"),
+        ("CAST(`o`.`id` IS DISTINCT FROM 2 AS INT)", "o.id IS DISTINCT FROM 2::INT"),
+        ("CAST(`o`.`id` LIKE 'a' AS STRING)", "o.id LIKE 'a'::STRING"),
+        ("CAST(NOT `o`.`id` AS BOOLEAN)", "NOT o.id::BOOLEAN"),
         ("CAST(1 AS BIGINT)", "2L"),
         ("CAST(1 AS BIGINT)", "1S"),
         ("INTERVAL '1' DAY", "INTERVAL 2 DAY"),
@@ -189,7 +193,7 @@ def test_what_no_rule_explains_is_another_query(earlier: str, now: str) -> None:
             (f"{name.upper()}(`o`.`id`)", f"{name}(o.ID)") for name in (
                 "struct", "named_struct", "to_json", "to_csv", "to_xml", "to_avro", "to_protobuf",
                 "typeof", "to_variant_object", "schema_of_json", "schema_of_csv", "schema_of_xml",
-                "map", "transform", "stack",
+                "map", "transform", "stack", "table", "unpivot",
             )
         ),
     ],
