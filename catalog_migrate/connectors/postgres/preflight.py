@@ -31,7 +31,7 @@ from catalog_migrate.connectors.postgres.survey import (
 from catalog_migrate.connectors.postgres.types import DiscoveredTable
 from catalog_migrate.connectors.resolved import Resolved
 from catalog_migrate.errors import ConnectionFailed, ReplicationFailed
-from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding
+from catalog_migrate.model.findings import FORBIDDEN, MISSING, Finding, findings_of
 from catalog_migrate.model.names import quote_postgres
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def preflight(
             ),
         )
     except ConnectionFailed as error:
-        return error.findings
+        return findings_of(error, subject)
     except ReplicationFailed as error:
         return (Finding(subject, "HOST", "error", error.message, error.remedy),)
 

@@ -23,7 +23,7 @@ from catalog_migrate.connectors.registry.client import (
 )
 from catalog_migrate.connectors.values import topics_of
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, PrerequisiteMissing
-from catalog_migrate.model.findings import Finding
+from catalog_migrate.model.findings import Finding, findings_of
 from catalog_migrate.model.objects import Column, External, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
 from catalog_migrate.planner.plan import Migration
@@ -81,21 +81,20 @@ def json_schema(columns: Sequence[Column], title: str) -> str:
 
 
 def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
-    """Whether the registry of a source or sink is there and has, or takes, the schema it needs.
+    """Ask whether the registry of a source or sink has, or takes, the schema that it needs.
 
     Nothing is written; no finding where there is no registry.
     """
     if spec.registry is None:
         return ()
-    registry = SchemaRegistry(
-        spec.registry, subject=f"connection {spec.registry_name}", timeout=timeout
-    )
+    subject = f"connection {spec.registry_name}"
+    registry = SchemaRegistry(spec.registry, subject=subject, timeout=timeout)
     try:
         if spec.kind == "sink":
             return (_sink_finding(spec, registry),)
         return tuple(_source_findings(spec, registry)) or (registry.check(),)
     except ConnectionFailed as error:
-        return tuple(each for each in error.findings if isinstance(each, Finding))
+        return findings_of(error, subject)
     except PrerequisiteMissing as error:
         return (Finding("", "FORMAT", "error", error.message, error.remedy),)
 
