@@ -17,7 +17,6 @@ import msgspec
 from catalog_migrate.catalog.records import (
     EXTERNAL_FORMAT,
     AllocatorRecord,
-    ConfigRecord,
     ItemRecord,
     MappingRecord,
     Owner,
@@ -30,6 +29,7 @@ from catalog_migrate.catalog.updates import (
     Delete,
     Edit,
     Put,
+    RaiseFormat,
     RaiseSerial,
     Update,
     preview,
@@ -221,9 +221,7 @@ class Draft:
         item: ItemRecord | None = None,
     ) -> None:
         if needs_external_format(definition.external):
-            known = int(self.state.setting("format_version"))
-            raised = ConfigRecord(value=str(max(known, EXTERNAL_FORMAT)))
-            self.add(Put("config", "format_version", raised))
+            self._edits += RaiseFormat(EXTERNAL_FORMAT).apply(self.state)
         owner = mapping.owner if mapping is not None else self.owner
         self._edits += put_object(
             item_id,
