@@ -91,7 +91,7 @@ def is_same_definition(
 def is_written_alike(
     left: ObjectDefinition, right: ObjectDefinition, release: Release
 ) -> bool:
-    """Whether two views differ only in how a ``*`` was written out, by this version and before.
+    """Return whether two views differ only in how this version and one before wrote a ``*`` out.
 
     ``release`` says which columns the relations have that they read.
     """

@@ -508,7 +508,8 @@ ENDS_LIST = frozenset({
 """Words behind a SELECT list; most of them may be names too."""
 _RESERVED = frozenset({"from", "where", "having", "union", "except", "intersect"})
 """Those that never name a column without backticks."""
-_TAKES_BY = frozenset({"group", "order", "sort", "cluster", "distribute"})
+TAKES_BY = frozenset({"group", "order", "sort", "cluster", "distribute"})
+"""Those of them that BY follows."""
 _GENERATORS = frozenset({
     "inline", "inline_outer", "stack", "explode", "explode_outer", "posexplode",
     "posexplode_outer", "json_tuple", "parse_url_tuple", "variant_explode", "transform",
@@ -568,7 +569,7 @@ def _ends_list(tokens: Sequence[Token], position: int, *, first: bool) -> bool:
         return True
     if first or tokens[position - 1].is_word("as") or tokens[position - 1].is_operator("."):
         return False
-    if token.value in _TAKES_BY:
+    if token.value in TAKES_BY:
         return position + 1 < len(tokens) and tokens[position + 1].is_word("by")
     return True
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.sql.references import splice
+from catalog_migrate.sql.references import TAKES_BY, splice
 from catalog_migrate.sql.tokens import Token, end_token, tokenise
 
 Columns = tuple[str | None, ...] | None
@@ -26,7 +26,6 @@ _CLAUSES = frozenset({
     "from", "where", "group", "having", "order", "sort", "cluster", "distribute", "limit", "offset",
     "window", "qualify",
 })
-_TAKES_BY = frozenset({"group", "order", "sort", "cluster", "distribute"})
 _SETS = frozenset({"union", "except", "minus", "setminus", "intersect"})
 _QUERIES = frozenset({"select", "with", "from", "values", "table"})
 _BEFORE_NAME = frozenset({"select", "by", "where", "and", "or", "having"})
@@ -236,7 +235,7 @@ class Query:
             return token.value if token.value in ("select", "from") else ""
         if before.is_operator(".", ",") or before.is_word("as"):
             return ""
-        if token.value in _TAKES_BY:
+        if token.value in TAKES_BY:
             return token.value if behind.is_word("by") else ""
         return token.value if token.value in _CLAUSES and not self._awaits_operand(at) else ""
 
@@ -608,7 +607,7 @@ def _shared(before: Sequence[Relation], relation: Relation) -> tuple[str, ...]:
 
 
 def closing_brackets(tokens: Sequence[Token]) -> dict[int, int]:
-    """The index of the bracket that closes each opening one; raises NotPlain for one left open."""
+    """Return which bracket closes each opening one; raises NotPlain where one is missing."""
     closing: dict[int, int] = {}
     pending: list[int] = []
     for index, token in enumerate(tokens):
@@ -628,7 +627,7 @@ def closing_brackets(tokens: Sequence[Token]) -> dict[int, int]:
 
 
 def write_stars_out(sql: str, columns_of: ColumnsOf) -> str | None:
-    """``sql`` with the columns in place of each ``*``; None where one is not known."""
+    """Return ``sql`` with the columns in place of each ``*``; None where one is not known."""
     try:
         return Query(sql, columns_of).written_out()
     except (NotPlain, LookupError, RecursionError):
